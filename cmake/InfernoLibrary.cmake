@@ -1,0 +1,32 @@
+# inferno_library(NAME SOURCES a.cpp ... [DEPS base tensor ...] [LINK PkgConfig::X ...] [TESTS a_test.cpp ...])
+#
+# One static library per folder of src/, named inferno_NAME. Unit tests stand beside the code and become one
+# executable NAME_test whose cases ctest lists one by one.
+function(inferno_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LINK;TESTS" ${ARGN})
+  add_library(inferno_${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(inferno_${name} PUBLIC inferno_options)
+  foreach(dep IN LISTS ARG_DEPS)
+    target_link_libraries(inferno_${name} PUBLIC inferno_${dep})
+  endforeach()
+  target_link_libraries(inferno_${name} PUBLIC ${ARG_LINK})
+  if(ARG_TESTS)
+    inferno_test(${name}_test SOURCES ${ARG_TESTS} DEPS ${name})
+  endif()
+endfunction()
+
+# inferno_test(NAME SOURCES a_test.cpp ... [DEPS base ...] [LABEL slow])
+function(inferno_test name)
+  cmake_parse_arguments(ARG "" "LABEL" "SOURCES;DEPS;LINK" ${ARGN})
+  if(NOT INFERNO_TESTS)
+    return()
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  foreach(dep IN LISTS ARG_DEPS)
+    target_link_libraries(${name} PRIVATE inferno_${dep})
+  endforeach()
+  target_link_libraries(${name} PRIVATE inferno_options ${ARG_LINK} GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE INFERNO_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  # PRE_TEST: a test program is asked for its cases when ctest runs, so that building it needs no run.
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT 300)
+endfunction()

@@ -1,0 +1,112 @@
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+
+namespace inferno {
+namespace {
+
+namespace fs = std::filesystem;
+
+class TemporaryFolder : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "inferno_base_XXXXXX";
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  [[nodiscard]] std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  [[nodiscard]] size_t files() const {
+    return static_cast<size_t>(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
+  }
+
+  fs::path folder_;
+};
+
+TEST(Checked, OverflowIsReportedNotWrapped) {
+  EXPECT_EQ(checked_add(1, 2), 3U);
+  EXPECT_EQ(checked_add(UINT64_MAX, 1), std::nullopt);
+  EXPECT_EQ(checked_mul(1ULL << 32, 1ULL << 31), 1ULL << 63);
+  EXPECT_EQ(checked_mul(1ULL << 32, 1ULL << 32), std::nullopt);
+  EXPECT_EQ(checked_round_up(33, 32), 64U);
+  EXPECT_EQ(checked_round_up(UINT64_MAX, 32), std::nullopt);
+}
+
+TEST(Text, PrintableNeverPassesControlBytesOrBadUtf8) {
+  EXPECT_EQ(printable("a\x1b[31m\xff\n"), "a\\x1b[31m\\xff\\x0a");
+  EXPECT_EQ(printable("h\xc3\xa9"), "h\xc3\xa9");
+  EXPECT_EQ(printable("abcdef", 3), "abc...");
+}
+
+TEST(Text, Utf8RejectsOverlongSurrogateAndTooLarge) {
+  EXPECT_TRUE(is_valid_utf8("\xf0\x9f\x98\x80"));
+  EXPECT_FALSE(is_valid_utf8("\xc0\x80"));
+  EXPECT_FALSE(is_valid_utf8("\xed\xa0\x80"));
+  EXPECT_FALSE(is_valid_utf8("\xf4\x90\x80\x80"));
+  EXPECT_FALSE(is_valid_utf8("\xe2\x82"));
+}
+
+TEST(Text, ParseIntTakesWholeNumbersOnly) {
+  EXPECT_EQ(parse_int("-12"), -12);
+  EXPECT_EQ(parse_int("12x"), std::nullopt);
+  EXPECT_EQ(parse_int(""), std::nullopt);
+  EXPECT_EQ(parse_int("99999999999999999999"), std::nullopt);
+}
+
+TEST(Text, NearestFindsTypos) {
+  constexpr std::string_view kNames[] = {"scalar", "simd", "parallel"};
+  EXPECT_EQ(nearest("paralel", kNames), "parallel");
+  EXPECT_EQ(nearest("zzzzzz", kNames), "");
+}
+
+TEST_F(TemporaryFolder, ReadAtPastTheEndIsAnErrorThatNamesTheFile) {
+  std::ofstream(path("x")) << "abc";
+  const InputFile file(path("x"));
+  std::byte bytes[4];
+  try {
+    file.read_at(0, bytes);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(path("x")), std::string::npos);
+  }
+}
+
+TEST_F(TemporaryFolder, OpeningADirectoryOrNothingIsAnError) {
+  EXPECT_THROW(InputFile(folder_.string()), Error);
+  EXPECT_THROW(InputFile(path("absent")), Error);
+}
+
+TEST_F(TemporaryFolder, UncommittedOutputLeavesTheOldFileAndNoTemporary) {
+  std::ofstream(path("x")) << "old";
+  {
+    AtomicOutputFile(path("x")).write("new");
+  }
+  EXPECT_EQ(read_text(path("x"), 100), "old");
+  EXPECT_EQ(files(), 1U);
+}
+
+TEST_F(TemporaryFolder, CommittedOutputReplacesTheOldFile) {
+  std::ofstream(path("x")) << "old";
+  AtomicOutputFile file(path("x"));
+  file.write("newer");
+  file.commit();
+  EXPECT_EQ(read_text(path("x"), 100), "newer");
+  EXPECT_EQ(files(), 1U);
+}
+
+TEST_F(TemporaryFolder, ReadTextStopsAtItsLimit) {
+  std::ofstream(path("x")) << "12345";
+  EXPECT_EQ(read_text(path("x"), 5), "12345");
+  EXPECT_THROW(read_text(path("x"), 4), Error);
+}
+
+}  // namespace
+}  // namespace inferno

@@ -1,0 +1,141 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace inferno {
+namespace {
+
+// One write or read never moves more than this: some kernels refuse larger requests.
+constexpr size_t kMaxTransfer = size_t{1} << 30;
+
+std::string directory_of(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+}  // namespace
+
+InputFile::InputFile(const std::string& path) : path_(path) {
+  fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd_ < 0) fail("cannot open \"{}\": {}", path, std::strerror(errno));
+  struct stat status{};
+  if (::fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) {
+    const bool directory = S_ISDIR(status.st_mode);
+    ::close(fd_);
+    fail("\"{}\" is {}, not a regular file", path, directory ? "a directory" : "a device or pipe");
+  }
+  size_ = static_cast<uint64_t>(status.st_size);
+}
+
+InputFile::~InputFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+InputFile::InputFile(InputFile&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), size_(other.size_) {}
+
+InputFile& InputFile::operator=(InputFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(fd_, other.fd_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+void InputFile::read_at(uint64_t offset, std::span<std::byte> out) const {
+  while (!out.empty()) {
+    const ssize_t got = ::pread(fd_, out.data(), std::min(out.size(), kMaxTransfer), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail("cannot read \"{}\" at byte {}: {}", path_, offset, std::strerror(errno));
+    if (got == 0) fail("\"{}\" ends at byte {} but more is needed: the file is truncated", path_, offset);
+    out = out.subspan(static_cast<size_t>(got));
+    offset += static_cast<uint64_t>(got);
+  }
+}
+
+void InputFile::forget(uint64_t offset, uint64_t length) const noexcept {
+  (void)::posix_fadvise(fd_, static_cast<off_t>(offset), static_cast<off_t>(length), POSIX_FADV_DONTNEED);
+}
+
+AtomicOutputFile::AtomicOutputFile(const std::string& path) : path_(path) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode))
+    fail("cannot write \"{}\": it is a directory", path);
+  temporary_ = path + ".XXXXXX";
+  fd_ = ::mkostemp(temporary_.data(), O_CLOEXEC);
+  if (fd_ < 0) fail("cannot write \"{}\": {}", path, std::strerror(errno));
+  // mkostemp makes private files; a result file has the permissions a plain open would have given it.
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  (void)::fchmod(fd_, 0666 & ~mask);
+}
+
+AtomicOutputFile::~AtomicOutputFile() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink(temporary_.c_str());
+}
+
+void AtomicOutputFile::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = ::write(fd_, bytes.data(), std::min(bytes.size(), kMaxTransfer));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) fail("cannot write \"{}\": {} (nothing was changed)", path_, std::strerror(errno));
+    bytes = bytes.subspan(static_cast<size_t>(put));
+    position_ += static_cast<uint64_t>(put);
+  }
+}
+
+void AtomicOutputFile::commit() {
+  if (::fsync(fd_) != 0) fail("cannot write \"{}\": {} (nothing was changed)", path_, std::strerror(errno));
+  if (::close(std::exchange(fd_, -1)) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(temporary_.c_str());
+    fail("cannot write \"{}\": {} (nothing was changed)", path_, std::strerror(error));
+  }
+  const int directory = ::open(directory_of(path_).c_str(), O_RDONLY | O_CLOEXEC);
+  if (directory >= 0) {
+    (void)::fsync(directory);
+    ::close(directory);
+  }
+}
+
+std::string read_text(const std::string& path, uint64_t limit) {
+  const bool standard_input = path == "-";
+  const int fd = standard_input ? STDIN_FILENO : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const char* name = standard_input ? "standard input" : path.c_str();
+  if (fd < 0) fail("cannot open \"{}\": {}", name, std::strerror(errno));
+  std::string text;
+  int error = 0;
+  for (;;) {
+    char chunk[65536];
+    const ssize_t got = ::read(fd, chunk, sizeof chunk);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) error = errno;
+    if (got <= 0) break;
+    text.append(chunk, static_cast<size_t>(got));
+    if (text.size() > limit) break;
+  }
+  if (!standard_input) ::close(fd);
+  if (error != 0) fail("cannot read \"{}\": {}", name, std::strerror(error));
+  if (text.size() > limit) fail("\"{}\" is longer than {} bytes, the most that is read", name, limit);
+  return text;
+}
+
+bool same_file(const std::string& a, const std::string& b) {
+  struct stat first{};
+  struct stat second{};
+  return ::stat(a.c_str(), &first) == 0 && ::stat(b.c_str(), &second) == 0 && first.st_dev == second.st_dev &&
+         first.st_ino == second.st_ino;
+}
+
+}  // namespace inferno
