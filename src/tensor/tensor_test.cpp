@@ -30,7 +30,9 @@ TEST(Half, EveryHalfSurvivesTheWayToFloatAndBack) {
       ASSERT_EQ(to_f16(value), half) << bits;
     }
     const auto brain = static_cast<bf16>(bits);
-    if (!std::isnan(to_float(brain))) ASSERT_EQ(to_bf16(to_float(brain)), brain) << bits;
+    if (!std::isnan(to_float(brain))) {
+      ASSERT_EQ(to_bf16(to_float(brain)), brain) << bits;
+    }
   }
 }
 
