@@ -28,5 +28,9 @@ function(inferno_test name)
   target_link_libraries(${name} PRIVATE inferno_options ${ARG_LINK} GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE INFERNO_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   # PRE_TEST: a test program is asked for its cases when ctest runs, so that building it needs no run.
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT 300)
+  if(NOT ARG_LABEL)
+    set(ARG_LABEL default)
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+    PROPERTIES LABELS ${ARG_LABEL} TIMEOUT 300)
 endfunction()
