@@ -1,0 +1,60 @@
+// Writer of GGUF version 3 files.
+//
+// Use: set() metadata and add_tensor() in any order, then write_data() with the bytes of all tensors in the order they
+// were added (in pieces of any size; padding between tensors is the writer's business), then finish(). Nothing appears
+// under `path` before finish(): the data goes to a temporary file that is synced and renamed. Not thread safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file.h"
+#include "gguf/ggml_types.h"
+#include "gguf/value.h"
+#include "tensor/dtype.h"
+#include "tensor/tensor.h"
+
+namespace inferno {
+
+class GgufWriter {
+ public:
+  explicit GgufWriter(const std::string& path);
+
+  // A key may be set once; "general.alignment" (u32) also sets the alignment of the tensor data (default 32).
+  void set(const std::string& key, const GgufValue& value);
+  // `shape` outermost first; its last dimension must be a multiple of the type's block size.
+  void add_tensor(const std::string& name, DType dtype, const Shape& shape);
+  void add_tensor(const std::string& name, const GgmlType& type, const Shape& shape);
+
+  void write_data(std::span<const std::byte> bytes);
+  // Every tensor's data must have been written. Returns the size of the file.
+  uint64_t finish();
+
+ private:
+  struct Entry {
+    std::string name;
+    uint64_t bytes;
+  };
+  void write_head();
+  void pad_to_alignment();
+
+  std::string path_;
+  AtomicOutputFile file_;
+  std::string metadata_;  // encoded
+  uint64_t metadata_count_ = 0;
+  std::string tensor_infos_;  // encoded, all but the padding known
+  std::vector<Entry> tensors_;
+  std::set<std::string, std::less<>> keys_;
+  std::set<std::string, std::less<>> tensor_names_;
+  uint64_t alignment_ = 32;
+  size_t current_ = 0;         // the tensor being written
+  uint64_t current_done_ = 0;  // its bytes so far
+  bool head_written_ = false;
+};
+
+}  // namespace inferno
