@@ -1,0 +1,48 @@
+// Chat formats: a list of messages to the text a model was trained to answer.
+//
+// A model file carries its format as a Jinja template. Templates are not executed: the two families in wide use are
+// recognised by their markers, with the variations that matter (a default system message, Qwen3's thinking blocks,
+// Llama 3.1's date header). Tool calls are not rendered.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "tokenizer/tokenizer.h"
+
+namespace inferno {
+
+struct ChatMessage {
+  std::string role;  // "system", "user" or "assistant"
+  std::string content;
+};
+
+struct ChatOptions {
+  bool add_generation_prompt = true;  // end with the opening of the assistant's answer
+  bool enable_thinking = true;        // false: Qwen3 starts its answer with an empty thinking block
+};
+
+class ChatFormat {
+ public:
+  // An Error that lists the known forms when the template (tokenizer.chat_template) is missing or of neither form.
+  [[nodiscard]] static ChatFormat from_tokenizer(const Tokenizer& tokenizer);
+  [[nodiscard]] static ChatFormat from_template(std::string_view chat_template, std::string_view bos_text);
+
+  // The text to encode with parse_special and without add_bos: it begins with the bos text where the form has one.
+  [[nodiscard]] std::string render(std::span<const ChatMessage> messages, const ChatOptions& options = {}) const;
+  [[nodiscard]] std::string_view name() const;  // "ChatML", "Llama-3"
+
+ private:
+  enum class Form { chatml, llama3 };
+  void render_chatml(std::span<const ChatMessage> messages, const ChatOptions& options, std::string& out) const;
+  void render_llama3(std::span<const ChatMessage> messages, const ChatOptions& options, std::string& out) const;
+
+  Form form_ = Form::chatml;
+  std::string bos_text_;
+  std::string default_system_;  // ChatML: rendered when the first message is not a system message; empty: none
+  bool thinking_ = false;       // ChatML of Qwen3
+  bool date_header_ = false;    // Llama 3.1 and later
+};
+
+}  // namespace inferno
