@@ -1,0 +1,54 @@
+#include "quant/q2_k.h"
+
+#include "quant/block_math.h"
+#include "quant/numerics.h"
+
+namespace inferno {
+
+namespace {
+constexpr int kBlock = 256;
+constexpr int kSub = 16;
+}  // namespace
+
+void unpack_levels(const BlockQ2_K& block, int8_t* levels) noexcept {
+  for (int i = 0; i < kBlock; ++i) {
+    const int byte = i / 128 * 32 + i % 32;
+    const int shift = i % 128 / 32 * 2;
+    levels[i] = static_cast<int8_t>((block.qs[byte] >> shift) & 3);
+  }
+}
+
+void unpack_scales(const BlockQ2_K& block, uint8_t* scales, uint8_t* minimums) noexcept {
+  for (int j = 0; j < kBlock / kSub; ++j) {
+    scales[j] = block.scales[j] & 15;
+    minimums[j] = block.scales[j] >> 4;
+  }
+}
+
+void dequantize(const BlockQ2_K* src, float* dst, int64_t n) noexcept {
+  for (int64_t b = 0; b < n / kBlock; ++b) {
+    int8_t levels[kBlock];
+    uint8_t scales[kBlock / kSub];
+    uint8_t minimums[kBlock / kSub];
+    unpack_levels(src[b], levels);
+    unpack_scales(src[b], scales, minimums);
+    scale_levels<kSub>(to_float(src[b].d), to_float(src[b].dmin), scales, minimums, levels, dst + b * kBlock);
+  }
+}
+
+float dot(const BlockQ2_K* row, const ActivationView& x, int64_t k) noexcept {
+  float acc = 0.0F;
+  float macc = 0.0F;
+  for (int64_t b = 0; b < k / kBlock; ++b) {
+    int8_t levels[kBlock];
+    uint8_t scales[kBlock / kSub];
+    uint8_t minimums[kBlock / kSub];
+    unpack_levels(row[b], levels);
+    unpack_scales(row[b], scales, minimums);
+    acc = chain(acc, dot_scaled_levels<kSub>(scales, levels, x.q + b * kBlock), to_float(row[b].d), x.d[b]);
+    macc = chain(macc, dot_minimums<kSub>(minimums, x.sums + b * 16), to_float(row[b].dmin), x.d[b]);
+  }
+  return acc - macc;
+}
+
+}  // namespace inferno

@@ -1,0 +1,52 @@
+#include "quant/q3_k.h"
+
+#include "quant/block_math.h"
+#include "quant/numerics.h"
+
+namespace inferno {
+
+namespace {
+constexpr int kBlock = 256;
+constexpr int kSub = 16;
+}  // namespace
+
+void unpack_levels(const BlockQ3_K& block, int8_t* levels) noexcept {
+  for (int i = 0; i < kBlock; ++i) {
+    const int byte = i / 128 * 32 + i % 32;
+    const int shift = i % 128 / 32 * 2;
+    const int third = (block.hmask[i % 32] >> (i / 32)) & 1;
+    levels[i] = static_cast<int8_t>((((block.qs[byte] >> shift) & 3) | (third << 2)) - 4);
+  }
+}
+
+void unpack_scales(const BlockQ3_K& block, int8_t* scales) noexcept {
+  for (int j = 0; j < kBlock / kSub; ++j) {
+    const int low = (block.scales[j % 8] >> (j / 8 * 4)) & 15;
+    const int high = (block.scales[8 + j % 4] >> (j / 4 * 2)) & 3;
+    scales[j] = static_cast<int8_t>((low | (high << 4)) - 32);
+  }
+}
+
+void dequantize(const BlockQ3_K* src, float* dst, int64_t n) noexcept {
+  for (int64_t b = 0; b < n / kBlock; ++b) {
+    int8_t levels[kBlock];
+    int8_t scales[kBlock / kSub];
+    unpack_levels(src[b], levels);
+    unpack_scales(src[b], scales);
+    scale_levels<kSub>(to_float(src[b].d), scales, levels, dst + b * kBlock);
+  }
+}
+
+float dot(const BlockQ3_K* row, const ActivationView& x, int64_t k) noexcept {
+  float acc = 0.0F;
+  for (int64_t b = 0; b < k / kBlock; ++b) {
+    int8_t levels[kBlock];
+    int8_t scales[kBlock / kSub];
+    unpack_levels(row[b], levels);
+    unpack_scales(row[b], scales);
+    acc = chain(acc, dot_scaled_levels<kSub>(scales, levels, x.q + b * kBlock), to_float(row[b].d), x.d[b]);
+  }
+  return acc;
+}
+
+}  // namespace inferno

@@ -1,0 +1,25 @@
+// Q4_0: 32 levels of 4 bits around 8 and one scale. value = d * (level - 8).
+#pragma once
+
+#include <cstdint>
+
+#include "quant/activation.h"
+#include "tensor/half.h"
+
+namespace inferno {
+
+struct [[gnu::packed]] BlockQ4_0 {
+  f16 d;
+  uint8_t qs[16];  // byte i: level i in the low half, level i + 16 in the high half
+};
+static_assert(sizeof(BlockQ4_0) == 18);
+
+// levels[32]: -8..7, the 8 already taken off
+void unpack_levels(const BlockQ4_0& block, int8_t* levels) noexcept;
+// src[n] and dst[n]; n a multiple of 32
+void dequantize(const BlockQ4_0* src, float* dst, int64_t n) noexcept;
+void quantize(const float* src, BlockQ4_0* dst, int64_t n) noexcept;
+// One weight row times one activation row in blocks of 32, as quant/numerics.h states.
+[[nodiscard]] float dot(const BlockQ4_0* row, const ActivationView& x, int64_t k) noexcept;
+
+}  // namespace inferno

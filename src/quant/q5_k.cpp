@@ -1,0 +1,53 @@
+#include "quant/q5_k.h"
+
+#include "quant/block_math.h"
+#include "quant/k_scales.h"
+#include "quant/numerics.h"
+
+namespace inferno {
+
+namespace {
+constexpr int kBlock = 256;
+constexpr int kSub = 32;
+}  // namespace
+
+void unpack_levels(const BlockQ5_K& block, int8_t* levels) noexcept {
+  for (int i = 0; i < kBlock; ++i) {
+    const int byte = i / 64 * 32 + i % 32;
+    const int shift = i % 64 / 32 * 4;
+    const int fifth = (block.qh[i % 32] >> (i / 32)) & 1;
+    levels[i] = static_cast<int8_t>(((block.qs[byte] >> shift) & 15) | (fifth << 4));
+  }
+}
+
+void unpack_scales(const BlockQ5_K& block, uint8_t* scales, uint8_t* minimums) noexcept {
+  unpack_k_scales(block.scales, scales, minimums);
+}
+
+void dequantize(const BlockQ5_K* src, float* dst, int64_t n) noexcept {
+  for (int64_t b = 0; b < n / kBlock; ++b) {
+    int8_t levels[kBlock];
+    uint8_t scales[kBlock / kSub];
+    uint8_t minimums[kBlock / kSub];
+    unpack_levels(src[b], levels);
+    unpack_scales(src[b], scales, minimums);
+    scale_levels<kSub>(to_float(src[b].d), to_float(src[b].dmin), scales, minimums, levels, dst + b * kBlock);
+  }
+}
+
+float dot(const BlockQ5_K* row, const ActivationView& x, int64_t k) noexcept {
+  float acc = 0.0F;
+  float macc = 0.0F;
+  for (int64_t b = 0; b < k / kBlock; ++b) {
+    int8_t levels[kBlock];
+    uint8_t scales[kBlock / kSub];
+    uint8_t minimums[kBlock / kSub];
+    unpack_levels(row[b], levels);
+    unpack_scales(row[b], scales, minimums);
+    acc = chain(acc, dot_scaled_levels<kSub>(scales, levels, x.q + b * kBlock), to_float(row[b].d), x.d[b]);
+    macc = chain(macc, dot_minimums<kSub>(minimums, x.sums + b * 16), to_float(row[b].dmin), x.d[b]);
+  }
+  return acc - macc;
+}
+
+}  // namespace inferno

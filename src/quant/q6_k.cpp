@@ -1,0 +1,40 @@
+#include "quant/q6_k.h"
+
+#include "quant/block_math.h"
+#include "quant/numerics.h"
+
+namespace inferno {
+
+namespace {
+constexpr int kBlock = 256;
+constexpr int kSub = 16;
+}  // namespace
+
+void unpack_levels(const BlockQ6_K& block, int8_t* levels) noexcept {
+  for (int i = 0; i < kBlock; ++i) {
+    const int half = i / 128;
+    const int low = (block.ql[half * 64 + i % 64] >> (i % 128 / 64 * 4)) & 15;
+    const int high = (block.qh[half * 32 + i % 32] >> (i % 128 / 32 * 2)) & 3;
+    levels[i] = static_cast<int8_t>((low | (high << 4)) - 32);
+  }
+}
+
+void dequantize(const BlockQ6_K* src, float* dst, int64_t n) noexcept {
+  for (int64_t b = 0; b < n / kBlock; ++b) {
+    int8_t levels[kBlock];
+    unpack_levels(src[b], levels);
+    scale_levels<kSub>(to_float(src[b].d), src[b].scales, levels, dst + b * kBlock);
+  }
+}
+
+float dot(const BlockQ6_K* row, const ActivationView& x, int64_t k) noexcept {
+  float acc = 0.0F;
+  for (int64_t b = 0; b < k / kBlock; ++b) {
+    int8_t levels[kBlock];
+    unpack_levels(row[b], levels);
+    acc = chain(acc, dot_scaled_levels<kSub>(row[b].scales, levels, x.q + b * kBlock), to_float(row[b].d), x.d[b]);
+  }
+  return acc;
+}
+
+}  // namespace inferno

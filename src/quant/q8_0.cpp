@@ -1,0 +1,35 @@
+#include "quant/q8_0.h"
+
+#include "quant/block_math.h"
+#include "quant/numerics.h"
+
+namespace inferno {
+
+namespace {
+constexpr int kBlock = 32;
+}  // namespace
+
+void unpack_levels(const BlockQ8_0& block, int8_t* levels) noexcept {
+  for (int i = 0; i < kBlock; ++i) levels[i] = block.qs[i];
+}
+
+void dequantize(const BlockQ8_0* src, float* dst, int64_t n) noexcept {
+  for (int64_t b = 0; b < n / kBlock; ++b) {
+    int8_t levels[kBlock];
+    const float d = to_float(src[b].d);
+    unpack_levels(src[b], levels);
+    for (int i = 0; i < kBlock; ++i) dst[b * kBlock + i] = d * static_cast<float>(levels[i]);
+  }
+}
+
+float dot(const BlockQ8_0* row, const ActivationView& x, int64_t k) noexcept {
+  float acc = 0.0F;
+  for (int64_t b = 0; b < k / kBlock; ++b) {
+    int8_t levels[kBlock];
+    unpack_levels(row[b], levels);
+    acc = chain(acc, dot_levels<kBlock>(levels, x.q + b * kBlock), to_float(row[b].d), x.d[b]);
+  }
+  return acc;
+}
+
+}  // namespace inferno

@@ -1,0 +1,83 @@
+#include "quant/quant.h"
+
+#include <cstring>
+
+#include "base/error.h"
+#include "quant/q2_k.h"
+#include "quant/q3_k.h"
+#include "quant/q4_0.h"
+#include "quant/q4_1.h"
+#include "quant/q4_k.h"
+#include "quant/q5_0.h"
+#include "quant/q5_1.h"
+#include "quant/q5_k.h"
+#include "quant/q6_k.h"
+#include "quant/q8_0.h"
+
+namespace inferno {
+
+namespace {
+
+// Calls visit(static_cast<const Block*>(nullptr)) with the block struct of a quantized format.
+template <typename Visit>
+auto visit_block(DType dtype, Visit&& visit) noexcept {
+  switch (dtype) {
+    case DType::q8_0:
+      return visit(static_cast<const BlockQ8_0*>(nullptr));
+    case DType::q4_0:
+      return visit(static_cast<const BlockQ4_0*>(nullptr));
+    case DType::q4_1:
+      return visit(static_cast<const BlockQ4_1*>(nullptr));
+    case DType::q5_0:
+      return visit(static_cast<const BlockQ5_0*>(nullptr));
+    case DType::q5_1:
+      return visit(static_cast<const BlockQ5_1*>(nullptr));
+    case DType::q2_k:
+      return visit(static_cast<const BlockQ2_K*>(nullptr));
+    case DType::q3_k:
+      return visit(static_cast<const BlockQ3_K*>(nullptr));
+    case DType::q4_k:
+      return visit(static_cast<const BlockQ4_K*>(nullptr));
+    case DType::q5_k:
+      return visit(static_cast<const BlockQ5_K*>(nullptr));
+    case DType::q6_k:
+      return visit(static_cast<const BlockQ6_K*>(nullptr));
+    case DType::f32:
+    case DType::f16:
+    case DType::bf16:
+    case DType::i32:
+      break;
+  }
+  check_failed(__FILE__, __LINE__, "a quantized weight type");
+}
+
+// 16-bit rows may stand at odd addresses, hence memcpy.
+template <typename Half>
+void widen_row(const void* src, float* dst, int64_t n) noexcept {
+  const auto* bytes = static_cast<const unsigned char*>(src);
+  for (int64_t i = 0; i < n; ++i) {
+    Half value;
+    std::memcpy(&value, bytes + i * 2, 2);
+    dst[i] = to_float(value);
+  }
+}
+
+}  // namespace
+
+void dequantize_row(DType dtype, const void* src, float* dst, int64_t n) noexcept {
+  if (dtype == DType::f32) {
+    std::memcpy(dst, src, static_cast<size_t>(n) * 4);
+  } else if (dtype == DType::f16) {
+    widen_row<f16>(src, dst, n);
+  } else if (dtype == DType::bf16) {
+    widen_row<bf16>(src, dst, n);
+  } else {
+    visit_block(dtype, [&](auto* block) { dequantize(static_cast<decltype(block)>(src), dst, n); });
+  }
+}
+
+float dot_row(DType dtype, const void* weight_row, const ActivationView& x, int64_t k) noexcept {
+  return visit_block(dtype, [&](auto* block) { return dot(static_cast<decltype(block)>(weight_row), x, k); });
+}
+
+}  // namespace inferno
