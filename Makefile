@@ -1,0 +1,75 @@
+# One command for each thing one does with inferno. `make help` lists them.
+#
+# Each target does all that comes before it: install missing packages (tools/install_deps), configure, build. The build
+# itself is CMake's, see CMakePresets.json.
+
+PREFIX ?= /usr/local
+JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
+PROMPT ?= Once upon a time
+TIDY_FILES ?= src/.*(?<!_test)\.cpp$$
+
+.DEFAULT_GOAL := help
+.PHONY: help build run test check format check-format check-tidy check-asan tsan bench install model clean deps \
+        deps-check
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+deps:
+	@tools/install_deps build
+
+deps-check:
+	@tools/install_deps build check
+
+# Ninja reruns CMake by itself when a CMakeLists.txt changes; only a new preset needs a fresh configure.
+build/build.ninja: CMakePresets.json | deps
+	@cmake --preset release --log-level=WARNING
+
+build-%/build.ninja: CMakePresets.json | deps-check
+	@cmake --preset $* --log-level=WARNING
+
+build: deps build/build.ninja ## build/inferno and build/model-generate
+	@cmake --build build --target inferno model-generate -j $(JOBS)
+
+run: build ## tell a story with the built-in model (PROMPT="..." begins it)
+	@build/inferno generate "$(PROMPT)" -n 200 --temp 0.8 --top-k 40 --repeat-penalty 1.15
+
+test: deps build/build.ninja ## build everything and run all tests
+	@cmake --build build -j $(JOBS)
+	@tools/run_tests release $(JOBS)
+
+check: check-format check-asan check-tidy ## formatting, clang-tidy, clang 19 without warnings, tests under ASan and UBSan
+
+check-format: deps-check
+	@echo "check: clang-format"
+	@git ls-files -z -- '*.cpp' '*.h' '*.inc' '*.cu' '*.cuh' | xargs -0 -r clang-format-19 --dry-run --Werror
+
+# The sanitizer build is also the clang build that must have no warnings, and the one clang-tidy reads.
+check-asan: deps-check build-asan/build.ninja
+	@echo "check: clang 19 build and tests under AddressSanitizer and UndefinedBehaviorSanitizer"
+	@cmake --build build-asan -j $(JOBS)
+	@tools/run_tests asan $(JOBS)
+
+check-tidy: deps-check build-asan/build.ninja
+	@echo "check: clang-tidy"
+	@tools/run_tidy build-asan '$(TIDY_FILES)' $(JOBS)
+
+tsan: deps-check build-tsan/build.ninja ## tests under ThreadSanitizer
+	@cmake --build build-tsan -j $(JOBS)
+	@tools/run_tests tsan $(JOBS)
+
+format: deps-check ## format all sources in place
+	@git ls-files -z -- '*.cpp' '*.h' '*.inc' '*.cu' '*.cuh' | xargs -0 -r clang-format-19 -i
+
+bench: build ## speed of this machine's kernels and of whole models
+	@cmake --build build --target bench -j $(JOBS)
+
+install: deps build/build.ninja ## programs, library and headers into PREFIX (/usr/local)
+	@cmake --build build -j $(JOBS)
+	@cmake --install build --prefix "$(PREFIX)"
+
+model: ## fetch SmolLM2-135M-Instruct, a small real chat model, into models/
+	@tools/fetch_model
+
+clean: ## remove everything that was built
+	@rm -rf build build-debug build-clang build-asan build-tsan build-cuda
