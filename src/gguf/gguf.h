@@ -105,11 +105,15 @@ class GgufFile {
   };
   using Source = std::variant<InputFile, MemoryFile>;
 
+  struct Part;
+
   GgufFile() = default;
-  void add_part(Source source);
-  void index_names();
-  void open_other_parts(const std::string& path);
-  [[noreturn]] void fail_missing(std::string_view key, std::string_view expected) const;
+  [[nodiscard]] static Part load_part(Source source);
+  // Appends the part's tensors; the first part also gives the metadata.
+  void add_part(Part part);
+  void add_split_parts(Part opened, uint64_t count);
+  void sort_tensor_names();
+  void require(std::string_view key) const;
   [[noreturn]] void fail_type(std::string_view key, std::string_view expected, const GgufValue& value) const;
 
   std::string path_;
