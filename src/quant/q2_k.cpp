@@ -1,6 +1,7 @@
 #include "quant/q2_k.h"
 
 #include "quant/block_math.h"
+#include "quant/level_fit.h"
 #include "quant/numerics.h"
 
 namespace inferno {
@@ -33,6 +34,25 @@ void dequantize(const BlockQ2_K* src, float* dst, int64_t n) noexcept {
     unpack_levels(src[b], levels);
     unpack_scales(src[b], scales, minimums);
     scale_levels<kSub>(to_float(src[b].d), to_float(src[b].dmin), scales, minimums, levels, dst + b * kBlock);
+  }
+}
+
+void quantize(const float* src, BlockQ2_K* dst, int64_t n) noexcept {
+  for (int64_t b = 0; b < n / kBlock; ++b) {
+    float x[kBlock];
+    AffineSuperBlock fit;
+    load_finite(src + b * kBlock, kBlock, x);
+    fit_super_block(x, AffineLimits{.sub = kSub, .highest_level = 3, .highest_scale = 15}, &fit);
+    dst[b] = {};
+    dst[b].d = fit.d;
+    dst[b].dmin = fit.dmin;
+    for (int j = 0; j < kBlock / kSub; ++j) {
+      dst[b].scales[j] = static_cast<uint8_t>(fit.scales[j] | (fit.minimums[j] << 4));
+    }
+    for (int i = 0; i < kBlock; ++i) {
+      uint8_t& byte = dst[b].qs[i / 128 * 32 + i % 32];
+      byte = static_cast<uint8_t>(byte | (fit.levels[i] << (i % 128 / 32 * 2)));
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 #include "quant/q3_k.h"
 
 #include "quant/block_math.h"
+#include "quant/level_fit.h"
 #include "quant/numerics.h"
 
 namespace inferno {
@@ -34,6 +35,32 @@ void dequantize(const BlockQ3_K* src, float* dst, int64_t n) noexcept {
     unpack_levels(src[b], levels);
     unpack_scales(src[b], scales);
     scale_levels<kSub>(to_float(src[b].d), scales, levels, dst + b * kBlock);
+  }
+}
+
+void quantize(const float* src, BlockQ3_K* dst, int64_t n) noexcept {
+  constexpr ScaledLimits kLimits = {.lowest_level = -4, .highest_level = 3, .lowest_scale = -32, .highest_scale = 31};
+  for (int64_t b = 0; b < n / kBlock; ++b) {
+    float x[kBlock];
+    ScaledSuperBlock fit;
+    load_finite(src + b * kBlock, kBlock, x);
+    fit_super_block(x, kLimits, &fit);
+    dst[b] = {};
+    dst[b].d = fit.d;
+    for (int j = 0; j < kBlock / kSub; ++j) {
+      const int scale = fit.scales[j] + 32;
+      uint8_t& low = dst[b].scales[j % 8];
+      uint8_t& high = dst[b].scales[8 + j % 4];
+      low = static_cast<uint8_t>(low | ((scale & 15) << (j / 8 * 4)));
+      high = static_cast<uint8_t>(high | ((scale >> 4) << (j / 4 * 2)));
+    }
+    for (int i = 0; i < kBlock; ++i) {
+      const int level = fit.levels[i] + 4;
+      uint8_t& low = dst[b].qs[i / 128 * 32 + i % 32];
+      uint8_t& third = dst[b].hmask[i % 32];
+      low = static_cast<uint8_t>(low | ((level & 3) << (i % 128 / 32 * 2)));
+      third = static_cast<uint8_t>(third | ((level >> 2) << (i / 32)));
+    }
   }
 }
 

@@ -1,12 +1,19 @@
 #include "quant/q4_1.h"
 
 #include "quant/block_math.h"
+#include "quant/level_fit.h"
 #include "quant/numerics.h"
 
 namespace inferno {
 
 namespace {
 constexpr int kBlock = 32;
+
+void pack_levels(const int8_t* levels, BlockQ4_1* block) noexcept {
+  for (int i = 0; i < kBlock / 2; ++i) {
+    block->qs[i] = static_cast<uint8_t>((levels[i]) | ((levels[i + 16]) << 4));
+  }
+}
 }  // namespace
 
 void unpack_levels(const BlockQ4_1& block, int8_t* levels) noexcept {
@@ -23,6 +30,19 @@ void dequantize(const BlockQ4_1* src, float* dst, int64_t n) noexcept {
     const float m = to_float(src[b].m);
     unpack_levels(src[b], levels);
     for (int i = 0; i < kBlock; ++i) dst[b * kBlock + i] = d * static_cast<float>(levels[i]) + m;
+  }
+}
+
+void quantize(const float* src, BlockQ4_1* dst, int64_t n) noexcept {
+  for (int64_t b = 0; b < n / kBlock; ++b) {
+    float x[kBlock];
+    int8_t levels[kBlock];
+    load_finite(src + b * kBlock, kBlock, x);
+    const AffineFit fit = fit_affine_32(x, 15);
+    dst[b].d = to_finite_f16(fit.scale);
+    dst[b].m = to_finite_f16(fit.offset);
+    assign_levels(x, kBlock, to_float(dst[b].d), to_float(dst[b].m), 0, 15, levels);
+    pack_levels(levels, &dst[b]);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include "quant/block_math.h"
 #include "quant/k_scales.h"
+#include "quant/level_fit.h"
 #include "quant/numerics.h"
 
 namespace inferno {
@@ -31,6 +32,23 @@ void dequantize(const BlockQ4_K* src, float* dst, int64_t n) noexcept {
     unpack_levels(src[b], levels);
     unpack_scales(src[b], scales, minimums);
     scale_levels<kSub>(to_float(src[b].d), to_float(src[b].dmin), scales, minimums, levels, dst + b * kBlock);
+  }
+}
+
+void quantize(const float* src, BlockQ4_K* dst, int64_t n) noexcept {
+  for (int64_t b = 0; b < n / kBlock; ++b) {
+    float x[kBlock];
+    AffineSuperBlock fit;
+    load_finite(src + b * kBlock, kBlock, x);
+    fit_super_block(x, AffineLimits{.sub = kSub, .highest_level = 15, .highest_scale = 63}, &fit);
+    dst[b] = {};
+    dst[b].d = fit.d;
+    dst[b].dmin = fit.dmin;
+    pack_k_scales(fit.scales, fit.minimums, dst[b].scales);
+    for (int i = 0; i < kBlock; ++i) {
+      uint8_t& byte = dst[b].qs[i / 64 * 32 + i % 32];
+      byte = static_cast<uint8_t>(byte | (fit.levels[i] << (i % 64 / 32 * 4)));
+    }
   }
 }
 

@@ -1,12 +1,26 @@
 #include "quant/q5_0.h"
 
+#include <algorithm>
+
 #include "quant/block_math.h"
+#include "quant/level_fit.h"
 #include "quant/numerics.h"
 
 namespace inferno {
 
 namespace {
 constexpr int kBlock = 32;
+
+void pack_levels(const int8_t* levels, BlockQ5_0* block) noexcept {
+  uint8_t fifths[4] = {};
+  for (int i = 0; i < kBlock; ++i) {
+    fifths[i / 8] = static_cast<uint8_t>(fifths[i / 8] | (((levels[i] + 16) >> 4) << (i % 8)));
+  }
+  std::copy_n(fifths, 4, block->qh);
+  for (int i = 0; i < kBlock / 2; ++i) {
+    block->qs[i] = static_cast<uint8_t>(((levels[i] + 16) & 15) | (((levels[i + 16] + 16) & 15) << 4));
+  }
+}
 }  // namespace
 
 void unpack_levels(const BlockQ5_0& block, int8_t* levels) noexcept {
@@ -24,6 +38,17 @@ void dequantize(const BlockQ5_0* src, float* dst, int64_t n) noexcept {
     const float d = to_float(src[b].d);
     unpack_levels(src[b], levels);
     for (int i = 0; i < kBlock; ++i) dst[b * kBlock + i] = d * static_cast<float>(levels[i]);
+  }
+}
+
+void quantize(const float* src, BlockQ5_0* dst, int64_t n) noexcept {
+  for (int64_t b = 0; b < n / kBlock; ++b) {
+    float x[kBlock];
+    int8_t levels[kBlock];
+    load_finite(src + b * kBlock, kBlock, x);
+    dst[b].d = to_finite_f16(fit_scale_32(x, -16, 15));
+    assign_levels(x, kBlock, to_float(dst[b].d), 0.0F, -16, 15, levels);
+    pack_levels(levels, &dst[b]);
   }
 }
 

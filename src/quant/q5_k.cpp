@@ -2,6 +2,7 @@
 
 #include "quant/block_math.h"
 #include "quant/k_scales.h"
+#include "quant/level_fit.h"
 #include "quant/numerics.h"
 
 namespace inferno {
@@ -32,6 +33,25 @@ void dequantize(const BlockQ5_K* src, float* dst, int64_t n) noexcept {
     unpack_levels(src[b], levels);
     unpack_scales(src[b], scales, minimums);
     scale_levels<kSub>(to_float(src[b].d), to_float(src[b].dmin), scales, minimums, levels, dst + b * kBlock);
+  }
+}
+
+void quantize(const float* src, BlockQ5_K* dst, int64_t n) noexcept {
+  for (int64_t b = 0; b < n / kBlock; ++b) {
+    float x[kBlock];
+    AffineSuperBlock fit;
+    load_finite(src + b * kBlock, kBlock, x);
+    fit_super_block(x, AffineLimits{.sub = kSub, .highest_level = 31, .highest_scale = 63}, &fit);
+    dst[b] = {};
+    dst[b].d = fit.d;
+    dst[b].dmin = fit.dmin;
+    pack_k_scales(fit.scales, fit.minimums, dst[b].scales);
+    for (int i = 0; i < kBlock; ++i) {
+      uint8_t& low = dst[b].qs[i / 64 * 32 + i % 32];
+      uint8_t& fifth = dst[b].qh[i % 32];
+      low = static_cast<uint8_t>(low | ((fit.levels[i] & 15) << (i % 64 / 32 * 4)));
+      fifth = static_cast<uint8_t>(fifth | ((fit.levels[i] >> 4) << (i / 32)));
+    }
   }
 }
 

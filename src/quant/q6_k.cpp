@@ -1,6 +1,9 @@
 #include "quant/q6_k.h"
 
+#include <algorithm>
+
 #include "quant/block_math.h"
+#include "quant/level_fit.h"
 #include "quant/numerics.h"
 
 namespace inferno {
@@ -24,6 +27,27 @@ void dequantize(const BlockQ6_K* src, float* dst, int64_t n) noexcept {
     int8_t levels[kBlock];
     unpack_levels(src[b], levels);
     scale_levels<kSub>(to_float(src[b].d), src[b].scales, levels, dst + b * kBlock);
+  }
+}
+
+void quantize(const float* src, BlockQ6_K* dst, int64_t n) noexcept {
+  constexpr ScaledLimits kLimits = {
+      .lowest_level = -32, .highest_level = 31, .lowest_scale = -128, .highest_scale = 127};
+  for (int64_t b = 0; b < n / kBlock; ++b) {
+    float x[kBlock];
+    ScaledSuperBlock fit;
+    load_finite(src + b * kBlock, kBlock, x);
+    fit_super_block(x, kLimits, &fit);
+    dst[b] = {};
+    dst[b].d = fit.d;
+    std::copy_n(fit.scales, kBlock / kSub, dst[b].scales);
+    for (int i = 0; i < kBlock; ++i) {
+      const int level = fit.levels[i] + 32;
+      uint8_t& low = dst[b].ql[i / 128 * 64 + i % 64];
+      uint8_t& high = dst[b].qh[i / 128 * 32 + i % 32];
+      low = static_cast<uint8_t>(low | ((level & 15) << (i % 128 / 64 * 4)));
+      high = static_cast<uint8_t>(high | ((level >> 4) << (i % 128 / 32 * 2)));
+    }
   }
 }
 

@@ -1,6 +1,10 @@
 #include "quant/q8_0.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "quant/block_math.h"
+#include "quant/level_fit.h"
 #include "quant/numerics.h"
 
 namespace inferno {
@@ -19,6 +23,17 @@ void dequantize(const BlockQ8_0* src, float* dst, int64_t n) noexcept {
     const float d = to_float(src[b].d);
     unpack_levels(src[b], levels);
     for (int i = 0; i < kBlock; ++i) dst[b * kBlock + i] = d * static_cast<float>(levels[i]);
+  }
+}
+
+void quantize(const float* src, BlockQ8_0* dst, int64_t n) noexcept {
+  for (int64_t b = 0; b < n / kBlock; ++b) {
+    float x[kBlock];
+    load_finite(src + b * kBlock, kBlock, x);
+    float amax = 0.0F;
+    for (int i = 0; i < kBlock; ++i) amax = std::max(amax, std::fabs(x[i]));
+    dst[b].d = to_finite_f16(amax / 127.0F);
+    assign_levels(x, kBlock, to_float(dst[b].d), 0.0F, -127, 127, dst[b].qs);
   }
 }
 

@@ -1,6 +1,7 @@
 #include "quant/quant.h"
 
 #include <cstring>
+#include <type_traits>
 
 #include "base/error.h"
 #include "quant/q2_k.h"
@@ -62,6 +63,15 @@ void widen_row(const void* src, float* dst, int64_t n) noexcept {
   }
 }
 
+template <typename Half>
+void narrow_row(const float* src, void* dst, int64_t n, Half (*narrow)(float)) noexcept {
+  auto* bytes = static_cast<unsigned char*>(dst);
+  for (int64_t i = 0; i < n; ++i) {
+    const Half value = narrow(src[i]);
+    std::memcpy(bytes + i * 2, &value, 2);
+  }
+}
+
 }  // namespace
 
 void dequantize_row(DType dtype, const void* src, float* dst, int64_t n) noexcept {
@@ -73,6 +83,21 @@ void dequantize_row(DType dtype, const void* src, float* dst, int64_t n) noexcep
     widen_row<bf16>(src, dst, n);
   } else {
     visit_block(dtype, [&](auto* block) { dequantize(static_cast<decltype(block)>(src), dst, n); });
+  }
+}
+
+void quantize_row(DType dtype, const float* src, void* dst, int64_t n) noexcept {
+  if (dtype == DType::f32) {
+    std::memcpy(dst, src, static_cast<size_t>(n) * 4);
+  } else if (dtype == DType::f16) {
+    narrow_row<f16>(src, dst, n, to_f16);
+  } else if (dtype == DType::bf16) {
+    narrow_row<bf16>(src, dst, n, to_bf16);
+  } else {
+    visit_block(dtype, [&](auto* block) {
+      using Block = std::remove_const_t<std::remove_pointer_t<decltype(block)>>;
+      quantize(src, static_cast<Block*>(dst), n);
+    });
   }
 }
 

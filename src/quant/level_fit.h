@@ -1,0 +1,68 @@
+// The search for scales: which scale and offset represent a block of values with the least squared error.
+// Internal to src/quant; the quantizers of the formats are built of it.
+//
+// How it works. A scale decides the levels (by rounding), and levels decide the best scale (by least squares), so the
+// search tries several scales around the one that just covers the largest value, keeps the one whose least-squares
+// residue is smallest, and repeats rounding and least squares from there. Super-blocks then round the scales of their
+// sub-blocks to integers, refit the two f16 factors, and let every sub-block try the neighbours of its integers.
+//
+// Every function takes finite values of magnitude <= kInputLimit (load_finite) and returns finite numbers.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/half.h"
+
+namespace inferno {
+
+// Above what any format can represent, and small enough that sums of squares stay finite in f32.
+inline constexpr float kInputLimit = 1e15F;
+
+// dst[n] = src[n] with NaN as 0 and magnitudes cut to kInputLimit
+void load_finite(const float* src, int n, float* dst) noexcept;
+
+// The nearest finite half.
+[[nodiscard]] f16 to_finite_f16(float value) noexcept;
+
+// levels[n] = round_half_even((x[n] - offset) / scale) within [lowest, highest]; all levels are the one nearest 0 when
+// scale is 0.
+void assign_levels(const float* x, int n, float scale, float offset, int lowest, int highest, int8_t* levels) noexcept;
+
+// The scale for value = scale * level of 32 values, level in [lowest, highest], lowest < 0. Its sign is free.
+[[nodiscard]] float fit_scale_32(const float* x, int lowest, int highest) noexcept;
+
+struct AffineFit {
+  float scale;  // >= 0
+  float offset;
+};
+// The scale and offset for value = scale * level + offset of 32 values, level in [0, highest].
+[[nodiscard]] AffineFit fit_affine_32(const float* x, int highest) noexcept;
+
+// 256 values as d * scale_j * level, sub-blocks of 16.
+struct ScaledSuperBlock {
+  f16 d;
+  int8_t scales[16];
+  int8_t levels[256];
+};
+struct ScaledLimits {
+  int lowest_level, highest_level;
+  int lowest_scale, highest_scale;
+};
+void fit_super_block(const float* x, const ScaledLimits& limits, ScaledSuperBlock* out) noexcept;
+
+// 256 values as d * scale_j * level - dmin * minimum_j, sub-blocks of 16 or 32.
+struct AffineSuperBlock {
+  f16 d;
+  f16 dmin;
+  uint8_t scales[16];
+  uint8_t minimums[16];
+  int8_t levels[256];
+};
+struct AffineLimits {
+  int sub;            // 16 or 32
+  int highest_level;  // from 0
+  int highest_scale;  // of scales and minimums, from 0
+};
+void fit_super_block(const float* x, const AffineLimits& limits, AffineSuperBlock* out) noexcept;
+
+}  // namespace inferno
