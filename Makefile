@@ -69,6 +69,7 @@ install: deps build/build.ninja ## programs, library and headers into PREFIX (/u
 	@cmake --install build --prefix "$(PREFIX)"
 
 model: ## fetch SmolLM2-135M-Instruct, a small real chat model, into models/
+	@command -v python3 >/dev/null || tools/install_deps python
 	@tools/fetch_model
 
 clean: ## remove everything that was built
