@@ -1,0 +1,98 @@
+#include "threading/partition.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "threading/thread_pool.h"
+
+namespace inferno {
+namespace {
+
+TEST(Slice, CoversEveryElementOnceInOrderWithBoundariesOnTheStep) {
+  for (const int64_t count : {0, 1, 2, 15, 16, 17, 63, 64, 65, 896, 4864, 9728, 151936}) {
+    for (const int nth : {1, 2, 3, 4, 7, 16, 64}) {
+      for (const int64_t step : {1, 4, 8, 16, 24}) {
+        int64_t at = 0;
+        int64_t least = count;
+        int64_t most = 0;
+        for (int ith = 0; ith < nth; ++ith) {
+          const Range part = slice(count, ith, nth, step);
+          ASSERT_EQ(part.begin, at) << count << " " << ith << "/" << nth << " step " << step;
+          ASSERT_LE(part.begin, part.end);
+          ASSERT_TRUE(part.end % step == 0 || part.end == count);
+          at = part.end;
+          if (part.end != count) least = std::min(least, part.size());
+          most = std::max(most, part.size());
+        }
+        ASSERT_EQ(at, count);
+        ASSERT_LE(most, least + step);
+      }
+    }
+  }
+}
+
+TEST(CacheLineStep, IsAMultipleOfTheKernelStepAndEndsOnALine) {
+  EXPECT_EQ(cache_line_step(1, 4), 16);
+  EXPECT_EQ(cache_line_step(8, 4), 16);
+  EXPECT_EQ(cache_line_step(24, 4), 48);
+  EXPECT_EQ(cache_line_step(4, 2), 32);
+  EXPECT_EQ(cache_line_step(1, 1), 64);
+  EXPECT_EQ(cache_line_step(5, 64), 5);
+  EXPECT_EQ(cache_line_step(3, 128), 3);
+  for (const int64_t step : {1, 3, 4, 6, 8, 32}) {
+    for (const int64_t bytes : {1, 2, 4, 8, 12, 34, 64, 144}) {
+      const int64_t line_step = cache_line_step(step, bytes);
+      EXPECT_EQ(line_step % step, 0);
+      EXPECT_EQ(line_step * bytes % static_cast<int64_t>(kCacheLine), 0);
+    }
+  }
+}
+
+TEST(ChunkQueue, HandsOutEveryElementOnceInFourToEightChunksPerThread) {
+  for (const int64_t count : {0, 1, 5, 100, 9728, 151936}) {
+    for (const int nth : {1, 2, 3, 16}) {
+      for (const int64_t step : {1, 8, 16}) {
+        ChunkQueue queue;
+        queue.reset(count, nth, step);
+        int64_t at = 0;
+        int chunks = 0;
+        for (Range part = queue.take(); !part.empty(); part = queue.take()) {
+          ASSERT_EQ(part.begin, at);
+          ASSERT_EQ(part.begin % step, 0);
+          at = part.end;
+          ++chunks;
+        }
+        ASSERT_EQ(at, count);
+        ASSERT_LE(chunks, 8 * nth);
+        if (count >= 100 * step * nth) {
+          ASSERT_GE(chunks, 4 * nth);
+        }
+        ASSERT_TRUE(queue.take().empty()) << "a finished queue stays finished";
+      }
+    }
+  }
+}
+
+TEST(ChunkQueue, GivesThreadsDisjointChunks) {
+  struct Context {
+    ChunkQueue queue;
+    std::vector<int> touched;
+  } context;
+  constexpr int64_t kCount = 100'000;
+  context.touched.resize(kCount);
+  context.queue.reset(kCount, 4, 8);
+  ThreadPool pool({.threads = 4, .allow_oversubscription = true});
+  pool.dispatch(
+      [](int, int, void* pointer) {
+        auto& [queue, touched] = *static_cast<Context*>(pointer);
+        for (Range part = queue.take(); !part.empty(); part = queue.take()) {
+          for (int64_t i = part.begin; i < part.end; ++i) ++touched[static_cast<size_t>(i)];
+        }
+      },
+      &context);
+  for (const int count : context.touched) ASSERT_EQ(count, 1);
+}
+
+}  // namespace
+}  // namespace inferno
