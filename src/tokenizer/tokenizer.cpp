@@ -1,0 +1,109 @@
+#include "tokenizer/tokenizer.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+
+#include "base/error.h"
+#include "tokenizer/added_tokens.h"
+#include "tokenizer/byte_bpe.h"
+#include "tokenizer/sentencepiece_bpe.h"
+
+namespace inferno {
+
+namespace {
+
+// Files often name only one end token although the model was trained with several.
+constexpr std::array<std::string_view, 9> kEndNames = {"<|endoftext|>", "<|im_end|>",    "<|end_of_text|>",
+                                                       "<|eot_id|>",    "<|eom_id|>",    "<|end|>",
+                                                       "<end_of_turn>", "<|endofturn|>", "</s>"};
+
+bool is_added(TokenType type) {
+  return type == TokenType::control || type == TokenType::user_defined;
+}
+
+std::vector<int32_t> find_end_tokens(const Vocabulary& vocabulary) {
+  std::vector<int32_t> ends;
+  for (const std::optional<int32_t>& id : {vocabulary.eos, vocabulary.eot, vocabulary.eom}) {
+    if (id) ends.push_back(*id);
+  }
+  for (int32_t id = 0; id < vocabulary.size(); ++id) {
+    const auto i = static_cast<size_t>(id);
+    if (!is_added(vocabulary.types[i])) continue;
+    if (std::find(kEndNames.begin(), kEndNames.end(), vocabulary.tokens[i]) != kEndNames.end()) ends.push_back(id);
+  }
+  std::sort(ends.begin(), ends.end());
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+  return ends;
+}
+
+}  // namespace
+
+std::unique_ptr<const Tokenizer> Tokenizer::create(Vocabulary vocabulary) {
+  validate_vocabulary(vocabulary, "vocabulary");
+  if (vocabulary.model == "llama") return std::make_unique<const SentencePieceBpe>(std::move(vocabulary));
+  return std::make_unique<const ByteBpe>(std::move(vocabulary));
+}
+
+std::unique_ptr<const Tokenizer> Tokenizer::load(const GgufFile& file) {
+  return create(load_vocabulary(file));
+}
+
+Tokenizer::Tokenizer(Vocabulary vocabulary)
+    : vocabulary_(std::move(vocabulary)),
+      added_(std::make_unique<const AddedTokens>(vocabulary_)),
+      end_tokens_(find_end_tokens(vocabulary_)) {}
+
+Tokenizer::~Tokenizer() = default;
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+  // A space may grow to three bytes inside, and positions are 32 bits wide.
+  constexpr size_t kMaxBytes = std::numeric_limits<int32_t>::max() / 4;
+  if (text.size() > kMaxBytes) fail("the text has {} bytes; at most {} can be encoded at once", text.size(), kMaxBytes);
+  std::vector<int32_t> ids;
+  if (options.add_bos && vocabulary_.bos) ids.push_back(*vocabulary_.bos);
+  size_t done = 0;
+  while (done < text.size()) {
+    AddedTokens::Match added{text.size(), 0, -1};
+    if (options.parse_special) added = added_->find(text, done);
+    if (added.begin > done) encode_plain(text.substr(done, added.begin - done), ids);
+    if (added.length > 0) ids.push_back(added.id);
+    done = added.begin + added.length;
+  }
+  if (options.add_eos && vocabulary_.eos) ids.push_back(*vocabulary_.eos);
+  return ids;
+}
+
+std::string Tokenizer::decode(std::span<const int32_t> ids) const {
+  std::string bytes;
+  for (const int32_t id : ids) bytes += piece(id);
+  return bytes;
+}
+
+void Tokenizer::check_id(int32_t id) const {
+  if (id < 0 || id >= vocab_size()) fail("token id {} is outside the vocabulary of {} tokens", id, vocab_size());
+}
+
+std::string_view Tokenizer::piece(int32_t id) const {
+  check_id(id);
+  return pieces_[static_cast<size_t>(id)];
+}
+
+TokenType Tokenizer::type(int32_t id) const {
+  check_id(id);
+  return vocabulary_.types[static_cast<size_t>(id)];
+}
+
+std::optional<int32_t> Tokenizer::find(std::string_view text) const {
+  for (size_t i = 0; i < vocabulary_.tokens.size(); ++i) {
+    if (vocabulary_.tokens[i] == text) return static_cast<int32_t>(i);
+  }
+  return std::nullopt;
+}
+
+bool Tokenizer::is_end_token(int32_t id) const {
+  return std::binary_search(end_tokens_.begin(), end_tokens_.end(), id);
+}
+
+}  // namespace inferno
