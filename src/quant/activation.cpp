@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "quant/block_math.h"
+
 namespace inferno {
 
 namespace {
@@ -23,8 +25,8 @@ void quantize_block(const float* x, int block, int sum_span, int8_t* q, float* d
     return;
   }
   *d = scale;
-  // |x * inverse| <= 127 * (1 + 2^-20), so nothing rounds beyond 127. The default rounding mode is half to even.
-  for (int i = 0; i < block; ++i) q[i] = static_cast<int8_t>(std::nearbyint(x[i] * inverse));
+  // |x * inverse| <= 127 * (1 + 2^-20), so nothing rounds beyond 127.
+  for (int i = 0; i < block; ++i) q[i] = static_cast<int8_t>(round_half_even(x[i] * inverse));
   for (int s = 0; s < block / sum_span; ++s) {
     int sum = 0;
     for (int i = 0; i < sum_span; ++i) sum += q[s * sum_span + i];

@@ -5,6 +5,13 @@
 
 namespace inferno {
 
+// |value| < 2^22. Adding the bias pushes the fraction out of the mantissa, which rounds it; the compiler makes vectors
+// of this on every CPU.
+[[nodiscard]] inline float round_half_even(float value) noexcept {
+  constexpr float kBias = 0x1.8p23F;
+  return (value + kBias) - kBias;
+}
+
 // sum_i a[i] * b[i], exact
 template <int kCount>
 [[nodiscard]] int32_t dot_levels(const int8_t* a, const int8_t* b) noexcept {

@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 
+#include "quant/block_math.h"
+
 namespace inferno {
 
 namespace {
@@ -18,12 +20,9 @@ using Lanes = std::array<float, kLanes>;
 constexpr Lanes kStretch = {0.0F, -0.9F, -0.75F, -0.6F, -0.45F, -0.3F, -0.2F, -0.1F,
                             0.1F, 0.2F,  0.3F,   0.4F,  0.5F,   0.6F,  0.75F, 0.9F};
 
-constexpr float kRoundingBias = 0x1.8p23F;
-
-// round_half_even(value) cut to [lowest, highest]; both ends integers below 2^22, so that adding the bias rounds.
+// round_half_even(value) cut to [lowest, highest]
 inline float nearest_level(float value, float lowest, float highest) noexcept {
-  const float cut = std::min(std::max(value, lowest), highest);
-  return (cut + kRoundingBias) - kRoundingBias;
+  return round_half_even(std::min(std::max(value, lowest), highest));
 }
 
 inline float inverse_or_zero(float value) noexcept {
@@ -189,13 +188,19 @@ constexpr int kRefits = 2;
 
 void load_finite(const float* src, int n, float* dst) noexcept {
   for (int i = 0; i < n; ++i) {
-    const float value = src[i] == src[i] ? src[i] : 0.0F;
+    const float value = std::fabs(src[i]) >= kInputFloor ? src[i] : 0.0F;  // false for NaN, too
     dst[i] = std::min(std::max(value, -kInputLimit), kInputLimit);
   }
 }
 
 f16 to_finite_f16(float value) noexcept {
   return to_f16(std::min(std::max(value, -65504.0F), 65504.0F));
+}
+
+f16 to_f16_scale(float value) noexcept {
+  constexpr float kSmallest = 0x1p-24F;
+  if (value == 0.0F || std::fabs(value) >= kSmallest) return to_finite_f16(value);
+  return to_f16(std::copysign(kSmallest, value));
 }
 
 void assign_levels(const float* x, int n, float scale, float offset, int lowest, int highest, int8_t* levels) noexcept {
@@ -227,7 +232,7 @@ void fit_super_block(const float* x, const ScaledLimits& limits, ScaledSuperBloc
   }
 
   float best_error = INFINITY;
-  float d = to_float(to_finite_f16(peak / static_cast<float>(limits.lowest_scale)));
+  float d = to_float(to_f16_scale(peak / static_cast<float>(limits.lowest_scale)));
   const float first_inverse = inverse_or_zero(d);
   int scales[kSubs];
   for (int j = 0; j < kSubs; ++j) {
@@ -264,7 +269,7 @@ void fit_super_block(const float* x, const ScaledLimits& limits, ScaledSuperBloc
     best_error = error;
     *out = trial;
     if (yy == 0.0F) break;
-    d = to_float(to_finite_f16(xy / yy));
+    d = to_float(to_f16_scale(xy / yy));
   }
 }
 
@@ -283,8 +288,8 @@ void fit_affine_super_block(const float* x, const AffineLimits& limits, AffineSu
   }
 
   float best_error = INFINITY;
-  float d = to_float(to_finite_f16(peak.scale / static_cast<float>(limits.highest_scale)));
-  float dmin = to_float(to_finite_f16(-peak.offset / static_cast<float>(limits.highest_scale)));
+  float d = to_float(to_f16_scale(peak.scale / static_cast<float>(limits.highest_scale)));
+  float dmin = to_float(to_f16_scale(-peak.offset / static_cast<float>(limits.highest_scale)));
   int scales[kSubs];
   int minimums[kSubs];
   const float first_inverse = inverse_or_zero(d);
@@ -340,10 +345,10 @@ void fit_affine_super_block(const float* x, const AffineLimits& limits, AffineSu
     *out = trial;
     const float determinant = aa * bb - ab * ab;
     if (determinant > 0.0F) {
-      d = to_float(to_finite_f16(std::max((xa * bb - xb * ab) / determinant, 0.0F)));
-      dmin = to_float(to_finite_f16(std::max((xa * ab - xb * aa) / determinant, 0.0F)));
+      d = to_float(to_f16_scale(std::max((xa * bb - xb * ab) / determinant, 0.0F)));
+      dmin = to_float(to_f16_scale(std::max((xa * ab - xb * aa) / determinant, 0.0F)));
     } else if (aa > 0.0F) {
-      d = to_float(to_finite_f16(std::max((xa + dmin * ab) / aa, 0.0F)));
+      d = to_float(to_f16_scale(std::max((xa + dmin * ab) / aa, 0.0F)));
     } else {
       break;
     }

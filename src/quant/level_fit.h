@@ -6,7 +6,7 @@
 // residue is smallest, and repeats rounding and least squares from there. Super-blocks then round the scales of their
 // sub-blocks to integers, refit the two f16 factors, and let every sub-block try the neighbours of its integers.
 //
-// Every function takes finite values of magnitude <= kInputLimit (load_finite) and returns finite numbers.
+// Every function takes values that load_finite has made tame and returns finite numbers.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,16 @@ namespace inferno {
 
 // Above what any format can represent, and small enough that sums of squares stay finite in f32.
 inline constexpr float kInputLimit = 1e15F;
+// Half the smallest f16: no format represents less, and its inverse is far from infinity.
+inline constexpr float kInputFloor = 0x1p-25F;
 
-// dst[n] = src[n] with NaN as 0 and magnitudes cut to kInputLimit
+// dst[n] = src[n] with NaN and magnitudes below kInputFloor as 0, and larger ones cut to kInputLimit
 void load_finite(const float* src, int n, float* dst) noexcept;
 
 // The nearest finite half.
 [[nodiscard]] f16 to_finite_f16(float value) noexcept;
+// The same for a scale: one that is not 0 does not become 0, since any step serves a block better than none.
+[[nodiscard]] f16 to_f16_scale(float value) noexcept;
 
 // levels[n] = round_half_even((x[n] - offset) / scale) within [lowest, highest]; all levels are the one nearest 0 when
 // scale is 0.

@@ -39,7 +39,7 @@ void quantize(const float* src, BlockQ4_1* dst, int64_t n) noexcept {
     int8_t levels[kBlock];
     load_finite(src + b * kBlock, kBlock, x);
     const AffineFit fit = fit_affine_32(x, 15);
-    dst[b].d = to_finite_f16(fit.scale);
+    dst[b].d = to_f16_scale(fit.scale);
     dst[b].m = to_finite_f16(fit.offset);
     assign_levels(x, kBlock, to_float(dst[b].d), to_float(dst[b].m), 0, 15, levels);
     pack_levels(levels, &dst[b]);

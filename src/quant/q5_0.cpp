@@ -46,7 +46,7 @@ void quantize(const float* src, BlockQ5_0* dst, int64_t n) noexcept {
     float x[kBlock];
     int8_t levels[kBlock];
     load_finite(src + b * kBlock, kBlock, x);
-    dst[b].d = to_finite_f16(fit_scale_32(x, -16, 15));
+    dst[b].d = to_f16_scale(fit_scale_32(x, -16, 15));
     assign_levels(x, kBlock, to_float(dst[b].d), 0.0F, -16, 15, levels);
     pack_levels(levels, &dst[b]);
   }

@@ -48,7 +48,7 @@ void quantize(const float* src, BlockQ5_1* dst, int64_t n) noexcept {
     int8_t levels[kBlock];
     load_finite(src + b * kBlock, kBlock, x);
     const AffineFit fit = fit_affine_32(x, 31);
-    dst[b].d = to_finite_f16(fit.scale);
+    dst[b].d = to_f16_scale(fit.scale);
     dst[b].m = to_finite_f16(fit.offset);
     assign_levels(x, kBlock, to_float(dst[b].d), to_float(dst[b].m), 0, 31, levels);
     pack_levels(levels, &dst[b]);
