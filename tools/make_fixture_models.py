@@ -11,13 +11,13 @@ import argparse
 import json
 import math
 import pathlib
-import re
 
 import numpy as np
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import (LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
+from fixture_json import write_json
 from gguf_file import F32, GgufFile
 
 VOCAB_SIZE = 288
@@ -268,9 +268,7 @@ def main():
     fixtures = [make_fixture(out, *fixture) for fixture in FIXTURES]
     manifest = {"made_by": "tools/make_fixture_models.py: transformers, float64",
                 "logits": "float32, little-endian, [tokens of the prompt, vocab]", "models": fixtures}
-    text = json.dumps(manifest, indent=1)
-    text = re.sub(r"\[([\s\d.,-]+)\]", lambda match: "[" + " ".join(match.group(1).split()) + "]", text)  # lists on one line
-    (out / "manifest.json").write_text(text + "\n")
+    write_json(out / "manifest.json", manifest)
 
 
 if __name__ == "__main__":
