@@ -1,0 +1,134 @@
+// The seam: everything the model asks of a machine.
+//
+// A backend owns memory and weights and carries out ops. Between begin_step and end_step ops are recorded: their args
+// are copied and run in order no later than end_step, download or synchronize; a backend may run them earlier. Outside
+// a step an op runs at once. Nothing is allocated in a step: the model first records its largest step in
+// StepMode::plan, in which the backend only adds up the scratch memory it will need.
+//
+// Op args name memory of the same backend (allocate) and weights it loaded. A backend is used by one thread at a time.
+// Failures are Errors; those of an asynchronous device surface at synchronize, download or end_step with the op's name.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "backend/op_args.h"
+#include "tensor/tensor.h"
+
+namespace inferno {
+
+enum class OpId : uint8_t {
+#define OP(name, Args) name,
+#include "backend/op_list.inc"
+  count
+};
+inline constexpr int kOpCount = static_cast<int>(OpId::count);
+[[nodiscard]] std::string_view op_name(OpId op);
+[[nodiscard]] std::optional<OpId> op_from_name(std::string_view name);
+[[nodiscard]] bool is_fused(OpId op);
+
+class Backend;
+
+// Memory of a backend; freed with the object. Contents start undefined.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Backend* owner, void* data, size_t bytes) : owner_(owner), data_(data), bytes_(bytes) {}
+  ~Buffer();
+  Buffer(Buffer&& other) noexcept
+      : owner_(other.owner_), data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  Buffer& operator=(Buffer&& other) noexcept {
+    std::swap(owner_, other.owner_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  [[nodiscard]] void* data() const { return data_; }
+  [[nodiscard]] size_t bytes() const { return bytes_; }
+
+ private:
+  Backend* owner_ = nullptr;
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+enum class StepMode : uint8_t { run, plan };
+
+class Backend {
+ public:
+  Backend() = default;
+  virtual ~Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+
+  [[nodiscard]] virtual std::string_view name() const = 0;
+  // One line for people: kernels, threads, device.
+  [[nodiscard]] virtual std::string description() const = 0;
+  // The cache type `--kv-type` defaults to here.
+  [[nodiscard]] virtual DType default_kv_dtype() const = 0;
+  // Whether host code may read and write the backend's memory through its pointers. Default bodies that look at a
+  // step's lengths, and primitives, need it.
+  [[nodiscard]] virtual bool host_visible() const = 0;
+  // Whether this backend has its own kernel for the op with weights or cache of this type (else the default body runs).
+  [[nodiscard]] virtual bool supports(OpId op, DType dtype) const = 0;
+
+  // ---- memory and weights
+  [[nodiscard]] virtual Buffer allocate(size_t bytes) = 0;
+  virtual void upload(void* destination, const void* host, size_t bytes) = 0;
+  virtual void download(void* host, const void* source, size_t bytes) = 0;
+  [[nodiscard]] virtual std::unique_ptr<Weight> load_weight(const WeightSource& source, WeightUse uses) = 0;
+
+  // ---- steps
+  virtual void begin_step(StepMode mode) = 0;
+  virtual void end_step() = 0;
+  virtual void synchronize() = 0;
+  // Scratch memory for the default body that runs now, valid until the next top-level op; only between begin_step and
+  // end_step. In StepMode::plan the address must not be touched.
+  [[nodiscard]] virtual void* scratch(size_t bytes) = 0;
+
+  // ---- ops: one virtual function each. Fused ops run their default body unless overridden; primitives throw.
+#define OP(name, Args) virtual void name(const Args& args);
+#include "backend/op_list.inc"
+
+  // The backend whose ops default bodies call: this one, or the decorator around it.
+  [[nodiscard]] Backend& outermost() { return *outermost_; }
+  void set_outermost(Backend& outer) { outermost_ = &outer; }
+
+ protected:
+  friend class Buffer;
+  virtual void deallocate(void* data) noexcept = 0;
+
+ private:
+  Backend* outermost_ = this;
+};
+
+// Default bodies: each fused op in terms of primitives (and simpler fused ops). They are the ops' definitions.
+namespace fused_defaults {
+#define PRIMITIVE(name, Args)
+#define FUSED(name, Args) void name(Backend& backend, const Args& args);
+#include "backend/op_list.inc"
+}  // namespace fused_defaults
+
+// The op's args type -> its id, and calling an op by its args type.
+template <typename Args>
+struct OpOf;
+#define OP(name, Args)                                     \
+  template <>                                              \
+  struct OpOf<Args> {                                      \
+    static constexpr OpId kId = OpId::name;                \
+    static void call(Backend& backend, const Args& args) { \
+      backend.name(args);                                  \
+    }                                                      \
+  };
+#include "backend/op_list.inc"
+
+}  // namespace inferno

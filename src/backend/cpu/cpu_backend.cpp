@@ -1,0 +1,191 @@
+#include "backend/cpu/cpu_backend.h"
+
+#include <fmt/core.h>
+
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "backend/cpu/cpu_ops.h"
+#include "base/checked.h"
+#include "base/error.h"
+
+namespace inferno {
+namespace {
+
+// Ops one step may record. Fused ops: about five per layer. Default bodies record thousands of primitives, but those
+// run as they come (see primitive()), so they never fill the plan.
+constexpr size_t kPlanCapacity = 4096;
+
+}  // namespace
+
+CpuBackend::CpuBackend(std::string name, const KernelTable& kernels, std::unique_ptr<ThreadPool> pool, DType default_kv,
+                       bool fused)
+    : name_(std::move(name)),
+      kernels_(kernels),
+      pool_(std::move(pool)),
+      default_kv_(default_kv),
+      fused_(fused),
+      plan_(kPlanCapacity) {
+  local_.resize(static_cast<size_t>(threads()));
+}
+
+std::string CpuBackend::description() const {
+  return fmt::format("{} kernels, {} thread{}", kernels_.name, threads(), threads() == 1 ? "" : "s");
+}
+
+bool CpuBackend::supports(OpId op, DType dtype) const {
+  const auto type = static_cast<size_t>(dtype);
+  switch (op) {
+    case OpId::linear:
+    case OpId::gated_mlp:
+    case OpId::logits:
+      return kernels_.linear[type].name != nullptr;
+    case OpId::attention:
+      return kernels_.attention[type].name != nullptr;
+    case OpId::kv_store:
+      return kernels_.store_row[type] != nullptr;
+    default:
+      return true;
+  }
+}
+
+// ---- memory and weights
+
+Buffer CpuBackend::allocate(size_t bytes) {
+  AlignedMemory memory = aligned_memory(bytes);
+  return {this, memory.release(), bytes};
+}
+
+void CpuBackend::deallocate(void* data) noexcept {
+  AlignedFree()(data);
+}
+
+void CpuBackend::upload(void* destination, const void* host, size_t bytes) {
+  synchronize();
+  std::memcpy(destination, host, bytes);
+}
+
+void CpuBackend::download(void* host, const void* source, size_t bytes) {
+  synchronize();
+  std::memcpy(host, source, bytes);
+}
+
+std::unique_ptr<Weight> CpuBackend::load_weight(const WeightSource& source, WeightUse uses) {
+  return std::make_unique<CpuWeight>(source, uses, kernels_);
+}
+
+// ---- scratch
+
+void CpuBackend::reserve(const OpScratch& need) {
+  if (need.shared > scratch_bytes_.shared) {
+    shared_ = aligned_memory(static_cast<size_t>(need.shared));
+    scratch_bytes_.shared = need.shared;
+  }
+  if (need.local > scratch_bytes_.local) {
+    for (AlignedMemory& memory : local_) memory = aligned_memory(static_cast<size_t>(need.local));
+    scratch_bytes_.local = need.local;
+  }
+}
+
+void* CpuBackend::scratch(size_t bytes) {
+  const auto rounded = static_cast<size_t>(round_up(static_cast<int64_t>(bytes), 64));
+  if (arena_.empty() || arena_used_ + rounded > arena_.back().bytes) {
+    arena_.push_back({aligned_memory(rounded), rounded});
+    arena_used_ = 0;
+  }
+  void* data = arena_.back().memory.get() + arena_used_;
+  arena_used_ += rounded;
+  return data;
+}
+
+void CpuBackend::reset_arena() {
+  if (arena_.size() > 1) {
+    size_t total = 0;
+    for (const Block& block : arena_) total += block.bytes;
+    arena_.clear();
+    arena_.push_back({aligned_memory(total), total});
+  }
+  arena_used_ = 0;
+}
+
+// ---- steps
+
+void CpuBackend::begin_step(StepMode mode) {
+  INFERNO_CHECK(!in_step_);
+  plan_.clear();
+  in_step_ = true;
+  planning_ = mode == StepMode::plan;
+}
+
+void CpuBackend::end_step() {
+  execute();
+  in_step_ = false;
+  planning_ = false;
+}
+
+void CpuBackend::synchronize() {
+  execute();
+}
+
+void CpuBackend::execute() {
+  if (plan_.size() == 0) return;
+  if (!planning_) {
+    if (pool_) {
+      pool_->dispatch([](int ith, int nth, void* self) { static_cast<CpuBackend*>(self)->walk(ith, nth); }, this);
+    } else {
+      walk(0, 1);
+    }
+  }
+  plan_.clear();
+}
+
+void CpuBackend::walk(int ith, int nth) noexcept {
+  const Worker worker{ith, nth, &kernels_, shared_.get(), local_[static_cast<size_t>(ith)].get(), pool_.get()};
+  for (size_t i = 0; i < plan_.size(); ++i) {
+    plan_[i].visit([&](const auto& args) { cpu::run(args, worker); });
+    worker.barrier();
+  }
+}
+
+// ---- ops
+
+template <typename Args>
+void CpuBackend::primitive(const Args& args) {
+  if (!in_step_ || planning_) reserve(cpu::scratch_of(args, kernels_, threads()));
+  if (planning_) return;
+  plan_.record(args);
+  // Inside a default body each primitive runs at once: the body reuses its temporaries, and its length has no bound.
+  if (!in_step_ || depth_ > 0) execute();
+}
+
+template <typename Args>
+void CpuBackend::fused(const Args& args, void (*body)(Backend&, const Args&)) {
+  // A draw is no composition of primitives: sample has only its kernel.
+  if (fused_ || std::is_same_v<Args, SampleArgs>) {
+    primitive(args);
+    return;
+  }
+  execute();
+  if (depth_ == 0) reset_arena();
+  ++depth_;
+  try {
+    body(outermost(), args);
+  } catch (...) {
+    --depth_;
+    throw;
+  }
+  --depth_;
+}
+
+#define PRIMITIVE(name, Args)               \
+  void CpuBackend::name(const Args& args) { \
+    primitive(args);                        \
+  }
+#define FUSED(name, Args)                   \
+  void CpuBackend::name(const Args& args) { \
+    fused(args, fused_defaults::name);      \
+  }
+#include "backend/op_list.inc"
+
+}  // namespace inferno

@@ -1,0 +1,87 @@
+// The CPU backend: one class for scalar, simd and parallel. They differ in the kernel table and the number of threads.
+//
+// A step is recorded into a plan; end_step hands the whole plan to the pool in one dispatch, and the workers walk it
+// with a barrier after each op.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cpu/cpu_weight.h"
+#include "backend/cpu/kernels/kernel_table.h"
+#include "backend/cpu/worker.h"
+#include "backend/plan.h"
+#include "threading/thread_pool.h"
+
+namespace inferno {
+
+class CpuBackend final : public Backend {
+ public:
+  // `pool` is null for one thread. With fused = false every fused op runs its default body.
+  CpuBackend(std::string name, const KernelTable& kernels, std::unique_ptr<ThreadPool> pool, DType default_kv,
+             bool fused = true);
+
+  [[nodiscard]] std::string_view name() const override { return name_; }
+  [[nodiscard]] std::string description() const override;
+  [[nodiscard]] DType default_kv_dtype() const override { return default_kv_; }
+  [[nodiscard]] bool host_visible() const override { return true; }
+  [[nodiscard]] bool supports(OpId op, DType dtype) const override;
+
+  [[nodiscard]] Buffer allocate(size_t bytes) override;
+  void upload(void* destination, const void* host, size_t bytes) override;
+  void download(void* host, const void* source, size_t bytes) override;
+  [[nodiscard]] std::unique_ptr<Weight> load_weight(const WeightSource& source, WeightUse uses) override;
+
+  void begin_step(StepMode mode) override;
+  void end_step() override;
+  void synchronize() override;
+  [[nodiscard]] void* scratch(size_t bytes) override;
+
+#define OP(name, Args) void name(const Args& args) override;
+#include "backend/op_list.inc"
+
+  [[nodiscard]] const KernelTable& kernels() const { return kernels_; }
+  [[nodiscard]] int threads() const { return pool_ ? pool_->threads() : 1; }
+
+ protected:
+  void deallocate(void* data) noexcept override;
+
+ private:
+  template <typename Args>
+  void primitive(const Args& args);
+  template <typename Args>
+  void fused(const Args& args, void (*body)(Backend&, const Args&));
+  // Grows the scratch memory so that the op can run.
+  void reserve(const OpScratch& need);
+  void reset_arena();
+  void execute();
+  void walk(int ith, int nth) noexcept;
+
+  std::string name_;
+  const KernelTable& kernels_;
+  std::unique_ptr<ThreadPool> pool_;
+  DType default_kv_;
+  bool fused_;
+
+  Plan plan_;
+  bool in_step_ = false;
+  bool planning_ = false;
+  int depth_ = 0;  // default bodies being run
+
+  // Temporaries of default bodies: a bump arena that starts anew with every top-level op. It grows by whole blocks, so
+  // that addresses handed out stay valid, and becomes one block again when it starts anew.
+  struct Block {
+    AlignedMemory memory;
+    size_t bytes = 0;
+  };
+  std::vector<Block> arena_;
+  size_t arena_used_ = 0;  // of the last block
+  // Kernels' own scratch: shared, then one local part per thread.
+  AlignedMemory shared_;
+  OpScratch scratch_bytes_;
+  std::vector<AlignedMemory> local_;
+};
+
+}  // namespace inferno

@@ -1,0 +1,97 @@
+#include "backend/cpu/cpu_weight.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "backend/cpu/kernels/select.h"
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "quant/quant.h"
+
+namespace inferno {
+namespace {
+
+// Rows are read from the source in pieces of about this size: large enough for the disk, small beside the model.
+constexpr int64_t kReadBytes = int64_t{1} << 20;
+
+}  // namespace
+
+void AlignedFree::operator()(void* data) const noexcept {
+  std::free(data);
+}
+
+AlignedMemory aligned_memory(size_t bytes) {
+  constexpr size_t kAlignment = 64;
+  const size_t rounded = std::max<size_t>(bytes + (kAlignment - bytes % kAlignment) % kAlignment, kAlignment);
+  void* data = std::aligned_alloc(kAlignment, rounded);
+  if (data == nullptr) {
+    fail("out of memory: {} more are needed; use a smaller model or type, or a smaller --ctx", format_bytes(bytes));
+  }
+  return AlignedMemory(static_cast<std::byte*>(data));
+}
+
+CpuWeight::CpuWeight(const WeightSource& source, WeightUse uses, const KernelTable& kernels)
+    : Weight(source.name(), source.dtype(), source.shape()) {
+  if (has_use(uses, WeightUse::vector)) {
+    load_vector(source);
+    return;
+  }
+  // Rows that are only looked up stay as they are in the file: the scalar table's layout.
+  const KernelTable& table = has_use(uses, WeightUse::matmul) ? kernels : scalar_kernels();
+  kernel_ = &table.linear[static_cast<int>(dtype())];
+  INFERNO_CHECK(kernel_->name != nullptr);
+  load_groups(source);
+}
+
+void CpuWeight::load_vector(const WeightSource& source) {
+  const int64_t n = shape().elements();
+  bytes_ = static_cast<uint64_t>(n) * sizeof(float);
+  memory_ = aligned_memory(bytes_);
+  std::vector<std::byte> canonical(static_cast<size_t>(row_bytes(dtype(), n)));
+  source.read(0, canonical);
+  dequantize_row(dtype(), canonical.data(), reinterpret_cast<float*>(memory_.get()), n);
+}
+
+void CpuWeight::load_groups(const WeightSource& source) {
+  const WeightLayout& layout = *kernel_->weight;
+  const int64_t row = row_bytes(dtype(), cols());
+  const int64_t group = layout.group_bytes(cols());
+  bytes_ = static_cast<uint64_t>(ceil_div(rows(), layout.row_group) * group);
+  memory_ = aligned_memory(bytes_);
+  const int64_t rows_per_read = round_up(std::max<int64_t>(1, kReadBytes / row), layout.row_group);
+  std::vector<std::byte> canonical(static_cast<size_t>(std::min(rows_per_read, rows()) * row));
+  for (int64_t first = 0; first < rows(); first += rows_per_read) {
+    const int64_t count = std::min(rows_per_read, rows() - first);
+    source.read(static_cast<uint64_t>(first * row), std::span(canonical).first(static_cast<size_t>(count * row)));
+    for (int64_t r = 0; r < count; r += layout.row_group) {
+      layout.pack(canonical.data() + r * row, std::min(layout.row_group, count - r), cols(),
+                  memory_.get() + (first + r) / layout.row_group * group);
+    }
+  }
+}
+
+void CpuWeight::read_row(int64_t row, std::span<std::byte> out) const {
+  if (kernel_ == nullptr) {
+    quantize_row(dtype(), vector() + row * cols(), out.data(), cols());
+    return;
+  }
+  const WeightLayout& layout = *kernel_->weight;
+  layout.unpack_row(memory_.get() + row / layout.row_group * layout.group_bytes(cols()), row % layout.row_group, cols(),
+                    out.data());
+}
+
+void CpuWeight::dequantize(int64_t row, float* out, std::byte* buffer) const noexcept {
+  if (kernel_ == nullptr) {
+    std::copy_n(vector() + row * cols(), cols(), out);
+    return;
+  }
+  const WeightLayout& layout = *kernel_->weight;
+  layout.unpack_row(memory_.get() + row / layout.row_group * layout.group_bytes(cols()), row % layout.row_group, cols(),
+                    buffer);
+  dequantize_row(dtype(), buffer, out, cols());
+}
+
+}  // namespace inferno

@@ -1,0 +1,44 @@
+// A weight in CPU memory: packed for the table's linear kernel, or as plain f32 for vectors.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "backend/cpu/kernels/kernel_table.h"
+#include "backend/weight.h"
+
+namespace inferno {
+
+// 64-byte aligned memory that is freed with the object.
+struct AlignedFree {
+  void operator()(void* data) const noexcept;
+};
+using AlignedMemory = std::unique_ptr<std::byte, AlignedFree>;
+// An Error when there is no memory.
+[[nodiscard]] AlignedMemory aligned_memory(size_t bytes);
+
+class CpuWeight final : public Weight {
+ public:
+  // Reads and packs the source. A vector use gives f32 values; matmul gives the kernel's layout, from which rows can be
+  // looked up too; gather alone keeps the file's layout.
+  CpuWeight(const WeightSource& source, WeightUse uses, const KernelTable& kernels);
+
+  [[nodiscard]] uint64_t bytes() const override { return bytes_; }
+  void read_row(int64_t row, std::span<std::byte> out) const override;
+  // Row as f32; `buffer` has room for one canonical row.
+  void dequantize(int64_t row, float* out, std::byte* buffer) const noexcept;
+
+  [[nodiscard]] const LinearKernel& kernel() const { return *kernel_; }
+  [[nodiscard]] const void* groups() const { return memory_.get(); }
+  [[nodiscard]] const float* vector() const { return reinterpret_cast<const float*>(memory_.get()); }
+
+ private:
+  void load_vector(const WeightSource& source);
+  void load_groups(const WeightSource& source);
+
+  const LinearKernel* kernel_ = nullptr;  // null: a vector
+  AlignedMemory memory_;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace inferno

@@ -1,0 +1,251 @@
+// Attention, the cache primitives and sampling on the CPU.
+//
+// Work items are (block of queries, kv head): the whole GQA group of a block shares each load of K and V. When there
+// are too few items for the threads (decode at depth), the spans of an item are shared too: each worker leaves the
+// partial results of its spans, and after a barrier they are merged in ascending span order. Both ways give the same
+// bits.
+#include <algorithm>
+#include <cmath>
+
+#include "backend/cpu/cpu_ops.h"
+#include "backend/cpu/kv_rows.h"
+#include "backend/sampling.h"
+#include "base/checked.h"
+
+namespace inferno::cpu {
+namespace {
+
+constexpr int64_t kMaxQueryBlock = 64;  // no kernel takes more queries at once
+constexpr int64_t kMaxPagesPerSpan = kAttentionSpan;
+
+// Up to `query_block` queries of one sequence that share a kv head, token by token, the group's heads side by side.
+struct Block {
+  int32_t sequence = 0;
+  int64_t first_token = 0;
+  int64_t tokens = 0;
+};
+
+struct Plan {
+  const AttentionKernel* kernel = nullptr;
+  int64_t group = 0;             // query heads per kv head
+  int64_t tokens_per_block = 0;  // tokens whose group fits the kernel's query block
+};
+
+Plan plan_of(const AttentionArgs& a, const KernelTable& kernels) {
+  Plan plan;
+  plan.kernel = &kernels.attention[static_cast<int>(a.kv.dtype)];
+  plan.group = a.q.cols() / a.kv.head_dim / a.kv.kv_heads;
+  plan.tokens_per_block = std::max<int64_t>(1, std::min(plan.kernel->query_block, kMaxQueryBlock) / plan.group);
+  return plan;
+}
+
+// Calls f(block) for every block of the step in order.
+template <typename F>
+void for_each_block(const AttentionArgs& a, const Plan& plan, F f) {
+  for (int32_t s = 0; s < a.batch.sequences; ++s) {
+    for (int64_t t = a.batch.q_begin[s]; t < a.batch.q_begin[s + 1]; t += plan.tokens_per_block) {
+      f(Block{s, t, std::min<int64_t>(plan.tokens_per_block, a.batch.q_begin[s + 1] - t)});
+    }
+  }
+}
+
+// Memory of one span's result, or of a running result: m and l per query, then o.
+struct Partial {
+  float* m;
+  float* l;
+  float* o;
+};
+int64_t partial_floats(int64_t queries, int64_t head_dim) {
+  return queries * (2 + head_dim);
+}
+Partial partial_at(float* memory, int64_t queries) {
+  return {memory, memory + queries, memory + 2 * queries};
+}
+
+void run_span(const AttentionArgs& a, const Plan& plan, const Block& block, int64_t kv_head, int64_t span,
+              const Partial& out, void* scratch) noexcept {
+  const int64_t d = a.kv.head_dim;
+  const int64_t queries = block.tokens * plan.group;
+  int32_t visible[kMaxQueryBlock];
+  for (int64_t i = 0; i < queries; ++i) {
+    const int64_t position = a.batch.pos[block.first_token + i / plan.group];
+    visible[i] = static_cast<int32_t>(std::clamp<int64_t>(position + 1 - span * kAttentionSpan, 0, kAttentionSpan));
+  }
+  const void* k_pages[kMaxPagesPerSpan];
+  const void* v_pages[kMaxPagesPerSpan];
+  const int32_t* table = a.batch.block_table + int64_t{block.sequence} * a.batch.max_pages;
+  const int64_t len = a.batch.kv_len[block.sequence];
+  const int64_t first = span * kAttentionSpan;
+  const int64_t pages = ceil_div(std::min(len - first, kAttentionSpan), a.kv.page_size);
+  for (int64_t p = 0; p < pages; ++p) {
+    const int64_t offset = a.kv.row_offset(int64_t{table[first / a.kv.page_size + p]} * a.kv.page_size, kv_head);
+    k_pages[p] = static_cast<const char*>(a.kv.k) + offset;
+    v_pages[p] = static_cast<const char*>(a.kv.v) + offset;
+  }
+  SpanTask task{};
+  task.q = a.q.f32() + block.first_token * a.q.cols() + kv_head * plan.group * d;
+  task.token_stride = a.q.cols();
+  task.group = plan.group;
+  task.queries = queries;
+  task.head_dim = d;
+  task.visible = visible;
+  task.k_pages = k_pages;
+  task.v_pages = v_pages;
+  task.page_size = a.kv.page_size;
+  task.row_bytes = a.kv.row_bytes();
+  task.scale = a.scale;
+  task.m = out.m;
+  task.l = out.l;
+  task.o = out.o;
+  task.scratch = scratch;
+  plan.kernel->run(task);
+}
+
+// Spans a block's last query reaches into.
+int64_t span_count(const AttentionArgs& a, const Block& block) {
+  const int64_t last = a.batch.pos[block.first_token + block.tokens - 1];
+  return last / kAttentionSpan + 1;
+}
+
+void start(const Partial& total, int64_t queries, int64_t head_dim) noexcept {
+  std::fill_n(total.m, queries, -INFINITY);
+  std::fill_n(total.l, queries, 0.0F);
+  std::fill_n(total.o, queries * head_dim, 0.0F);
+}
+
+void merge(const Partial& total, const Partial& span, int64_t queries, int64_t d, const KernelTable& kernels) noexcept {
+  for (int64_t i = 0; i < queries; ++i) {
+    kernels.merge_span(total.m + i, total.l + i, total.o + i * d, span.m[i], span.l[i], span.o + i * d, d);
+  }
+}
+
+void finish(const AttentionArgs& a, const Plan& plan, const Block& block, int64_t kv_head, const Partial& total,
+            const KernelTable& kernels) noexcept {
+  const int64_t d = a.kv.head_dim;
+  for (int64_t i = 0; i < block.tokens * plan.group; ++i) {
+    const int64_t token = block.first_token + i / plan.group;
+    const int64_t head = kv_head * plan.group + i % plan.group;
+    kernels.scale(total.o + i * d, 1.0F / total.l[i], a.out.f32() + token * a.out.cols() + head * d, d);
+  }
+}
+
+// Partial results of one sequence's one-token block at all spans: what sharing spans needs.
+int64_t most_spans(const AttentionArgs& a) {
+  return ceil_div(int64_t{a.batch.max_pages} * a.kv.page_size, kAttentionSpan);
+}
+
+// Whether there are so few items that threads would idle: decoding steps of a few sequences.
+bool shares_spans(const AttentionArgs& a, int threads) {
+  return threads > 1 && a.batch.tokens == a.batch.sequences && a.batch.tokens * a.kv.kv_heads < 2 * threads;
+}
+
+}  // namespace
+
+OpScratch scratch_of(const AttentionArgs& a, const KernelTable& kernels, int threads) {
+  const Plan plan = plan_of(a, kernels);
+  const int64_t queries = plan.tokens_per_block * plan.group;
+  const int64_t floats = partial_floats(queries, a.kv.head_dim);
+  // Shared spans: at most 2 * threads items of one token each, every span apart.
+  const int64_t shared = 2 * threads * most_spans(a) * partial_floats(plan.group, a.kv.head_dim);
+  return {.shared = threads > 1 ? shared * static_cast<int64_t>(sizeof(float)) : 0,
+          .local = round_up(2 * floats * static_cast<int64_t>(sizeof(float)), 64) +
+                   plan.kernel->scratch_bytes(queries, a.kv.head_dim)};
+}
+
+void run(const AttentionArgs& a, const Worker& w) noexcept {
+  const Plan plan = plan_of(a, *w.kernels);
+  const int64_t d = a.kv.head_dim;
+  const int64_t most = plan.tokens_per_block * plan.group;
+  auto* memory = reinterpret_cast<float*>(w.local);
+  std::byte* scratch = w.local + round_up(2 * partial_floats(most, d) * static_cast<int64_t>(sizeof(float)), 64);
+  const Partial total = partial_at(memory, most);
+  const Partial span_result = partial_at(memory + partial_floats(most, d), most);
+
+  if (!shares_spans(a, w.nth)) {
+    // Later blocks of a prompt see more positions, so items are dealt out in turn rather than in slices.
+    int64_t item = 0;
+    for_each_block(a, plan, [&](const Block& block) {
+      for (int64_t kv_head = 0; kv_head < a.kv.kv_heads; ++kv_head, ++item) {
+        if (item % w.nth != w.ith) continue;
+        const int64_t queries = block.tokens * plan.group;
+        start(total, queries, d);
+        for (int64_t span = 0; span < span_count(a, block); ++span) {
+          run_span(a, plan, block, kv_head, span, span_result, scratch);
+          merge(total, span_result, queries, d, *w.kernels);
+        }
+        finish(a, plan, block, kv_head, total, *w.kernels);
+      }
+    });
+    return;
+  }
+
+  const int64_t stride = partial_floats(plan.group, d);
+  auto* partials = reinterpret_cast<float*>(w.shared);
+  int64_t piece = 0;
+  int64_t at = 0;
+  for_each_block(a, plan, [&](const Block& block) {
+    for (int64_t kv_head = 0; kv_head < a.kv.kv_heads; ++kv_head, at += most_spans(a)) {
+      for (int64_t span = 0; span < span_count(a, block); ++span, ++piece) {
+        if (piece % w.nth != w.ith) continue;
+        run_span(a, plan, block, kv_head, span, partial_at(partials + (at + span) * stride, plan.group), scratch);
+      }
+    }
+  });
+  w.barrier();
+  int64_t item = 0;
+  for_each_block(a, plan, [&](const Block& block) {
+    for (int64_t kv_head = 0; kv_head < a.kv.kv_heads; ++kv_head, ++item) {
+      if (item % w.nth != w.ith) continue;
+      start(total, plan.group, d);
+      for (int64_t span = 0; span < span_count(a, block); ++span) {
+        const Partial part = partial_at(partials + (item * most_spans(a) + span) * stride, plan.group);
+        merge(total, part, plan.group, d, *w.kernels);
+      }
+      finish(a, plan, block, kv_head, total, *w.kernels);
+    }
+  });
+}
+
+// ---- cache primitives
+
+void run(const KvStoreArgs& a, const Worker& w) noexcept {
+  const int64_t d = a.kv.head_dim;
+  const int64_t cols = a.k.cols();
+  const Range items = w.slice(a.k.rows() * a.kv.kv_heads);
+  for (int64_t item = items.begin; item < items.end; ++item) {
+    const int64_t t = item / a.kv.kv_heads;
+    const int64_t head = item % a.kv.kv_heads;
+    store_kv_row(a.kv, a.batch.slot[t], head, a.k.f32() + t * cols + head * d, a.v.f32() + t * cols + head * d,
+                 *w.kernels);
+  }
+}
+
+void run(const KvLoadArgs& a, const Worker& w) noexcept {
+  const auto load = w.kernels->load_row[static_cast<int>(a.kv.dtype)];
+  const int32_t* table = a.batch.block_table + int64_t{a.sequence} * a.batch.max_pages;
+  const auto* base = static_cast<const char*>(a.values ? a.kv.v : a.kv.k);
+  const Range rows = w.slice(a.out.rows());
+  for (int64_t p = rows.begin; p < rows.end; ++p) {
+    const int64_t slot = int64_t{table[p / a.kv.page_size]} * a.kv.page_size + p % a.kv.page_size;
+    load(base + a.kv.row_offset(slot, a.head), a.out.f32() + p * a.kv.head_dim, a.kv.head_dim);
+  }
+}
+
+// ---- sample: one row per worker
+
+OpScratch scratch_of(const SampleArgs& a, const KernelTable& /*kernels*/, int /*threads*/) {
+  return {.local = a.logits.cols() * static_cast<int64_t>(sizeof(SampleCandidate))};
+}
+
+void run(const SampleArgs& a, const Worker& w) noexcept {
+  const int64_t vocabulary = a.logits.cols();
+  const auto* params = a.params.as<SampleParams>();
+  const Range rows = w.slice(a.logits.rows());
+  for (int64_t r = rows.begin; r < rows.end; ++r) {
+    a.out.as<int32_t>()[r] =
+        sample_row(a.logits.f32() + r * vocabulary, vocabulary, params[r], a.history.as<int32_t>() + r * kSampleHistory,
+                   reinterpret_cast<SampleCandidate*>(w.local));
+  }
+}
+
+}  // namespace inferno::cpu

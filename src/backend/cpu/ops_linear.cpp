@@ -1,0 +1,321 @@
+// Linear, the fused projections around it, and the MLP on the CPU.
+//
+// Every worker computes a slice of the output rows for all tokens, so a matrix is read once, by all cores together, in
+// decode and in prefill. Activations are converted once per op input and shared by all weights that read them.
+#include <algorithm>
+#include <array>
+
+#include "backend/cpu/cpu_ops.h"
+#include "backend/cpu/cpu_weight.h"
+#include "backend/cpu/kv_rows.h"
+#include "base/checked.h"
+
+namespace inferno::cpu {
+namespace {
+
+// Up to this many tokens every worker converts the activations for itself: that is cheaper than a barrier.
+constexpr int64_t kRedundantTokens = 1;
+
+const CpuWeight& cpu(const Weight* w) {
+  return static_cast<const CpuWeight&>(*w);
+}
+const float* vector_or_null(const Weight* w) {
+  return w == nullptr ? nullptr : cpu(w).vector();
+}
+
+// The rows a linear reads: all of x or a subset, normalized on the way if `norm` is given.
+struct Input {
+  const float* x = nullptr;
+  int64_t stride = 0;
+  int64_t tokens = 0;
+  int64_t k = 0;
+  const int32_t* rows = nullptr;
+  const float* norm = nullptr;
+  float eps = 0;
+};
+
+// One input converted to the layouts of up to three weights (equal layouts share one copy).
+struct Prepared {
+  std::array<const void*, 3> buffer = {};
+};
+
+int64_t aligned(int64_t bytes) {
+  return round_up(bytes, 64);
+}
+
+int64_t normalized_bytes(int64_t tokens, int64_t k) {
+  return aligned(tokens * k * static_cast<int64_t>(sizeof(float)));
+}
+
+// Scratch for prepare(): the normalized or gathered rows, then one buffer per distinct layout.
+int64_t prepared_bytes(std::initializer_list<const Weight*> weights, int64_t tokens, int64_t k) {
+  int64_t total = normalized_bytes(tokens, k);
+  for (const Weight* w : weights) {
+    if (w != nullptr) total += aligned(cpu(w).kernel().activation->bytes(tokens, k));
+  }
+  return total;
+}
+
+int64_t kernel_scratch(std::initializer_list<const Weight*> weights, int64_t tokens) {
+  int64_t most = 0;
+  for (const Weight* w : weights) {
+    if (w != nullptr) most = std::max(most, cpu(w).kernel().scratch_bytes(w->cols(), tokens));
+  }
+  return aligned(most);
+}
+
+// Converts `in` for the weights. With few tokens each worker does it into its own memory, else all share the rows and
+// a barrier ends it.
+Prepared prepare(const Input& in, std::initializer_list<const Weight*> weights, std::byte* shared, std::byte* local,
+                 const Worker& w) noexcept {
+  const bool redundant = in.tokens <= kRedundantTokens;
+  std::byte* memory = redundant ? local : shared;
+  const float* x = in.x;
+  int64_t stride = in.stride;
+  const bool rewrite = in.norm != nullptr || in.rows != nullptr;
+  auto* rewritten = reinterpret_cast<float*>(memory);
+  memory += normalized_bytes(in.tokens, in.k);
+  std::array<const ActivationLayout*, 3> layouts = {};
+  std::array<std::byte*, 3> buffers = {};
+  int count = 0;
+  int64_t step = 1;
+  Prepared prepared;
+  size_t i = 0;
+  for (const Weight* weight : weights) {
+    if (weight != nullptr) {
+      const ActivationLayout* layout = cpu(weight).kernel().activation;
+      const auto found = std::find(layouts.begin(), layouts.begin() + count, layout);
+      const auto at = static_cast<size_t>(found - layouts.begin());
+      if (static_cast<int>(at) == count) {
+        layouts[at] = layout;
+        buffers[at] = memory;
+        memory += aligned(layout->bytes(in.tokens, in.k));
+        step = std::max(step, layout->row_step);
+        ++count;
+      }
+      prepared.buffer[i] = buffers[at];
+    }
+    ++i;
+  }
+  const Range rows = redundant ? Range{0, in.tokens} : w.slice(in.tokens, step);
+  if (rewrite) {
+    for (int64_t t = rows.begin; t < rows.end; ++t) {
+      const float* from = in.x + (in.rows != nullptr ? in.rows[t] : t) * in.stride;
+      float* to = rewritten + t * in.k;
+      if (in.norm != nullptr) {
+        w.kernels->rms_norm(from, in.norm, in.eps, to, in.k);
+      } else {
+        std::copy_n(from, in.k, to);
+      }
+    }
+    x = rewritten;
+    stride = in.k;
+  }
+  for (int l = 0; l < count; ++l) {
+    layouts[static_cast<size_t>(l)]->prepare(x, stride, in.tokens, in.k, rows.begin, rows.end,
+                                             buffers[static_cast<size_t>(l)]);
+  }
+  if (!redundant) w.barrier();
+  return prepared;
+}
+
+// Rows [rows.begin, rows.end) of one product, all tokens.
+void multiply(const Weight* weight, const void* activations, int64_t tokens, Range rows, float* out, bool accumulate,
+              std::byte* scratch) noexcept {
+  if (rows.begin >= rows.end) return;
+  cpu(weight).kernel().run({cpu(weight).groups(), activations, weight->cols(), tokens, rows.begin, rows.end, out,
+                            weight->rows(), accumulate, scratch});
+}
+
+// out (+ residual) (+ bias) for this worker's rows of one weight. The residual may be out itself.
+void project(const Weight* weight, const void* activations, int64_t tokens, const float* residual, const float* bias,
+             float* out, std::byte* scratch, const Worker& w) noexcept {
+  const int64_t n = weight->rows();
+  const Range rows = w.slice(n, cpu(weight).kernel().row_step);
+  const int64_t count = rows.end - rows.begin;
+  if (residual != nullptr && residual != out) {
+    for (int64_t t = 0; t < tokens; ++t) std::copy_n(residual + t * n + rows.begin, count, out + t * n + rows.begin);
+  }
+  multiply(weight, activations, tokens, rows, out, residual != nullptr, scratch);
+  if (bias == nullptr) return;
+  for (int64_t t = 0; t < tokens; ++t) {
+    float* o = out + t * n + rows.begin;
+    w.kernels->add(o, bias + rows.begin, o, count);
+  }
+}
+
+// silu(gate) * up into `out`; `up_out` is shared memory for the up product. Both weights have as many rows.
+void gate_and_up(const Weight* gate, const Weight* up, const Prepared& x, int64_t tokens, float* out, float* up_out,
+                 std::byte* scratch, const Worker& w) noexcept {
+  const int64_t n = gate->rows();
+  // Both products are cut at the same rows, whatever the two kernels' steps, so that each worker owns both halves.
+  const int64_t step = std::max(cpu(gate).kernel().row_step, cpu(up).kernel().row_step);
+  const Range rows = w.slice(n, step);
+  if (rows.begin >= rows.end) return;
+  multiply(gate, x.buffer[0], tokens, rows, out, false, scratch);
+  multiply(up, x.buffer[1], tokens, rows, up_out, false, scratch);
+  for (int64_t t = 0; t < tokens; ++t) {
+    float* o = out + t * n + rows.begin;
+    w.kernels->swiglu(o, up_out + t * n + rows.begin, o, rows.end - rows.begin);
+  }
+}
+
+int64_t matrix_bytes(int64_t rows, int64_t cols) {
+  return aligned(rows * cols * static_cast<int64_t>(sizeof(float)));
+}
+
+}  // namespace
+
+// ---- embed, rms_norm
+
+OpScratch scratch_of(const EmbedArgs& a, const KernelTable& /*kernels*/, int /*threads*/) {
+  return {.local = row_bytes(a.table->dtype(), a.table->cols())};
+}
+
+void run(const EmbedArgs& a, const Worker& w) noexcept {
+  run(GatherRowsArgs{.table = a.table, .indices = a.ids, .out = a.out}, w);
+}
+
+void run(const RmsNormArgs& a, const Worker& w) noexcept {
+  const int64_t cols = a.weight->cols();
+  const Range rows = w.slice(a.x.elements() / cols);
+  for (int64_t r = rows.begin; r < rows.end; ++r) {
+    w.kernels->rms_norm(a.x.f32() + r * cols, cpu(a.weight).vector(), a.eps, a.out.f32() + r * cols, cols);
+  }
+}
+
+// ---- linear
+
+OpScratch scratch_of(const LinearArgs& a, const KernelTable& /*kernels*/, int /*threads*/) {
+  const int64_t tokens = a.rows.empty() ? a.x.rows() : a.rows.elements();
+  const int64_t prepared = prepared_bytes({a.w[0], a.w[1], a.w[2]}, tokens, a.x.cols());
+  const int64_t up = a.epilogue == Epilogue::swiglu ? matrix_bytes(tokens, a.w[1]->rows()) : 0;
+  return {.shared = up + prepared,
+          .local = kernel_scratch({a.w[0], a.w[1], a.w[2]}, tokens) +
+                   prepared_bytes({a.w[0], a.w[1], a.w[2]}, kRedundantTokens, a.x.cols())};
+}
+
+void run(const LinearArgs& a, const Worker& w) noexcept {
+  const int64_t tokens = a.rows.empty() ? a.x.rows() : a.rows.elements();
+  const Input in{.x = a.x.f32(),
+                 .stride = a.x.cols(),
+                 .tokens = tokens,
+                 .k = a.x.cols(),
+                 .rows = a.rows.empty() ? nullptr : a.rows.as<int32_t>()};
+  const int64_t up = a.epilogue == Epilogue::swiglu ? matrix_bytes(tokens, a.w[1]->rows()) : 0;
+  std::byte* local = w.local + kernel_scratch({a.w[0], a.w[1], a.w[2]}, tokens);
+  const Prepared x = prepare(in, {a.w[0], a.w[1], a.w[2]}, w.shared + up, local, w);
+  if (a.epilogue == Epilogue::swiglu) {
+    gate_and_up(a.w[0], a.w[1], x, tokens, a.out[0].f32(), reinterpret_cast<float*>(w.shared), w.local, w);
+    return;
+  }
+  for (size_t i = 0; i < LinearArgs::kMaxWeights && a.w[i] != nullptr; ++i) {
+    project(a.w[i], x.buffer[i], tokens, a.residual.f32(), vector_or_null(a.bias[i]), a.out[i].f32(), w.local, w);
+  }
+}
+
+// ---- qkv_rope_store: norm and convert | three products | QK-norm, rotation and cache rows, per token and head
+
+OpScratch scratch_of(const QkvRopeStoreArgs& a, const KernelTable& /*kernels*/, int /*threads*/) {
+  const int64_t tokens = a.x.rows();
+  const int64_t k = a.x.cols();
+  return {.shared = 2 * matrix_bytes(tokens, a.w[1]->rows()) + prepared_bytes({a.w[0], a.w[1], a.w[2]}, tokens, k),
+          .local = kernel_scratch({a.w[0], a.w[1], a.w[2]}, tokens) +
+                   prepared_bytes({a.w[0], a.w[1], a.w[2]}, kRedundantTokens, k)};
+}
+
+void run(const QkvRopeStoreArgs& a, const Worker& w) noexcept {
+  const int64_t tokens = a.x.rows();
+  const int64_t kv_cols = a.w[1]->rows();
+  auto* k = reinterpret_cast<float*>(w.shared);
+  auto* v = reinterpret_cast<float*>(w.shared + matrix_bytes(tokens, kv_cols));
+  const Input in{.x = a.x.f32(),
+                 .stride = a.x.cols(),
+                 .tokens = tokens,
+                 .k = a.x.cols(),
+                 .norm = vector_or_null(a.norm),
+                 .eps = a.eps};
+  const Prepared x = prepare(in, {a.w[0], a.w[1], a.w[2]}, w.shared + 2 * matrix_bytes(tokens, kv_cols),
+                             w.local + kernel_scratch({a.w[0], a.w[1], a.w[2]}, tokens), w);
+  const std::array<float*, 3> out = {a.q.f32(), k, v};
+  for (size_t i = 0; i < 3; ++i) {
+    project(a.w[i], x.buffer[i], tokens, nullptr, vector_or_null(a.bias[i]), out[i], w.local, w);
+  }
+  w.barrier();
+
+  const int64_t d = a.kv.head_dim;
+  const int64_t q_heads = a.q.cols() / d;
+  const int64_t heads = q_heads + a.kv.kv_heads;
+  const Range items = w.slice(tokens * heads);
+  for (int64_t item = items.begin; item < items.end; ++item) {
+    const int64_t t = item / heads;
+    const int64_t h = item % heads;
+    const bool query = h < q_heads;
+    float* head = query ? a.q.f32() + t * a.q.cols() + h * d : k + t * kv_cols + (h - q_heads) * d;
+    const Weight* norm = query ? a.q_norm : a.k_norm;
+    if (norm != nullptr) w.kernels->rms_norm(head, cpu(norm).vector(), a.eps, head, d);
+    rope_head(head, a.rope, a.batch.pos[t], *w.kernels);
+    if (query) continue;
+    store_kv_row(a.kv, a.batch.slot[t], h - q_heads, head, v + t * kv_cols + (h - q_heads) * d, *w.kernels);
+  }
+}
+
+// ---- gated_mlp: norm and convert | gate, up, SwiGLU | convert | down, residual
+
+OpScratch scratch_of(const GatedMlpArgs& a, const KernelTable& /*kernels*/, int /*threads*/) {
+  const int64_t tokens = a.x.rows();
+  const int64_t k = a.x.cols();
+  const int64_t ffn = a.gate->rows();
+  return {.shared = 2 * matrix_bytes(tokens, ffn) +
+                    std::max(prepared_bytes({a.gate, a.up}, tokens, k), prepared_bytes({a.down}, tokens, ffn)),
+          .local = kernel_scratch({a.gate, a.up, a.down}, tokens) +
+                   std::max(prepared_bytes({a.gate, a.up}, kRedundantTokens, k),
+                            prepared_bytes({a.down}, kRedundantTokens, ffn))};
+}
+
+void run(const GatedMlpArgs& a, const Worker& w) noexcept {
+  const int64_t tokens = a.x.rows();
+  const int64_t ffn = a.gate->rows();
+  auto* activated = reinterpret_cast<float*>(w.shared);
+  auto* up = reinterpret_cast<float*>(w.shared + matrix_bytes(tokens, ffn));
+  std::byte* shared = w.shared + 2 * matrix_bytes(tokens, ffn);
+  std::byte* local = w.local + kernel_scratch({a.gate, a.up, a.down}, tokens);
+  const Input in{.x = a.x.f32(),
+                 .stride = a.x.cols(),
+                 .tokens = tokens,
+                 .k = a.x.cols(),
+                 .norm = vector_or_null(a.norm),
+                 .eps = a.eps};
+  const Prepared x = prepare(in, {a.gate, a.up}, shared, local, w);
+  gate_and_up(a.gate, a.up, x, tokens, activated, up, w.local, w);
+  w.barrier();
+  const Prepared h = prepare({.x = activated, .stride = ffn, .tokens = tokens, .k = ffn}, {a.down}, shared, local, w);
+  project(a.down, h.buffer[0], tokens, a.residual.f32(), nullptr, a.out.f32(), w.local, w);
+}
+
+// ---- logits
+
+OpScratch scratch_of(const LogitsArgs& a, const KernelTable& /*kernels*/, int /*threads*/) {
+  const int64_t rows = a.rows.elements();
+  return {.shared = prepared_bytes({a.head}, rows, a.x.cols()),
+          .local = kernel_scratch({a.head}, rows) + prepared_bytes({a.head}, kRedundantTokens, a.x.cols())};
+}
+
+void run(const LogitsArgs& a, const Worker& w) noexcept {
+  const Input in{.x = a.x.f32(),
+                 .stride = a.x.cols(),
+                 .tokens = a.rows.elements(),
+                 .k = a.x.cols(),
+                 .rows = a.rows.as<int32_t>(),
+                 .norm = vector_or_null(a.norm),
+                 .eps = a.eps};
+  const Prepared x = prepare(in, {a.head}, w.shared, w.local + kernel_scratch({a.head}, in.tokens), w);
+  project(a.head, x.buffer[0], in.tokens, nullptr, nullptr, a.out.f32(), w.local, w);
+}
+
+// ---- one rank: nothing to exchange
+
+void run(const AllReduceArgs& /*a*/, const Worker& /*w*/) noexcept {}
+void run(const AllGatherArgs& /*a*/, const Worker& /*w*/) noexcept {}
+
+}  // namespace inferno::cpu

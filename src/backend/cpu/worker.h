@@ -1,0 +1,52 @@
+// What an op's code sees while it runs on the CPU: which share of the work is its own, the kernels, and scratch memory.
+//
+// Every worker runs the same function over the same args; each takes its slice, and barrier() stands between phases
+// that read what others wrote. All workers call barrier() equally often. The step puts a barrier after every op.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "backend/cpu/kernels/kernel_table.h"
+#include "threading/thread_pool.h"
+
+namespace inferno {
+
+struct Range {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+struct Worker {
+  int ith = 0;
+  int nth = 1;
+  const KernelTable* kernels = nullptr;
+  std::byte* shared = nullptr;  // one for all workers, 64-byte aligned, the op's OpScratch::shared bytes
+  std::byte* local = nullptr;   // this worker's own, OpScratch::local bytes
+  ThreadPool* pool = nullptr;   // null with one thread
+
+  void barrier() const noexcept {
+    if (nth > 1) pool->barrier();
+  }
+  // This worker's share of n items, cut at multiples of `step`; shares differ by at most one step.
+  [[nodiscard]] Range slice(int64_t n, int64_t step = 1) const {
+    const int64_t steps = (n + step - 1) / step;
+    const int64_t begin = steps * ith / nth * step;
+    const int64_t end = steps * (ith + 1) / nth * step;
+    return {std::min(begin, n), std::min(end, n)};
+  }
+  // The same when the work is worth sharing, else all of it on worker 0.
+  [[nodiscard]] Range slice_if(bool parallel, int64_t n, int64_t step = 1) const {
+    if (parallel) return slice(n, step);
+    return ith == 0 ? Range{0, n} : Range{};
+  }
+};
+
+// Scratch memory an op needs while it runs.
+struct OpScratch {
+  int64_t shared = 0;
+  int64_t local = 0;
+};
+
+}  // namespace inferno

@@ -1,0 +1,21 @@
+// Makes backends by name. factory.cpp alone knows every concrete backend.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "backend/backend.h"
+
+namespace inferno {
+
+struct BackendOptions {
+  int threads = 0;    // 0: the default width; scalar and simd always use one
+  bool fused = true;  // false: fused ops run their default bodies, made of primitives
+};
+
+// The name is trimmed. An unknown one is a usage Error that lists the known ones.
+[[nodiscard]] std::unique_ptr<Backend> create_backend(std::string_view name, const BackendOptions& options = {});
+// The best one that is built in; what the command line defaults to.
+[[nodiscard]] std::string_view default_backend_name();
+
+}  // namespace inferno

@@ -1,0 +1,217 @@
+// The definition of every fused op: a short composition of primitives.
+//
+// Readable and boring on purpose. Temporaries come from Backend::scratch, outputs from the caller. Large weights are
+// walked in blocks of rows so that scratch memory stays small whatever the vocabulary.
+#include <cmath>
+
+#include "backend/backend.h"
+#include "backend/sampling.h"
+
+namespace inferno::fused_defaults {
+namespace {
+
+// Weight rows that linear dequantizes at a time.
+constexpr int64_t kRowBlock = 256;
+
+Tensor temporary(Backend& b, const Shape& shape, DType dtype = DType::f32) {
+  Tensor t{nullptr, shape, dtype};
+  t.data = b.scratch(static_cast<size_t>(t.bytes()));
+  return t;
+}
+
+// x [T, K] times rows of w, transposed, into out [T, N].
+void multiply(Backend& b, const Tensor& x, const Weight& w, const Tensor& out) {
+  const int64_t n = w.rows();
+  const int64_t k = w.cols();
+  const int64_t block = std::min(kRowBlock, n);
+  const Tensor rows = temporary(b, Shape(block, k));
+  const Tensor columns = temporary(b, Shape(k, block));
+  const Tensor product = temporary(b, Shape(x.rows(), block));
+  for (int64_t first = 0; first < n; first += block) {
+    const int64_t count = std::min(block, n - first);
+    const Tensor part = product.view(Shape(x.rows(), count));
+    b.gather_rows({.table = &w, .first_row = first, .out = rows.view(Shape(count, k))});
+    b.transpose_2d({.x = rows.view(Shape(count, k)), .out = columns.view(Shape(k, count))});
+    b.matmul({.a = x, .b = columns.view(Shape(k, count)), .out = part});
+    b.copy_2d_into_cols({.src = part, .col_offset = first, .dst = out});
+  }
+}
+
+// A vector weight as a row tensor.
+Tensor vector_of(Backend& b, const Weight& w) {
+  const Tensor row = temporary(b, Shape(1, w.cols()));
+  b.repeat_row_as_matrix({.weight_row = &w, .out = row});
+  return row.view(Shape(w.cols()));
+}
+
+Tensor batch_tensor(const int32_t* data, int64_t count) {
+  return {const_cast<int32_t*>(data), Shape(count), DType::i32};
+}
+
+}  // namespace
+
+void embed(Backend& b, const EmbedArgs& a) {
+  b.gather_rows({.table = a.table, .indices = a.ids, .out = a.out});
+}
+
+void rms_norm(Backend& b, const RmsNormArgs& a) {
+  const int64_t cols = a.weight->cols();
+  const int64_t rows = a.x.elements() / cols;
+  const Tensor x = a.x.view(Shape(rows, cols));
+  const Tensor out = a.out.view(Shape(rows, cols));
+  const Tensor factor = temporary(b, Shape(rows));
+  const Tensor factors = temporary(b, Shape(rows, cols));
+  b.sum_squares_axis({.x = x, .axis = 1, .out = factor});
+  b.scale({.x = factor, .s = 1.0F / static_cast<float>(cols), .out = factor});
+  b.add_scalar({.x = factor, .s = a.eps, .out = factor});
+  b.rsqrt_elem({.x = factor, .out = factor});
+  b.broadcast_row_scalars({.t = factor, .out = factors});
+  b.hadamard({.a = x, .b = factors, .out = out});
+  b.hadamard({.a = out, .b = vector_of(b, *a.weight), .out = out});
+}
+
+void linear(Backend& b, const LinearArgs& a) {
+  Tensor x = a.x;
+  if (!a.rows.empty()) {
+    // Row subset: copied one row at a time; the ids are host-visible wherever default bodies run.
+    x = temporary(b, Shape(a.rows.elements(), a.x.cols()));
+    for (int64_t r = 0; r < a.rows.elements(); ++r) {
+      b.copy_row_2d({.x = a.x, .row = a.rows.as<int32_t>()[r], .out = x.row_range(r, 1).view(Shape(a.x.cols()))});
+    }
+  }
+  if (a.epilogue == Epilogue::swiglu) {
+    const Tensor gate = temporary(b, a.out[0].shape);
+    const Tensor up = temporary(b, a.out[0].shape);
+    multiply(b, x, *a.w[0], gate);
+    multiply(b, x, *a.w[1], up);
+    b.silu({.x = gate, .out = gate});
+    b.hadamard({.a = gate, .b = up, .out = a.out[0]});
+    return;
+  }
+  for (int i = 0; i < LinearArgs::kMaxWeights && a.w[i] != nullptr; ++i) {
+    // The residual may be the output itself, so the product is made beside it.
+    const bool apart = !a.residual.empty();
+    const Tensor product = apart ? temporary(b, a.out[i].shape) : a.out[i];
+    multiply(b, x, *a.w[i], product);
+    if (a.bias[i] != nullptr) b.add({.a = product, .b = vector_of(b, *a.bias[i]), .out = product});
+    if (apart) b.add({.a = product, .b = a.residual, .out = a.out[i]});
+  }
+}
+
+void qkv_rope_store(Backend& b, const QkvRopeStoreArgs& a) {
+  const int64_t tokens = a.x.rows();
+  Tensor h = a.x;
+  if (a.norm != nullptr) {
+    h = temporary(b, a.x.shape);
+    b.rms_norm({.x = a.x, .weight = a.norm, .eps = a.eps, .out = h});
+  }
+  const Tensor k = temporary(b, Shape(tokens, a.w[1]->rows()));
+  const Tensor v = temporary(b, Shape(tokens, a.w[2]->rows()));
+  LinearArgs projections{.x = h};
+  for (int i = 0; i < 3; ++i) {
+    projections.w[i] = a.w[i];
+    projections.bias[i] = a.bias[i];
+  }
+  projections.out[0] = a.q;
+  projections.out[1] = k;
+  projections.out[2] = v;
+  b.linear(projections);
+  if (a.q_norm != nullptr) b.rms_norm({.x = a.q, .weight = a.q_norm, .eps = a.eps, .out = a.q});
+  if (a.k_norm != nullptr) b.rms_norm({.x = k, .weight = a.k_norm, .eps = a.eps, .out = k});
+  const Tensor positions = batch_tensor(a.batch.pos, tokens);
+  b.apply_rope({.x = a.q, .positions = positions, .head_dim = a.kv.head_dim, .rope = a.rope});
+  b.apply_rope({.x = k, .positions = positions, .head_dim = a.kv.head_dim, .rope = a.rope});
+  b.kv_store({.k = k, .v = v, .kv = a.kv, .batch = a.batch});
+}
+
+// Per sequence and head: softmax(q k^T * scale, masked above the diagonal) v, over the whole score matrix at once.
+void attention(Backend& b, const AttentionArgs& a) {
+  const int64_t d = a.kv.head_dim;
+  const int64_t q_heads = a.q.cols() / d;
+  const int64_t group = q_heads / a.kv.kv_heads;
+  int64_t most_queries = 0;
+  int64_t longest = 0;
+  for (int32_t s = 0; s < a.batch.sequences; ++s) {
+    most_queries = std::max<int64_t>(most_queries, a.batch.q_begin[s + 1] - a.batch.q_begin[s]);
+    longest = std::max<int64_t>(longest, a.batch.kv_len[s]);
+  }
+  const Tensor keys = temporary(b, Shape(longest, d));
+  const Tensor keys_t = temporary(b, Shape(d, longest));
+  const Tensor values = temporary(b, Shape(longest, d));
+  const Tensor q = temporary(b, Shape(most_queries, d));
+  const Tensor scores = temporary(b, Shape(most_queries, longest));
+  const Tensor result = temporary(b, Shape(most_queries, d));
+  for (int32_t s = 0; s < a.batch.sequences; ++s) {
+    const int64_t first = a.batch.q_begin[s];
+    const int64_t queries = a.batch.q_begin[s + 1] - first;
+    const int64_t len = a.batch.kv_len[s];
+    if (queries == 0) continue;
+    const Tensor q_rows = a.q.row_range(first, queries);
+    const Tensor out_rows = a.out.row_range(first, queries);
+    for (int32_t kv_head = 0; kv_head < a.kv.kv_heads; ++kv_head) {
+      const Tensor k = keys.view(Shape(len, d));
+      const Tensor kt = keys_t.view(Shape(d, len));
+      const Tensor v = values.view(Shape(len, d));
+      b.kv_load({.kv = a.kv, .batch = a.batch, .sequence = s, .head = kv_head, .values = false, .out = k});
+      b.kv_load({.kv = a.kv, .batch = a.batch, .sequence = s, .head = kv_head, .values = true, .out = v});
+      b.transpose_2d({.x = k, .out = kt});
+      for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+        const Tensor qh = q.view(Shape(queries, d));
+        const Tensor p = scores.view(Shape(queries, len));
+        const Tensor oh = result.view(Shape(queries, d));
+        b.copy_2d_from_cols({.x = q_rows, .col_offset = head * d, .out = qh});
+        b.matmul({.a = qh, .b = kt, .out = p});
+        b.scale({.x = p, .s = a.scale, .out = p});
+        // Query row r stands at position len - queries + r and sees no later one.
+        b.fill_strict_upper_tri({.x = p, .value = -INFINITY, .offset = len - queries});
+        b.softmax_rows({.x = p, .out = p});
+        b.matmul({.a = p, .b = v, .out = oh});
+        b.copy_2d_into_cols({.src = oh, .col_offset = head * d, .dst = out_rows});
+      }
+    }
+  }
+}
+
+void gated_mlp(Backend& b, const GatedMlpArgs& a) {
+  Tensor h = a.x;
+  if (a.norm != nullptr) {
+    h = temporary(b, a.x.shape);
+    b.rms_norm({.x = a.x, .weight = a.norm, .eps = a.eps, .out = h});
+  }
+  const Tensor activated = temporary(b, Shape(a.x.rows(), a.gate->rows()));
+  LinearArgs gate_up{.x = h, .epilogue = Epilogue::swiglu};
+  gate_up.w[0] = a.gate;
+  gate_up.w[1] = a.up;
+  gate_up.out[0] = activated;
+  b.linear(gate_up);
+  LinearArgs down{.x = activated, .residual = a.residual};
+  down.w[0] = a.down;
+  down.out[0] = a.out;
+  b.linear(down);
+}
+
+void logits(Backend& b, const LogitsArgs& a) {
+  const Tensor h = temporary(b, a.x.shape);
+  b.rms_norm({.x = a.x, .weight = a.norm, .eps = a.eps, .out = h});
+  LinearArgs head{.x = h, .rows = a.rows};
+  head.w[0] = a.head;
+  head.out[0] = a.out;
+  b.linear(head);
+}
+
+// Not a composition: a draw is defined by sample_row, on the host.
+void sample(Backend& b, const SampleArgs& a) {
+  const int64_t vocabulary = a.logits.cols();
+  auto* scratch = static_cast<SampleCandidate*>(b.scratch(static_cast<size_t>(vocabulary) * sizeof(SampleCandidate)));
+  const auto* params = a.params.as<SampleParams>();
+  b.synchronize();
+  for (int64_t r = 0; r < a.logits.rows(); ++r) {
+    a.out.as<int32_t>()[r] = sample_row(a.logits.f32() + r * vocabulary, vocabulary, params[r],
+                                        a.history.as<int32_t>() + r * kSampleHistory, scratch);
+  }
+}
+
+void all_reduce(Backend& /*b*/, const AllReduceArgs& /*a*/) {}
+void all_gather(Backend& /*b*/, const AllGatherArgs& /*a*/) {}
+
+}  // namespace inferno::fused_defaults

@@ -1,0 +1,311 @@
+// Arguments of every op: plain, trivially copyable data. Outputs are provided by the caller.
+//
+// Each struct lists its fields once, in fields(), with a tag: what the op does with it. Printing, byte counts,
+// recording, verification and placement all read that list. Matrices are row-major [rows, cols]; T is tokens, d the
+// model's width. A Tensor with no data, or a null Weight, is an argument left out.
+#pragma once
+
+#include <cstdint>
+
+#include "backend/kv_view.h"
+#include "backend/step_batch.h"
+#include "backend/weight.h"
+#include "tensor/tensor.h"
+
+namespace inferno {
+
+enum class FieldTag : uint8_t {
+  in,      // read
+  out,     // written in full
+  inout,   // read and written
+  weight,  // a model weight, read
+  kv_in,   // cache pages, read through the batch's block table
+  kv_out,  // cache pages, written at the batch's slots
+  batch,   // the step's int32 arrays
+  attr,    // a plain value
+};
+
+// Which elements of a head rotate together: (i, i + n/2), as Qwen, or (2i, 2i + 1), as Llama in GGUF files.
+enum class RopePairing : uint8_t { half_split, interleaved };
+
+// Rotary embedding: a table of (cos, sin) pairs made once at load, so that every backend rotates by the same numbers.
+struct RopeParams {
+  Tensor table;              // f32 [context, rotated_dims / 2, 2]
+  int32_t rotated_dims = 0;  // leading elements of a head that rotate; the rest pass through
+  RopePairing pairing = RopePairing::half_split;
+};
+
+#define INFERNO_FIELDS(...)                      \
+  template <typename Self, typename Visitor>     \
+  static void fields(Self& a, Visitor&& visit) { \
+    using enum FieldTag;                         \
+    __VA_ARGS__                                  \
+  }
+
+// ---- primitives ---------------------------------------------------------------------------------------------------
+
+struct AddArgs {  // out = a + b, element by element; b may also be one row [cols], added to every row of a
+  Tensor a, b, out;
+  INFERNO_FIELDS(visit(in, "a", a.a); visit(in, "b", a.b); visit(out, "out", a.out);)
+};
+struct HadamardArgs {  // out = a * b, element by element; b may also be one row [cols]
+  Tensor a, b, out;
+  INFERNO_FIELDS(visit(in, "a", a.a); visit(in, "b", a.b); visit(out, "out", a.out);)
+};
+struct SiluArgs {  // out = x / (1 + exp(-x))
+  Tensor x, out;
+  INFERNO_FIELDS(visit(in, "x", a.x); visit(out, "out", a.out);)
+};
+struct ScaleArgs {  // out = x * s
+  Tensor x;
+  float s = 1;
+  Tensor out;
+  INFERNO_FIELDS(visit(in, "x", a.x); visit(attr, "s", a.s); visit(out, "out", a.out);)
+};
+struct AddScalarArgs {  // out = x + s
+  Tensor x;
+  float s = 0;
+  Tensor out;
+  INFERNO_FIELDS(visit(in, "x", a.x); visit(attr, "s", a.s); visit(out, "out", a.out);)
+};
+struct RsqrtElemArgs {  // out = 1 / sqrt(x)
+  Tensor x, out;
+  INFERNO_FIELDS(visit(in, "x", a.x); visit(out, "out", a.out);)
+};
+struct SumSquaresAxisArgs {  // x [rows, cols]; axis 1: out [rows], sums over each row; axis 0: out [cols]
+  Tensor x;
+  int32_t axis = 1;
+  Tensor out;
+  INFERNO_FIELDS(visit(in, "x", a.x); visit(attr, "axis", a.axis); visit(out, "out", a.out);)
+};
+struct BroadcastRowScalarsArgs {  // t [rows] -> out [rows, cols], out[r][c] = t[r]
+  Tensor t, out;
+  INFERNO_FIELDS(visit(in, "t", a.t); visit(out, "out", a.out);)
+};
+struct Transpose2dArgs {  // x [rows, cols] -> out [cols, rows]
+  Tensor x, out;
+  INFERNO_FIELDS(visit(in, "x", a.x); visit(out, "out", a.out);)
+};
+struct SoftmaxRowsArgs {  // each row: exp(x - max) / sum
+  Tensor x, out;
+  INFERNO_FIELDS(visit(in, "x", a.x); visit(out, "out", a.out);)
+};
+struct ReshapeDataArgs {  // out has x's elements in x's order under out's shape
+  Tensor x, out;
+  INFERNO_FIELDS(visit(in, "x", a.x); visit(out, "out", a.out);)
+};
+struct MatmulArgs {  // a [m, n], b [n, p] -> out [m, p]; all f32
+  Tensor a, b, out;
+  INFERNO_FIELDS(visit(in, "a", a.a); visit(in, "b", a.b); visit(out, "out", a.out);)
+};
+struct GatherRowsArgs {  // table [rows, cols] of any weight type, indices i32 [n] -> out f32 [n, cols]
+  const Weight* table = nullptr;
+  Tensor indices;         // left out: rows first_row .. first_row + n
+  int64_t first_row = 0;  // used when indices are left out
+  Tensor out;
+  INFERNO_FIELDS(visit(weight, "table", a.table); visit(in, "indices", a.indices);
+                 visit(attr, "first_row", a.first_row); visit(out, "out", a.out);)
+};
+struct FillStrictUpperTriArgs {  // x[r][c] = value where c > r + offset (offset 0: strictly above the diagonal)
+  Tensor x;
+  float value = 0;
+  int64_t offset = 0;
+  INFERNO_FIELDS(visit(inout, "x", a.x); visit(attr, "value", a.value); visit(attr, "offset", a.offset);)
+};
+struct Copy2dFromColsArgs {  // out [rows, w] = x[:, col_offset : col_offset + w]
+  Tensor x;
+  int64_t col_offset = 0;
+  Tensor out;
+  INFERNO_FIELDS(visit(in, "x", a.x); visit(attr, "col_offset", a.col_offset); visit(out, "out", a.out);)
+};
+struct Copy2dIntoColsArgs {  // dst[:, col_offset : col_offset + w] = src [rows, w]
+  Tensor src;
+  int64_t col_offset = 0;
+  Tensor dst;
+  INFERNO_FIELDS(visit(in, "src", a.src); visit(attr, "col_offset", a.col_offset); visit(inout, "dst", a.dst);)
+};
+struct RepeatRowAsMatrixArgs {  // x f32 [cols], or a vector weight of as many -> out [rows, cols], every row x
+  Tensor x;
+  const Weight* weight_row = nullptr;  // used when x is left out
+  Tensor out;
+  INFERNO_FIELDS(visit(in, "x", a.x); visit(weight, "weight_row", a.weight_row); visit(out, "out", a.out);)
+};
+struct ApplyRopeArgs {  // x [T, heads * head_dim] rotated in place, row t by positions[t]
+  Tensor x;
+  Tensor positions;  // i32 [T]
+  int32_t head_dim = 0;
+  RopeParams rope;
+  INFERNO_FIELDS(visit(inout, "x", a.x); visit(in, "positions", a.positions); visit(attr, "head_dim", a.head_dim);
+                 visit(in, "rope", a.rope.table); visit(attr, "rotated_dims", a.rope.rotated_dims);
+                 visit(attr, "pairing", a.rope.pairing);)
+};
+struct ApplyRopeSingleRowArgs {  // x [heads * head_dim] rotated in place by one position
+  Tensor x;
+  int32_t position = 0;
+  int32_t head_dim = 0;
+  RopeParams rope;
+  INFERNO_FIELDS(visit(inout, "x", a.x); visit(attr, "position", a.position); visit(attr, "head_dim", a.head_dim);
+                 visit(in, "rope", a.rope.table); visit(attr, "rotated_dims", a.rope.rotated_dims);
+                 visit(attr, "pairing", a.rope.pairing);)
+};
+struct ConcatDim0Args {  // a [m, cols], b [n, cols] -> out [m + n, cols]
+  Tensor a, b, out;
+  INFERNO_FIELDS(visit(in, "a", a.a); visit(in, "b", a.b); visit(out, "out", a.out);)
+};
+struct CopyRow2dArgs {  // out [cols] = x[row]
+  Tensor x;
+  int64_t row = 0;
+  Tensor out;
+  INFERNO_FIELDS(visit(in, "x", a.x); visit(attr, "row", a.row); visit(out, "out", a.out);)
+};
+struct CopyContiguousIntoArgs {  // dst's elements start .. start + n = x's n elements
+  Tensor x;
+  int64_t start = 0;
+  Tensor dst;
+  INFERNO_FIELDS(visit(in, "x", a.x); visit(attr, "start", a.start); visit(inout, "dst", a.dst);)
+};
+struct ArgmaxWithProbArgs {  // per row: index of the maximum (the first of equals) and its softmax probability
+  Tensor x;
+  Tensor index;  // i32 [rows]
+  Tensor prob;   // f32 [rows]
+  INFERNO_FIELDS(visit(in, "x", a.x); visit(out, "index", a.index); visit(out, "prob", a.prob);)
+};
+struct KvStoreArgs {  // rows of k, v [T, kv_heads * head_dim] into the cache at batch.slot, rounded to its type
+  Tensor k, v;
+  KvLayerView kv;
+  StepBatch batch;
+  INFERNO_FIELDS(visit(in, "k", a.k); visit(in, "v", a.v); visit(kv_out, "kv", a.kv);
+                 visit(FieldTag::batch, "batch", a.batch);)
+};
+struct KvLoadArgs {  // keys or values of one head of one sequence, positions 0 .. n -> out f32 [n, head_dim]
+  KvLayerView kv;
+  StepBatch batch;
+  int32_t sequence = 0;
+  int32_t head = 0;
+  bool values = false;
+  Tensor out;
+  INFERNO_FIELDS(visit(kv_in, "kv", a.kv); visit(FieldTag::batch, "batch", a.batch);
+                 visit(attr, "sequence", a.sequence); visit(attr, "head", a.head); visit(attr, "values", a.values);
+                 visit(out, "out", a.out);)
+};
+
+// ---- fused ops ----------------------------------------------------------------------------------------------------
+
+struct EmbedArgs {                // out [T, d] = rows ids of the table
+  const Weight* table = nullptr;  // [vocabulary, d]
+  Tensor ids;                     // i32 [T]; may be an earlier step's output on the device
+  Tensor out;
+  INFERNO_FIELDS(visit(weight, "table", a.table); visit(in, "ids", a.ids); visit(out, "out", a.out);)
+};
+struct RmsNormArgs {  // out = x / sqrt(mean(x^2) + eps) * weight, per row of `weight` elements
+  Tensor x;
+  const Weight* weight = nullptr;  // [cols]
+  float eps = 0;
+  Tensor out;  // may be x
+  INFERNO_FIELDS(visit(in, "x", a.x); visit(FieldTag::weight, "weight", a.weight); visit(attr, "eps", a.eps);
+                 visit(out, "out", a.out);)
+};
+
+enum class Epilogue : uint8_t {
+  none,
+  swiglu,  // two weights: out[0] = silu(x w[0]^T) * (x w[1]^T)
+};
+// out[i] [T, N_i] = x [T, K] * w[i]^T + bias[i] (+ residual); up to three weights share one reading of x.
+struct LinearArgs {
+  static constexpr int kMaxWeights = 3;
+  Tensor x;
+  const Weight* w[kMaxWeights] = {};     // each [N_i, K]
+  const Weight* bias[kMaxWeights] = {};  // each [N_i], optional
+  Tensor residual;                       // [T, N], optional, only with one weight; may be out[0]
+  Tensor rows;                           // i32 [R], optional: only these rows of x, outputs are [R, N_i]
+  Epilogue epilogue = Epilogue::none;
+  Tensor out[kMaxWeights];
+  INFERNO_FIELDS(visit(in, "x", a.x); visit(weight, "w", a.w[0]); visit(weight, "w1", a.w[1]);
+                 visit(weight, "w2", a.w[2]); visit(weight, "bias", a.bias[0]); visit(weight, "bias1", a.bias[1]);
+                 visit(weight, "bias2", a.bias[2]); visit(in, "residual", a.residual); visit(in, "rows", a.rows);
+                 visit(attr, "epilogue", a.epilogue); visit(out, "out", a.out[0]); visit(out, "out1", a.out[1]);
+                 visit(out, "out2", a.out[2]);)
+};
+
+// Norm, the three projections, QK-norm, rotation; K and V go into the cache, q comes out.
+struct QkvRopeStoreArgs {
+  Tensor x;                                           // [T, d]
+  const Weight* norm = nullptr;                       // [d], optional: x is normalized first
+  float eps = 0;                                      // of all norms here
+  const Weight* w[3] = {};                            // q [q_heads * head_dim, d], k and v [kv_heads * head_dim, d]
+  const Weight* bias[3] = {};                         // optional
+  const Weight *q_norm = nullptr, *k_norm = nullptr;  // [head_dim], optional
+  RopeParams rope;
+  KvLayerView kv;
+  StepBatch batch;
+  Tensor q;  // out [T, q_heads * head_dim]
+  INFERNO_FIELDS(visit(in, "x", a.x); visit(weight, "norm", a.norm); visit(attr, "eps", a.eps);
+                 visit(weight, "wq", a.w[0]); visit(weight, "wk", a.w[1]); visit(weight, "wv", a.w[2]);
+                 visit(weight, "bq", a.bias[0]); visit(weight, "bk", a.bias[1]); visit(weight, "bv", a.bias[2]);
+                 visit(weight, "q_norm", a.q_norm); visit(weight, "k_norm", a.k_norm); visit(in, "rope", a.rope.table);
+                 visit(attr, "rotated_dims", a.rope.rotated_dims); visit(attr, "pairing", a.rope.pairing);
+                 visit(kv_out, "kv", a.kv); visit(FieldTag::batch, "batch", a.batch); visit(out, "q", a.q);)
+};
+
+// Causal attention of this step's queries over their own sequences' cached positions. Query head h reads kv head
+// h / (q_heads / kv_heads).
+struct AttentionArgs {
+  Tensor q;  // [T, q_heads * head_dim]
+  KvLayerView kv;
+  StepBatch batch;
+  float scale = 1;
+  Tensor out;  // [T, q_heads * head_dim]
+  INFERNO_FIELDS(visit(in, "q", a.q); visit(kv_in, "kv", a.kv); visit(FieldTag::batch, "batch", a.batch);
+                 visit(attr, "scale", a.scale); visit(out, "out", a.out);)
+};
+
+// out [T, d] = down(silu(gate(h)) * up(h)) (+ residual), h = norm(x) or x.
+struct GatedMlpArgs {
+  Tensor x;
+  const Weight* norm = nullptr;  // optional
+  float eps = 0;
+  const Weight *gate = nullptr, *up = nullptr;  // [ffn, d]
+  const Weight* down = nullptr;                 // [d, ffn]
+  Tensor residual;                              // optional; may be out
+  Tensor out;
+  INFERNO_FIELDS(visit(in, "x", a.x); visit(weight, "norm", a.norm); visit(attr, "eps", a.eps);
+                 visit(weight, "gate", a.gate); visit(weight, "up", a.up); visit(weight, "down", a.down);
+                 visit(in, "residual", a.residual); visit(out, "out", a.out);)
+};
+
+// out [R, vocabulary] = norm(x[rows]) * head^T
+struct LogitsArgs {
+  Tensor x;                      // [T, d]
+  Tensor rows;                   // i32 [R]
+  const Weight* norm = nullptr;  // [d]
+  float eps = 0;
+  const Weight* head = nullptr;  // [vocabulary, d]
+  Tensor out;
+  INFERNO_FIELDS(visit(in, "x", a.x); visit(in, "rows", a.rows); visit(weight, "norm", a.norm);
+                 visit(attr, "eps", a.eps); visit(weight, "head", a.head); visit(out, "out", a.out);)
+};
+
+// One token id per row of logits. See sampling.h for SampleParams and the definition of the draw.
+struct SampleArgs {
+  Tensor logits;   // [R, vocabulary]
+  Tensor params;   // bytes of SampleParams[R], as i32 [R, sizeof(SampleParams) / 4]
+  Tensor history;  // i32 [R, kSampleHistory]: the latest tokens, for the repetition penalty
+  Tensor out;      // i32 [R]
+  INFERNO_FIELDS(visit(in, "logits", a.logits); visit(in, "params", a.params); visit(in, "history", a.history);
+                 visit(out, "out", a.out);)
+};
+
+// Sum over ranks, in place. With one rank: nothing to do.
+struct AllReduceArgs {
+  Tensor x;
+  INFERNO_FIELDS(visit(inout, "x", a.x);)
+};
+// Concatenation over ranks along the columns, in place. With one rank: nothing to do.
+struct AllGatherArgs {
+  Tensor x;
+  INFERNO_FIELDS(visit(inout, "x", a.x);)
+};
+
+#undef INFERNO_FIELDS
+
+}  // namespace inferno
