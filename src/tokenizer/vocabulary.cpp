@@ -77,9 +77,6 @@ Vocabulary load_vocabulary(const GgufFile& file) {
   if (const GgufStrings* merges = file.find_strings(kMergesKey)) vocabulary.merges = *merges;
   if (const std::string* pre = file.find_string("tokenizer.ggml.pre")) vocabulary.pre = *pre;
   if (const std::string* text = file.find_string("tokenizer.chat_template")) vocabulary.chat_template = *text;
-  for (const SpecialId& special : kSpecialIds) {
-    vocabulary.*special.member = read_special_id(file, special.key, vocabulary.size());
-  }
   // Files leave out what is usual for their kind.
   const bool sentencepiece = vocabulary.model == "llama";
   const bool llama3 = vocabulary.pre == "llama-bpe" || vocabulary.pre == "llama3" || vocabulary.pre == "llama-v3";
@@ -87,6 +84,9 @@ Vocabulary load_vocabulary(const GgufFile& file) {
   vocabulary.add_eos = file.find_bool("tokenizer.ggml.add_eos_token").value_or(false);
   vocabulary.add_space_prefix = file.find_bool("tokenizer.ggml.add_space_prefix").value_or(sentencepiece);
   validate_vocabulary(vocabulary, where);
+  for (const SpecialId& special : kSpecialIds) {
+    vocabulary.*special.member = read_special_id(file, special.key, vocabulary.size());
+  }
   return vocabulary;
 }
 
