@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <set>
 #include <span>
 #include <string>
@@ -38,23 +39,23 @@ class GgufWriter {
  private:
   struct Entry {
     std::string name;
+    const GgmlType* type;
+    Shape shape;
     uint64_t bytes;
   };
   void write_head();
-  void pad_to_alignment();
+  void write_padding();
 
   std::string path_;
   AtomicOutputFile file_;
   std::string metadata_;  // encoded
-  uint64_t metadata_count_ = 0;
-  std::string tensor_infos_;  // encoded, all but the padding known
   std::vector<Entry> tensors_;
   std::set<std::string, std::less<>> keys_;
-  std::set<std::string, std::less<>> tensor_names_;
-  uint64_t alignment_ = 32;
+  std::set<std::string, std::less<>> names_;
+  uint64_t alignment_;
+  bool head_written_ = false;
   size_t current_ = 0;         // the tensor being written
   uint64_t current_done_ = 0;  // its bytes so far
-  bool head_written_ = false;
 };
 
 }  // namespace inferno
