@@ -54,13 +54,22 @@ Moments moments_of(const float* x, const int8_t* levels) noexcept {
           (sum_xq[0] + sum_xq[1]) + (sum_xq[2] + sum_xq[3])};
 }
 
+// The value of largest magnitude, by way of both ends: clang 19 miscompiles an unrolled `if (|x| > |peak|) peak = x`.
+template <int kCount>
+float peak_of(const float* x) noexcept {
+  float low = 0.0F;
+  float high = 0.0F;
+  for (int i = 0; i < kCount; ++i) {
+    low = std::min(low, x[i]);
+    high = std::max(high, x[i]);
+  }
+  return -low > high ? low : high;
+}
+
 // Least squares for x = scale * level.
 template <int kCount>
 float fit_scale(const float* x, float lowest, float highest) noexcept {
-  float peak = 0.0F;
-  for (int i = 0; i < kCount; ++i) {
-    if (std::fabs(x[i]) > std::fabs(peak)) peak = x[i];
-  }
+  const float peak = peak_of<kCount>(x);
   const float inverse_peak = inverse_or_zero(peak);
   if (inverse_peak == 0.0F) return 0.0F;
 
@@ -225,14 +234,10 @@ void fit_super_block(const float* x, const ScaledLimits& limits, ScaledSuperBloc
   const auto lowest = static_cast<float>(limits.lowest_level);
   const auto highest = static_cast<float>(limits.highest_level);
   float ideal[kSubs];
-  float peak = 0.0F;
-  for (int j = 0; j < kSubs; ++j) {
-    ideal[j] = fit_scale<kSub>(x + j * kSub, lowest, highest);
-    if (std::fabs(ideal[j]) > std::fabs(peak)) peak = ideal[j];
-  }
+  for (int j = 0; j < kSubs; ++j) ideal[j] = fit_scale<kSub>(x + j * kSub, lowest, highest);
 
   float best_error = INFINITY;
-  float d = to_float(to_f16_scale(peak / static_cast<float>(limits.lowest_scale)));
+  float d = to_float(to_f16_scale(peak_of<kSubs>(ideal) / static_cast<float>(limits.lowest_scale)));
   const float first_inverse = inverse_or_zero(d);
   int scales[kSubs];
   for (int j = 0; j < kSubs; ++j) {

@@ -30,7 +30,10 @@ inline std::vector<float> normal_row(uint32_t seed, int64_t n) {
   std::vector<float> row(static_cast<size_t>(n));
   for (float& value : row) {
     int sum = 0;
-    for (int i = 0; i < 12; ++i) sum += bytes.next() * 256 + bytes.next();
+    for (int i = 0; i < 12; ++i) {
+      sum += bytes.next() * 256;
+      sum += bytes.next();
+    }
     value = static_cast<float>(sum) / 65536.0F - 6.0F;
   }
   return row;
