@@ -6,6 +6,8 @@
 PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 PROMPT ?= Once upon a time
+# A log wants errors and results, a terminal also sees what is being compiled.
+QUIET  := $(if $(CI),-- --quiet)
 TIDY_FILES ?= src/.*(?<!_test)\.cpp$$
 
 .DEFAULT_GOAL := help
@@ -29,13 +31,13 @@ build-%/build.ninja: CMakePresets.json | deps-check
 	@cmake --preset $* --log-level=WARNING
 
 build: deps build/build.ninja ## build/inferno and build/model-generate
-	@cmake --build build --target inferno model-generate -j $(JOBS)
+	@cmake --build build --target inferno model-generate -j $(JOBS) $(QUIET)
 
 run: build ## tell a story with the built-in model (PROMPT="..." begins it)
 	@build/inferno generate "$(PROMPT)" -n 200 --temp 0.8 --top-k 40 --repeat-penalty 1.15
 
 test: deps build/build.ninja ## build everything and run all tests
-	@cmake --build build -j $(JOBS)
+	@cmake --build build -j $(JOBS) $(QUIET)
 	@tools/run_tests release $(JOBS)
 
 check: check-format check-asan check-tidy ## formatting, clang-tidy, clang 19 without warnings, tests under ASan and UBSan
@@ -47,7 +49,7 @@ check-format: deps-check
 # The sanitizer build is also the clang build that must have no warnings, and the one clang-tidy reads.
 check-asan: deps-check build-asan/build.ninja
 	@echo "check: clang 19 build and tests under AddressSanitizer and UndefinedBehaviorSanitizer"
-	@cmake --build build-asan -j $(JOBS)
+	@cmake --build build-asan -j $(JOBS) $(QUIET)
 	@tools/run_tests asan $(JOBS)
 
 check-tidy: deps-check build-asan/build.ninja
@@ -55,17 +57,17 @@ check-tidy: deps-check build-asan/build.ninja
 	@tools/run_tidy build-asan '$(TIDY_FILES)' $(JOBS)
 
 tsan: deps-check build-tsan/build.ninja ## tests under ThreadSanitizer
-	@cmake --build build-tsan -j $(JOBS)
+	@cmake --build build-tsan -j $(JOBS) $(QUIET)
 	@tools/run_tests tsan $(JOBS)
 
 format: deps-check ## format all sources in place
 	@git ls-files -z -- '*.cpp' '*.h' '*.inc' '*.cu' '*.cuh' | xargs -0 -r clang-format-19 -i
 
 bench: build ## speed of this machine's kernels and of whole models
-	@cmake --build build --target bench -j $(JOBS)
+	@cmake --build build --target bench -j $(JOBS) $(QUIET)
 
 install: deps build/build.ninja ## programs, library and headers into PREFIX (/usr/local)
-	@cmake --build build -j $(JOBS)
+	@cmake --build build -j $(JOBS) $(QUIET)
 	@cmake --install build --prefix "$(PREFIX)"
 
 model: ## fetch SmolLM2-135M-Instruct, a small real chat model, into models/
