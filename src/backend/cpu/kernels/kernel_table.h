@@ -94,7 +94,9 @@ struct AttentionKernel {
 };
 
 // ---- the table ------------------------------------------------------------------------------------------------------
-inline constexpr int kKernelDTypes = 14;  // = kDTypeCount, without including the dtype table
+// The element types by number, as in the dtype table, which kernel files do not include; select.cpp compares the two.
+enum class KernelDType : int { f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q3_k, q4_k, q5_k, q6_k, i32 };
+inline constexpr int kKernelDTypes = 14;
 
 struct KernelTable {
   const char* name;
@@ -129,5 +131,8 @@ struct KernelTable {
 
 // Each table is filled in by its own file, starting from the one below.
 void fill_scalar(KernelTable& table);
+void fill_neon(KernelTable& table);
+void fill_neon_dotprod(KernelTable& table);
+void fill_neon_i8mm(KernelTable& table);
 
 }  // namespace inferno

@@ -1,18 +1,91 @@
 #include "backend/cpu/kernels/select.h"
 
+#include <array>
+#include <cstdlib>
+#include <deque>
+#include <string>
+
+#include "base/cpu_features.h"
+#include "base/error.h"
+#include "base/text.h"
 #include "tensor/dtype.h"
 
 namespace inferno {
+namespace {
 
 static_assert(kKernelDTypes == kDTypeCount);
+static_assert(static_cast<int>(KernelDType::q8_0) == static_cast<int>(DType::q8_0));
+static_assert(static_cast<int>(KernelDType::q6_k) == static_cast<int>(DType::q6_k));
+static_assert(static_cast<int>(KernelDType::i32) == static_cast<int>(DType::i32));
+
+// One row per instruction set, from the lowest up: each table starts as a copy of the one before it.
+struct Isa {
+  std::string_view name;
+  bool (*available)(const CpuFeatures& cpu);
+  void (*fill)(KernelTable& table);  // null: for another processor family, not in this build
+};
+
+#if defined(__aarch64__)
+#define INFERNO_ARM(function) function
+#else
+#define INFERNO_ARM(function) nullptr
+#endif
+
+constexpr Isa kIsas[] = {
+    {"scalar", [](const CpuFeatures&) { return true; }, fill_scalar},
+    {"neon", [](const CpuFeatures& cpu) { return cpu.neon; }, INFERNO_ARM(fill_neon)},
+    {"neon_dotprod", [](const CpuFeatures& cpu) { return cpu.neon && cpu.dotprod; }, INFERNO_ARM(fill_neon_dotprod)},
+    {"neon_i8mm",
+     [](const CpuFeatures& cpu) { return cpu.neon && cpu.dotprod && cpu.i8mm && cpu.bf16 && cpu.fp16 && cpu.fp16fml; },
+     INFERNO_ARM(fill_neon_i8mm)},
+};
+
+struct Tables {
+  std::deque<KernelTable> memory;  // addresses stay
+  std::vector<const KernelTable*> available;
+};
+
+const Tables& tables() {
+  static const Tables made = [] {
+    Tables t;
+    KernelTable table{};
+    for (const Isa& isa : kIsas) {
+      if (isa.fill == nullptr || !isa.available(cpu_features())) continue;
+      isa.fill(table);
+      t.available.push_back(&t.memory.emplace_back(table));
+    }
+    return t;
+  }();
+  return made;
+}
+
+}  // namespace
+
+const std::vector<const KernelTable*>& available_kernels() {
+  return tables().available;
+}
 
 const KernelTable& scalar_kernels() {
-  static const KernelTable table = [] {
-    KernelTable made{};
-    fill_scalar(made);
-    return made;
-  }();
-  return table;
+  return *available_kernels().front();
+}
+
+const KernelTable& kernels_named(std::string_view name) {
+  std::string here;
+  for (const KernelTable* table : available_kernels()) {
+    if (name == table->name) return *table;
+    if (!here.empty()) here += ", ";
+    here += table->name;
+  }
+  for (const Isa& isa : kIsas) {
+    if (name == isa.name) fail_usage("this CPU cannot run the {} kernels (INFERNO_ISA; it can run: {})", name, here);
+  }
+  fail_usage("unknown kernels \"{}\" (INFERNO_ISA; this CPU can run: {})", printable(name), here);
+}
+
+const KernelTable& best_kernels() {
+  const char* forced = std::getenv("INFERNO_ISA");
+  if (forced != nullptr && *forced != '\0') return kernels_named(trim(forced));
+  return *available_kernels().back();
 }
 
 }  // namespace inferno

@@ -1,5 +1,8 @@
-// The one place that chooses a kernel table.
+// The one place that chooses a kernel table: the best one this CPU can run, or the one INFERNO_ISA names.
 #pragma once
+
+#include <string_view>
+#include <vector>
 
 #include "backend/cpu/kernels/kernel_table.h"
 
@@ -7,5 +10,12 @@ namespace inferno {
 
 // The reference: plain loops.
 [[nodiscard]] const KernelTable& scalar_kernels();
+// What simd and parallel run. INFERNO_ISA=name forces a table; an unknown name, or one this CPU cannot run, is a usage
+// Error.
+[[nodiscard]] const KernelTable& best_kernels();
+// The named table; Errors as above.
+[[nodiscard]] const KernelTable& kernels_named(std::string_view name);
+// Every table this CPU can run, from scalar up.
+[[nodiscard]] const std::vector<const KernelTable*>& available_kernels();
 
 }  // namespace inferno

@@ -1,0 +1,130 @@
+// Activations quantized to 8 bits (quant/activation.h has the contract; these write the same q, d and sums), one row
+// after another: what matrix-vector kernels read.
+//
+// In blocks of 32:   q int8[k], d f32[k / 32], sums f32[k / 32]
+// In blocks of 256:  q int8[k], d f32[k / 256], then 48 bytes per block: the sums of q over 32 columns (8 high parts,
+//                    8 low parts) and over 16 (16 high, 16 low); sum = 64 * high + low, so that minimums meet them in
+//                    8-bit dot products.
+#pragma once
+
+#include <arm_neon.h>
+
+#include "backend/cpu/kernels/kernel_table.h"
+
+namespace inferno {
+namespace {
+
+inline constexpr int kSumBytes = 48;
+
+inline int64_t row_bytes_32(int64_t k) {
+  return (k + k / 32 * 8 + 63) / 64 * 64;
+}
+inline int64_t row_bytes_256(int64_t k) {
+  return (k + k / 256 * (4 + kSumBytes) + 63) / 64 * 64;
+}
+
+struct Row32 {
+  int8_t* q;
+  float* d;
+  float* sums;
+};
+struct Row256 {
+  int8_t* q;
+  float* d;
+  int8_t* sums;
+};
+inline Row32 row_32(const void* buffer, int64_t token, int64_t k) {
+  auto* row = static_cast<int8_t*>(const_cast<void*>(buffer)) + token * row_bytes_32(k);
+  auto* d = static_cast<float*>(static_cast<void*>(row + k));
+  return {row, d, d + k / 32};
+}
+inline Row256 row_256(const void* buffer, int64_t token, int64_t k) {
+  auto* row = static_cast<int8_t*>(const_cast<void*>(buffer)) + token * row_bytes_256(k);
+  return {row, static_cast<float*>(static_cast<void*>(row + k)), row + k + k / 256 * 4};
+}
+
+// x[kBlock] -> q[kBlock], the scale as result.
+template <int kBlock>
+inline float quantize_block(const float* x, int8_t* q) {
+  const uint32x4_t magnitude = vdupq_n_u32(0x7fffffffU);
+  uint32x4_t top[4] = {};
+  for (int i = 0; i < kBlock; i += 16) {
+    for (int j = 0; j < 4; ++j) {
+      top[j] = vmaxq_u32(top[j], vandq_u32(vreinterpretq_u32_f32(vld1q_f32(x + i + 4 * j)), magnitude));
+    }
+  }
+  const uint32_t bits = vmaxvq_u32(vmaxq_u32(vmaxq_u32(top[0], top[1]), vmaxq_u32(top[2], top[3])));
+  float amax;
+  __builtin_memcpy(&amax, &bits, 4);
+  const float d = amax / 127.0F;
+  const float inverse = 1.0F / d;
+  uint32_t inverse_bits;
+  __builtin_memcpy(&inverse_bits, &inverse, 4);
+  constexpr uint32_t kInfinity = 0x7f800000U;
+  if (bits >= kInfinity || (inverse_bits & 0x7fffffffU) >= kInfinity) {
+    for (int i = 0; i < kBlock; i += 16) vst1q_s8(q + i, vdupq_n_s8(0));
+    return bits >= kInfinity ? __builtin_nanf("") : 0.0F;
+  }
+  for (int i = 0; i < kBlock; i += 16) {
+    int32x4_t v[4];
+    for (int j = 0; j < 4; ++j) v[j] = vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + i + 4 * j), inverse));
+    const int16x8_t low = vuzp1q_s16(vreinterpretq_s16_s32(v[0]), vreinterpretq_s16_s32(v[1]));
+    const int16x8_t high = vuzp1q_s16(vreinterpretq_s16_s32(v[2]), vreinterpretq_s16_s32(v[3]));
+    vst1q_s8(q + i, vuzp1q_s8(vreinterpretq_s8_s16(low), vreinterpretq_s8_s16(high)));
+  }
+  return d;
+}
+
+inline int sum_16(const int8_t* q) {
+  return vaddlvq_s8(vld1q_s8(q));
+}
+
+// sums[48] of one block of 256.
+inline void split_sums(const int8_t* q, int8_t* sums) {
+  int16_t by_16[16];
+  for (int i = 0; i < 16; ++i) by_16[i] = static_cast<int16_t>(sum_16(q + 16 * i));
+  const int16x8_t a = vld1q_s16(by_16);
+  const int16x8_t b = vld1q_s16(by_16 + 8);
+  const int16x8_t by_32 = vpaddq_s16(a, b);
+  const int16x8_t low = vdupq_n_s16(63);
+  vst1_s8(sums, vshrn_n_s16(by_32, 6));
+  vst1_s8(sums + 8, vmovn_s16(vandq_s16(by_32, low)));
+  vst1q_s8(sums + 16, vshrn_high_n_s16(vshrn_n_s16(a, 6), b, 6));
+  vst1q_s8(sums + 32, vmovn_high_s16(vmovn_s16(vandq_s16(a, low)), vandq_s16(b, low)));
+}
+
+inline void quantize_row_32(const float* x, int64_t k, const Row32& row) {
+  for (int64_t b = 0; b < k / 32; ++b) {
+    int8_t* q = row.q + b * 32;
+    row.d[b] = quantize_block<32>(x + b * 32, q);
+    row.sums[b] = static_cast<float>(sum_16(q) + sum_16(q + 16));
+  }
+}
+
+inline void quantize_row_256(const float* x, int64_t k, const Row256& row) {
+  for (int64_t b = 0; b < k / 256; ++b) {
+    row.d[b] = quantize_block<256>(x + b * 256, row.q + b * 256);
+    split_sums(row.q + b * 256, row.sums + b * kSumBytes);
+  }
+}
+
+inline int64_t rows_bytes_32(int64_t tokens, int64_t k) {
+  return tokens * row_bytes_32(k);
+}
+inline int64_t rows_bytes_256(int64_t tokens, int64_t k) {
+  return tokens * row_bytes_256(k);
+}
+inline void prepare_rows_32(const float* x, int64_t x_stride, int64_t /*tokens*/, int64_t k, int64_t begin, int64_t end,
+                            void* buffer) noexcept {
+  for (int64_t t = begin; t < end; ++t) quantize_row_32(x + t * x_stride, k, row_32(buffer, t, k));
+}
+inline void prepare_rows_256(const float* x, int64_t x_stride, int64_t /*tokens*/, int64_t k, int64_t begin,
+                             int64_t end, void* buffer) noexcept {
+  for (int64_t t = begin; t < end; ++t) quantize_row_256(x + t * x_stride, k, row_256(buffer, t, k));
+}
+
+inline constexpr ActivationLayout kRows32 = {"8 bits per 32, rows", 1, rows_bytes_32, prepare_rows_32};
+inline constexpr ActivationLayout kRows256 = {"8 bits per 256, rows", 1, rows_bytes_256, prepare_rows_256};
+
+}  // namespace
+}  // namespace inferno

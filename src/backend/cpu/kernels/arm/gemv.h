@@ -1,0 +1,284 @@
+// Quantized weights times one to four activation rows: decoding. Bit-equal to quant/numerics.h.
+//
+// The range of groups is cut into far-apart parts that are walked in step, a few blocks at a time: the memory system
+// of a core delivers a quarter more from several streams than from one.
+#pragma once
+
+#include <type_traits>
+
+#include "backend/cpu/kernels/arm/activations.h"
+#include "backend/cpu/kernels/arm/dot.h"
+#include "backend/cpu/kernels/arm/unpack.h"
+
+namespace inferno {
+namespace {
+
+inline constexpr int kStreams = 4;
+// Bytes of a stream before its turn is over: long enough to hide the change, short enough to keep all streams running.
+inline constexpr int kTurnBytes = 1024;
+
+// Running sums of one group for kTokens tokens.
+template <int kTokens>
+struct GroupSums {
+  float32x4_t main[kTokens][2];
+  float32x4_t minimum[kTokens][2];
+};
+
+// Sum of the 32 columns of one tile, per row.
+inline int32x4_t tile_dot(const int8x16_t* w, const int8x16_t* x) {
+  RowSums sums = no_sums();
+  add_dot_16(sums, w, x[0]);
+  add_dot_16(sums, w + 4, x[1]);
+  return finish(sums);
+}
+
+// `count` blocks of 32 columns from block `first`.
+template <InterleavedFormat kFormat, int kTokens>
+inline void add_blocks_32(const uint8_t* group, const Row32* x, int64_t first, int64_t count,
+                          GroupSums<kTokens>& sums) {
+  using Layout = InterleavedBlock<kFormat>;
+  GroupSums<kTokens> s = sums;
+  for (int64_t b = first; b < first + count; ++b) {
+    const uint8_t* block = group + b * Layout::kBytes;
+    const EightScales d = load_scales(block + Layout::kD);
+    int8x16_t q[kTokens][2];
+    for (int t = 0; t < kTokens; ++t) {
+      q[t][0] = vld1q_s8(x[t].q + b * 32);
+      q[t][1] = vld1q_s8(x[t].q + b * 32 + 16);
+    }
+    for (int h = 0; h < 2; ++h) {
+      int8x16_t w[8];
+      unpack_tile<kFormat.bits, kFormat.is_signed>(block + Layout::kTiles + h * Layout::kTileBytes, w);
+      for (int t = 0; t < kTokens; ++t) {
+        const float32x4_t isum = to_f32<Layout::kFraction>(tile_dot(w, q[t]));
+        s.main[t][h] = vfmaq_f32(s.main[t][h], isum, vmulq_n_f32(h == 0 ? d.low : d.high, x[t].d[b]));
+      }
+    }
+    if constexpr (kFormat.minimums) {
+      const EightScales m = load_scales(block + Layout::kM);
+      for (int t = 0; t < kTokens; ++t) {
+        s.minimum[t][0] = vfmaq_n_f32(s.minimum[t][0], vmulq_n_f32(m.low, x[t].d[b]), x[t].sums[b]);
+        s.minimum[t][1] = vfmaq_n_f32(s.minimum[t][1], vmulq_n_f32(m.high, x[t].d[b]), x[t].sums[b]);
+      }
+    }
+  }
+  sums = s;
+}
+
+// The scales of 4 sub-blocks for 4 rows, as 32-bit factors: out[sub-block].
+template <InterleavedFormat kFormat>
+inline void widen_scales(const uint8_t* scales, int32x4_t* out) {
+  int16x8_t low;
+  int16x8_t high;
+  if constexpr (kFormat.minimums) {  // unsigned
+    uint8x16_t s = vld1q_u8(scales);
+    if constexpr (kFormat.joined_scales) s = vandq_u8(s, vdupq_n_u8(15));
+    low = vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(s)));
+    high = vreinterpretq_s16_u16(vmovl_high_u8(s));
+  } else {
+    const int8x16_t s = vreinterpretq_s8_u8(vld1q_u8(scales));
+    low = vmovl_s8(vget_low_s8(s));
+    high = vmovl_high_s8(s);
+  }
+  out[0] = vmovl_s16(vget_low_s16(low));
+  out[1] = vmovl_high_s16(low);
+  out[2] = vmovl_s16(vget_low_s16(high));
+  out[3] = vmovl_high_s16(high);
+}
+
+// Sum over sub-blocks of minimum * sum of q, for the 4 rows of half h.
+template <InterleavedFormat kFormat>
+inline int32x4_t minimum_dot(const uint8_t* block, int h, const int8_t* sums) {
+  using Layout = InterleavedBlock<kFormat>;
+  const uint8_t* mins = block + Layout::kMins + h * 4 * Layout::kSubs;
+  const auto load = [&](int i) {
+    const uint8x16_t v = vld1q_u8(mins + 16 * i);
+    return vreinterpretq_s8_u8(kFormat.joined_scales ? vshrq_n_u8(v, 4) : v);
+  };
+  RowSums high = no_sums();
+  RowSums low = no_sums();
+  if constexpr (Layout::kSubs == 8) {
+    const int8x16_t m0 = load(0);
+    const int8x16_t m1 = load(1);
+    const int8x16_t x = vld1q_s8(sums);  // 8 high parts, 8 low parts
+    add_dot<0>(high, m0, x);
+    add_dot<1>(high, m1, x);
+    add_dot<2>(low, m0, x);
+    add_dot<3>(low, m1, x);
+  } else {
+    const int8x16_t m[4] = {load(0), load(1), load(2), load(3)};
+    add_dot_16(high, m, vld1q_s8(sums + 16));
+    add_dot_16(low, m, vld1q_s8(sums + 32));
+  }
+  return vaddq_s32(vshlq_n_s32(finish(high), 6), finish(low));
+}
+
+// `count` super-blocks of 256 columns from super-block `first`.
+template <InterleavedFormat kFormat, int kTokens>
+inline void add_blocks_256(const uint8_t* group, const Row256* x, int64_t first, int64_t count,
+                           GroupSums<kTokens>& sums) {
+  using Layout = InterleavedBlock<kFormat>;
+  for (int64_t b = first; b < first + count; ++b) {
+    const uint8_t* block = group + b * Layout::kBytes;
+    const EightScales d = load_scales(block + Layout::kD);
+    for (int h = 0; h < 2; ++h) {
+      int32x4_t isum[kTokens] = {};
+      // 128 columns have 4 sub-blocks of 32 or 8 of 16.
+      for (int part = 0; part < 2; ++part) {
+        int32x4_t scale[Layout::kSubs / 2];
+        for (int i = 0; i < Layout::kSubs / 8; ++i) {
+          widen_scales<kFormat>(block + Layout::kScales + h * 4 * Layout::kSubs + part * 2 * Layout::kSubs + 16 * i,
+                                scale + 4 * i);
+        }
+        for (int j = 0; j < 4; ++j) {
+          const int tile = part * 4 + j;
+          int8x16_t w[8];
+          unpack_tile<kFormat.bits, kFormat.is_signed>(block + Layout::kTiles + (2 * tile + h) * Layout::kTileBytes, w);
+          for (int t = 0; t < kTokens; ++t) {
+            const int8_t* q = x[t].q + b * 256 + tile * 32;
+            const int8x16_t x16[2] = {vld1q_s8(q), vld1q_s8(q + 16)};
+            if constexpr (kFormat.sub == 32) {
+              isum[t] = vmlaq_s32(isum[t], tile_dot(w, x16), scale[j]);
+            } else {
+              RowSums left = no_sums();
+              RowSums right = no_sums();
+              add_dot_16(left, w, x16[0]);
+              add_dot_16(right, w + 4, x16[1]);
+              isum[t] = vmlaq_s32(isum[t], finish(left), scale[2 * j]);
+              isum[t] = vmlaq_s32(isum[t], finish(right), scale[2 * j + 1]);
+            }
+          }
+        }
+      }
+      for (int t = 0; t < kTokens; ++t) {
+        const float32x4_t scaled = vmulq_n_f32(h == 0 ? d.low : d.high, x[t].d[b]);
+        sums.main[t][h] = vfmaq_f32(sums.main[t][h], to_f32<Layout::kFraction>(isum[t]), scaled);
+      }
+      if constexpr (kFormat.minimums) {
+        const EightScales m = load_scales(block + Layout::kM);
+        for (int t = 0; t < kTokens; ++t) {
+          const int32x4_t msum = minimum_dot<kFormat>(block, h, x[t].sums + b * kSumBytes);
+          sums.minimum[t][h] =
+              vfmaq_f32(sums.minimum[t][h], vcvtq_f32_s32(msum), vmulq_n_f32(h == 0 ? m.low : m.high, x[t].d[b]));
+        }
+      }
+    }
+  }
+}
+
+// Eight finished outputs of token t.
+inline void put_rows(const LinearTask& task, int64_t t, int64_t row, float32x4_t low, float32x4_t high) {
+  float* out = task.out + t * task.out_stride + row;
+  if (row + 8 <= task.row_end) {
+    if (task.accumulate) {
+      low = vaddq_f32(vld1q_f32(out), low);
+      high = vaddq_f32(vld1q_f32(out + 4), high);
+    }
+    vst1q_f32(out, low);
+    vst1q_f32(out + 4, high);
+    return;
+  }
+  float rows[8];
+  vst1q_f32(rows, low);
+  vst1q_f32(rows + 4, high);
+  for (int64_t r = 0; r < task.row_end - row; ++r) out[r] = task.accumulate ? out[r] + rows[r] : rows[r];
+}
+
+// Tokens [first_token, first_token + kTokens) of the task.
+template <InterleavedFormat kFormat, int kTokens>
+inline void gemv(const LinearTask& task, int64_t first_token) {
+  using Layout = InterleavedBlock<kFormat>;
+  constexpr int64_t kTurn = kTurnBytes / Layout::kBytes > 1 ? kTurnBytes / Layout::kBytes : 1;
+  const int64_t blocks = task.k / kFormat.block;
+  const int64_t group_bytes = blocks * Layout::kBytes;
+  const int64_t first_group = task.row_begin / kInterleavedRows;
+  const int64_t groups = (task.row_end + kInterleavedRows - 1) / kInterleavedRows - first_group;
+  const int64_t part = (groups + kStreams - 1) / kStreams;
+
+  using Row = std::conditional_t<kFormat.block == 32, Row32, Row256>;
+  Row x[kTokens];
+  for (int t = 0; t < kTokens; ++t) {
+    if constexpr (kFormat.block == 32) {
+      x[t] = row_32(task.activations, first_token + t, task.k);
+    } else {
+      x[t] = row_256(task.activations, first_token + t, task.k);
+    }
+  }
+  for (int64_t i = 0; i < part; ++i) {
+    GroupSums<kTokens> sums[kStreams] = {};
+    int64_t at[kStreams];
+    int streams = 0;
+    for (int64_t g = i; g < groups; g += part) at[streams++] = first_group + g;
+    for (int64_t b = 0; b < blocks; b += kTurn) {
+      const int64_t count = blocks - b < kTurn ? blocks - b : kTurn;
+      for (int s = 0; s < streams; ++s) {
+        const uint8_t* group = static_cast<const uint8_t*>(task.weight) + at[s] * group_bytes;
+        if constexpr (kFormat.block == 32) {
+          add_blocks_32<kFormat, kTokens>(group, x, b, count, sums[s]);
+        } else {
+          add_blocks_256<kFormat, kTokens>(group, x, b, count, sums[s]);
+        }
+      }
+    }
+    for (int s = 0; s < streams; ++s) {
+      for (int t = 0; t < kTokens; ++t) {
+        float32x4_t low = sums[s].main[t][0];
+        float32x4_t high = sums[s].main[t][1];
+        if constexpr (kFormat.minimums && kFormat.block == 32) {
+          low = vaddq_f32(low, sums[s].minimum[t][0]);
+          high = vaddq_f32(high, sums[s].minimum[t][1]);
+        } else if constexpr (kFormat.minimums) {
+          low = vsubq_f32(low, sums[s].minimum[t][0]);
+          high = vsubq_f32(high, sums[s].minimum[t][1]);
+        }
+        put_rows(task, first_token + t, at[s] * kInterleavedRows, low, high);
+      }
+    }
+  }
+}
+
+// Any number of tokens, up to four for each pass over the weights.
+template <InterleavedFormat kFormat>
+inline void run_gemv(const LinearTask& task) noexcept {
+  int64_t t = 0;
+  for (; t + 4 <= task.tokens; t += 4) gemv<kFormat, 4>(task, t);
+  switch (task.tokens - t) {
+    case 1:
+      return gemv<kFormat, 1>(task, t);
+    case 2:
+      return gemv<kFormat, 2>(task, t);
+    case 3:
+      return gemv<kFormat, 3>(task, t);
+    default:
+      return;
+  }
+}
+
+inline int64_t no_scratch(int64_t /*k*/, int64_t /*tokens*/) {
+  return 0;
+}
+
+template <InterleavedFormat kFormat>
+inline LinearKernel gemv_kernel(const char* name, KernelDType dtype) {
+  return {name,       &interleaved_layout(dtype), kFormat.block == 32 ? &kRows32 : &kRows256, kInterleavedRows,
+          no_scratch, run_gemv<kFormat>};
+}
+
+inline void fill_quantized_gemv(KernelTable& table, const char* name) {
+  const auto set = [&](KernelDType dtype, const LinearKernel& kernel) {
+    table.linear[static_cast<int>(dtype)] = kernel;
+  };
+  set(KernelDType::q8_0, gemv_kernel<kFormatQ8_0>(name, KernelDType::q8_0));
+  set(KernelDType::q4_0, gemv_kernel<kFormatQ4_0>(name, KernelDType::q4_0));
+  set(KernelDType::q4_1, gemv_kernel<kFormatQ4_1>(name, KernelDType::q4_1));
+  set(KernelDType::q5_0, gemv_kernel<kFormatQ5_0>(name, KernelDType::q5_0));
+  set(KernelDType::q5_1, gemv_kernel<kFormatQ5_1>(name, KernelDType::q5_1));
+  set(KernelDType::q2_k, gemv_kernel<kFormatQ2_K>(name, KernelDType::q2_k));
+  set(KernelDType::q3_k, gemv_kernel<kFormatQ3_K>(name, KernelDType::q3_k));
+  set(KernelDType::q4_k, gemv_kernel<kFormatQ4_K>(name, KernelDType::q4_k));
+  set(KernelDType::q5_k, gemv_kernel<kFormatQ5_K>(name, KernelDType::q5_k));
+  set(KernelDType::q6_k, gemv_kernel<kFormatQ6_K>(name, KernelDType::q6_k));
+}
+
+}  // namespace
+}  // namespace inferno

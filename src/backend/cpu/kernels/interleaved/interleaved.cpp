@@ -1,0 +1,230 @@
+#include "backend/cpu/kernels/interleaved/interleaved.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cpu/kernels/interleaved/blocks.h"
+#include "base/error.h"
+
+namespace inferno {
+namespace {
+
+constexpr int kLanes = 16;
+constexpr int kVectors = 8;
+
+// u: the 8 levels of one byte position, each below 2^bits; b: their `bits` bytes. Written lane by lane over the whole
+// vectors so that the compiler makes vector code of it. Level u0.. of a tile vector; "high bits of b0" below means the
+// place where a kernel finds the level without moving it.
+using Levels = uint8_t[kVectors][kLanes];
+
+uint8_t byte_of(int value) {
+  return static_cast<uint8_t>(value);
+}
+
+// Signed: levels sit in the high bits of their byte, so that an and or one shift leaves level * 2^(8 - bits).
+template <int kBits, bool kSigned>
+void pack_lane(const int* u, uint8_t* b) noexcept {
+  if constexpr (kBits == 8) {
+    for (int i = 0; i < 8; ++i) b[i] = byte_of(u[i]);
+  } else if constexpr (kBits == 4) {
+    for (int i = 0; i < 4; ++i) b[i] = byte_of(u[i] | (u[i + 4] << 4));
+  } else if constexpr (kBits == 2) {
+    for (int i = 0; i < 2; ++i) {
+      b[i] = byte_of(u[4 * i] | (u[4 * i + 1] << 2) | (u[4 * i + 2] << 4) | (u[4 * i + 3] << 6));
+    }
+  } else if constexpr (kBits == 3) {
+    b[0] = byte_of((u[0] << 5) | (u[1] << 2) | (u[6] >> 1));
+    b[1] = byte_of((u[2] << 5) | (u[3] << 2) | ((u[6] & 1) << 1) | (u[7] >> 2));
+    b[2] = byte_of((u[4] << 5) | (u[5] << 2) | (u[7] & 3));
+  } else if constexpr (kBits == 6) {
+    for (int i = 0; i < 2; ++i) {
+      const int last = u[4 * i + 3];
+      b[3 * i] = byte_of((u[4 * i] << 2) | (last >> 4));
+      b[3 * i + 1] = byte_of((u[4 * i + 1] << 2) | ((last >> 2) & 3));
+      b[3 * i + 2] = byte_of((u[4 * i + 2] << 2) | (last & 3));
+    }
+  } else if constexpr (kSigned) {
+    b[0] = byte_of((u[0] << 3) | (u[5] >> 2));
+    b[1] = byte_of((u[1] << 3) | ((u[5] & 3) << 1) | (u[6] >> 4));
+    b[2] = byte_of((u[2] << 3) | ((u[6] >> 1) & 7));
+    b[3] = byte_of((u[3] << 3) | ((u[6] & 1) << 2) | (u[7] >> 3));
+    b[4] = byte_of((u[4] << 3) | (u[7] & 7));
+  } else {  // the same turned round: the levels in the low bits
+    b[0] = byte_of(u[0] | ((u[5] & 7) << 5));
+    b[1] = byte_of(u[1] | ((u[5] >> 3) << 5) | ((u[6] & 1) << 7));
+    b[2] = byte_of(u[2] | (((u[6] >> 1) & 7) << 5));
+    b[3] = byte_of(u[3] | ((u[6] >> 4) << 5) | ((u[7] & 3) << 6));
+    b[4] = byte_of(u[4] | ((u[7] >> 2) << 5));
+  }
+}
+
+template <int kBits, bool kSigned>
+void unpack_lane(const uint8_t* b, int* u) noexcept {
+  if constexpr (kBits == 8) {
+    for (int i = 0; i < 8; ++i) u[i] = b[i];
+  } else if constexpr (kBits == 4) {
+    for (int i = 0; i < 4; ++i) {
+      u[i] = b[i] & 15;
+      u[i + 4] = b[i] >> 4;
+    }
+  } else if constexpr (kBits == 2) {
+    for (int i = 0; i < 8; ++i) u[i] = (b[i / 4] >> (2 * (i % 4))) & 3;
+  } else if constexpr (kBits == 3) {
+    for (int i = 0; i < 6; ++i) u[i] = (b[i / 2] >> (i % 2 == 0 ? 5 : 2)) & 7;
+    u[6] = ((b[0] & 3) << 1) | ((b[1] >> 1) & 1);
+    u[7] = ((b[1] & 1) << 2) | (b[2] & 3);
+  } else if constexpr (kBits == 6) {
+    for (int i = 0; i < 2; ++i) {
+      for (int j = 0; j < 3; ++j) u[4 * i + j] = b[3 * i + j] >> 2;
+      u[4 * i + 3] = ((b[3 * i] & 3) << 4) | ((b[3 * i + 1] & 3) << 2) | (b[3 * i + 2] & 3);
+    }
+  } else if constexpr (kSigned) {
+    for (int i = 0; i < 5; ++i) u[i] = b[i] >> 3;
+    u[5] = ((b[0] & 7) << 2) | ((b[1] >> 1) & 3);
+    u[6] = ((b[1] & 1) << 4) | ((b[2] & 7) << 1) | ((b[3] >> 2) & 1);
+    u[7] = ((b[3] & 3) << 3) | (b[4] & 7);
+  } else {
+    for (int i = 0; i < 5; ++i) u[i] = b[i] & 31;
+    u[5] = (b[0] >> 5) | (((b[1] >> 5) & 3) << 3);
+    u[6] = (b[1] >> 7) | ((b[2] >> 5) << 1) | (((b[3] >> 5) & 1) << 4);
+    u[7] = (b[3] >> 6) | ((b[4] >> 5) << 2);
+  }
+}
+
+// u -> tile [kBits][16]
+template <int kBits, bool kSigned>
+void pack_tile(const Levels& u, uint8_t* tile) noexcept {
+  for (int lane = 0; lane < kLanes; ++lane) {
+    int levels[kVectors];
+    uint8_t bytes[kBits];
+    for (int c = 0; c < kVectors; ++c) levels[c] = u[c][lane];
+    pack_lane<kBits, kSigned>(levels, bytes);
+    for (int i = 0; i < kBits; ++i) tile[i * kLanes + lane] = bytes[i];
+  }
+}
+
+// ---- whole groups
+
+template <InterleavedFormat kFormat>
+int64_t group_bytes(int64_t k) {
+  return k / kFormat.block * InterleavedBlock<kFormat>::kBytes;
+}
+
+// Where scale or minimum j of row r stands in its array.
+template <int kSubs>
+int scale_index(int r, int j) {
+  return r / 4 * 4 * kSubs + j * 4 + r % 4;
+}
+template <int kSubs>
+int minimum_index(int r, int j) {
+  return r / 4 * 4 * kSubs + j / 4 * 16 + r % 4 * 4 + j % 4;
+}
+
+template <InterleavedFormat kFormat, typename Block>
+void pack(const void* rows, int64_t count, int64_t k, void* group) noexcept {
+  using Layout = InterleavedBlock<kFormat>;
+  constexpr uint8_t kMask = (1 << kFormat.bits) - 1;
+  const int64_t blocks = k / kFormat.block;
+  BlockParts parts[kInterleavedRows] = {};
+  for (int64_t b = 0; b < blocks; ++b) {
+    uint8_t* out = static_cast<uint8_t*>(group) + b * Layout::kBytes;
+    for (int64_t r = 0; r < count; ++r) take_apart(static_cast<const Block*>(rows)[r * blocks + b], &parts[r]);
+    for (int r = 0; r < kInterleavedRows; ++r) {
+      const BlockParts& row = parts[r];
+      std::memcpy(out + Layout::kD + 2 * r, &row.d, 2);
+      if (kFormat.minimums) std::memcpy(out + Layout::kM + 2 * r, &row.m, 2);
+      if constexpr (Layout::kScaled) {
+        for (int j = 0; j < Layout::kSubs; ++j) out[Layout::kScales + scale_index<Layout::kSubs>(r, j)] = row.scales[j];
+      }
+    }
+    if constexpr (Layout::kScaled && kFormat.minimums) {
+      for (int r = 0; r < kInterleavedRows; ++r) {
+        for (int j = 0; j < Layout::kSubs; ++j) {
+          uint8_t& byte = out[Layout::kMins + minimum_index<Layout::kSubs>(r, j)];
+          byte = kFormat.joined_scales ? byte_of(byte | (parts[r].minimums[j] << 4)) : parts[r].minimums[j];
+        }
+      }
+    }
+    for (int t = 0; t < kFormat.block / 32 * 2; ++t) {
+      Levels u;
+      for (int r = 0; r < 4; ++r) {
+        const int8_t* levels = parts[t % 2 * 4 + r].levels + t / 2 * 32;
+        for (int c = 0; c < kVectors; ++c) std::memcpy(&u[c][4 * r], levels + 4 * c, 4);
+      }
+      for (auto& vector : u) {
+        for (uint8_t& level : vector) level &= kMask;
+      }
+      pack_tile<kFormat.bits, kFormat.is_signed>(u, out + Layout::kTiles + t * Layout::kTileBytes);
+    }
+  }
+}
+
+template <InterleavedFormat kFormat, typename Block>
+void unpack_row(const void* group, int64_t row_in_group, int64_t k, void* row) noexcept {
+  using Layout = InterleavedBlock<kFormat>;
+  const int r = static_cast<int>(row_in_group);
+  for (int64_t b = 0; b < k / kFormat.block; ++b) {
+    const uint8_t* in = static_cast<const uint8_t*>(group) + b * Layout::kBytes;
+    BlockParts parts;
+    std::memcpy(&parts.d, in + Layout::kD + 2 * r, 2);
+    if (kFormat.minimums) std::memcpy(&parts.m, in + Layout::kM + 2 * r, 2);
+    if constexpr (Layout::kScaled) {
+      for (int j = 0; j < Layout::kSubs; ++j) {
+        const uint8_t scale = in[Layout::kScales + scale_index<Layout::kSubs>(r, j)];
+        const uint8_t minimum = in[Layout::kMins + minimum_index<Layout::kSubs>(r, j)];
+        parts.scales[j] = kFormat.joined_scales ? scale & 15 : scale;
+        parts.minimums[j] = kFormat.joined_scales ? byte_of(minimum >> 4) : minimum;
+      }
+    }
+    for (int t = 0; t < kFormat.block / 32; ++t) {
+      const uint8_t* tile = in + Layout::kTiles + (2 * t + r / 4) * Layout::kTileBytes;
+      for (int i = 0; i < 4; ++i) {
+        uint8_t bytes[kFormat.bits];
+        int u[kVectors];
+        for (int v = 0; v < kFormat.bits; ++v) bytes[v] = tile[v * kLanes + r % 4 * 4 + i];
+        unpack_lane<kFormat.bits, kFormat.is_signed>(bytes, u);
+        for (int c = 0; c < kVectors; ++c) {
+          // Signed levels: the top bit of the code is the sign.
+          const int sign = kFormat.is_signed ? 1 << (kFormat.bits - 1) : 0;
+          parts.levels[32 * t + 4 * c + i] = static_cast<int8_t>((u[c] ^ sign) - sign);
+        }
+      }
+    }
+    put_together(parts, static_cast<Block*>(row) + b);
+  }
+}
+
+template <InterleavedFormat kFormat, typename Block>
+constexpr WeightLayout kLayout = {"8 rows interleaved", kInterleavedRows, group_bytes<kFormat>, pack<kFormat, Block>,
+                                  unpack_row<kFormat, Block>};
+
+}  // namespace
+
+const WeightLayout& interleaved_layout(KernelDType dtype) {
+  switch (dtype) {
+    case KernelDType::q8_0:
+      return kLayout<kFormatQ8_0, BlockQ8_0>;
+    case KernelDType::q4_0:
+      return kLayout<kFormatQ4_0, BlockQ4_0>;
+    case KernelDType::q4_1:
+      return kLayout<kFormatQ4_1, BlockQ4_1>;
+    case KernelDType::q5_0:
+      return kLayout<kFormatQ5_0, BlockQ5_0>;
+    case KernelDType::q5_1:
+      return kLayout<kFormatQ5_1, BlockQ5_1>;
+    case KernelDType::q2_k:
+      return kLayout<kFormatQ2_K, BlockQ2_K>;
+    case KernelDType::q3_k:
+      return kLayout<kFormatQ3_K, BlockQ3_K>;
+    case KernelDType::q4_k:
+      return kLayout<kFormatQ4_K, BlockQ4_K>;
+    case KernelDType::q5_k:
+      return kLayout<kFormatQ5_K, BlockQ5_K>;
+    case KernelDType::q6_k:
+      return kLayout<kFormatQ6_K, BlockQ6_K>;
+    default:
+      INFERNO_CHECK(false);
+  }
+}
+
+}  // namespace inferno

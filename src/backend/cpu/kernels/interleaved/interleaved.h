@@ -1,0 +1,66 @@
+// Quantized weights with the rows of eight interleaved: one layout for every format, exactly what the file holds in
+// another order (no level or scale is changed). Decoding reads each group as one contiguous stream, and a vector
+// instruction finds the same columns of several rows side by side.
+//
+// A group is 8 rows; for each block of columns (32, or 256 for the K formats) it holds, in this order:
+//   d      f16[8]          one per row
+//   m      f16[8]          Q4_1, Q5_1: the offsets; Q2_K, Q4_K, Q5_K: dmin
+//   scales 8 bits          K formats; for each half (rows 0-3, then 4-7), each sub-block, each row of the half
+//   mins   8 bits          Q2_K, Q4_K, Q5_K; for each half, each four sub-blocks, each row: the four sub-blocks
+//   tiles                  for each 32 columns, for each half: 4 rows x 32 columns in 16 * bits bytes
+// Q2_K keeps scales and minimums in one byte: scale i in the low half, minimum i in the high half.
+//
+// A tile is 8 vectors of 16 bytes; byte 4r + i of vector c is the level of row r, column 4c + i. Levels of fewer than
+// 8 bits are packed lane by lane: the 8 levels u0..u7 that share a byte position become `bits` bytes (interleaved.cpp
+// says how), arranged so that a few shifts per vector bring them back. Signed levels come back in the high bits of the
+// byte, that is times 2^(8 - bits); unsigned ones in the low bits.
+#pragma once
+
+#include "backend/cpu/kernels/kernel_table.h"
+
+namespace inferno {
+
+inline constexpr int64_t kInterleavedRows = 8;
+
+struct InterleavedFormat {
+  int bits;
+  bool is_signed;
+  int block;  // columns that share d
+  int sub;    // columns that share a scale; = block in the plain formats
+  bool minimums;
+  bool joined_scales = false;  // scale and minimum in one byte
+};
+
+inline constexpr InterleavedFormat kFormatQ8_0 = {8, true, 32, 32, false};
+inline constexpr InterleavedFormat kFormatQ4_0 = {4, true, 32, 32, false};
+inline constexpr InterleavedFormat kFormatQ4_1 = {4, false, 32, 32, true};
+inline constexpr InterleavedFormat kFormatQ5_0 = {5, true, 32, 32, false};
+inline constexpr InterleavedFormat kFormatQ5_1 = {5, false, 32, 32, true};
+inline constexpr InterleavedFormat kFormatQ2_K = {2, false, 256, 16, true, true};
+inline constexpr InterleavedFormat kFormatQ3_K = {3, true, 256, 16, false};
+inline constexpr InterleavedFormat kFormatQ4_K = {4, false, 256, 32, true};
+inline constexpr InterleavedFormat kFormatQ5_K = {5, false, 256, 32, true};
+inline constexpr InterleavedFormat kFormatQ6_K = {6, true, 256, 16, false};
+
+// Offsets inside one block of a group. Members are constants, so nothing here becomes a function.
+template <InterleavedFormat kFormat>
+struct InterleavedBlock {
+  static constexpr bool kScaled = kFormat.block == 256;
+  static constexpr int kSubs = kFormat.block / kFormat.sub;
+  static constexpr int kD = 0;
+  static constexpr int kM = 16;
+  static constexpr int kScales = kFormat.minimums ? 32 : 16;
+  static constexpr int kScaleBytes = kScaled ? 8 * kSubs : 0;
+  static constexpr int kMins = kFormat.joined_scales ? kScales : kScales + kScaleBytes;
+  static constexpr int kMinBytes = kScaled && kFormat.minimums && !kFormat.joined_scales ? 8 * kSubs : 0;
+  static constexpr int kTileBytes = 16 * kFormat.bits;
+  static constexpr int kTiles = kScales + kScaleBytes + kMinBytes;
+  static constexpr int kBytes = kTiles + kFormat.block / 32 * 2 * kTileBytes;
+  // Signed levels are unpacked times 2^kFraction.
+  static constexpr int kFraction = kFormat.is_signed ? 8 - kFormat.bits : 0;
+};
+
+// The layout of a quantized weight dtype.
+[[nodiscard]] const WeightLayout& interleaved_layout(KernelDType dtype);
+
+}  // namespace inferno

@@ -1,0 +1,98 @@
+#include "base/cpu_features.h"
+
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__x86_64__)
+#include <cpuid.h>
+
+#include <cstdint>
+#endif
+
+namespace inferno {
+namespace {
+
+#if defined(__aarch64__) && defined(__linux__)
+
+CpuFeatures detect() {
+  // Bits of the kernel's hardware capability words; older system headers do not name all of them.
+  constexpr unsigned long kAsimd = 1UL << 1;
+  constexpr unsigned long kAsimdHp = 1UL << 10;
+  constexpr unsigned long kAsimdDp = 1UL << 20;
+  constexpr unsigned long kAsimdFhm = 1UL << 23;
+  constexpr unsigned long kI8mm = 1UL << 13;  // second word
+  constexpr unsigned long kBf16 = 1UL << 14;  // second word
+  const unsigned long first = getauxval(AT_HWCAP);
+  const unsigned long second = getauxval(AT_HWCAP2);
+  CpuFeatures has;
+  has.neon = (first & kAsimd) != 0;
+  has.fp16 = (first & kAsimdHp) != 0;
+  has.dotprod = (first & kAsimdDp) != 0;
+  has.fp16fml = (first & kAsimdFhm) != 0;
+  has.i8mm = (second & kI8mm) != 0;
+  has.bf16 = (second & kBf16) != 0;
+  return has;
+}
+
+#elif defined(__x86_64__)
+
+struct Leaf {
+  uint32_t a = 0;
+  uint32_t b = 0;
+  uint32_t c = 0;
+  uint32_t d = 0;
+};
+Leaf leaf(uint32_t number, uint32_t part) {
+  Leaf got;
+  if (__get_cpuid_count(number, part, &got.a, &got.b, &got.c, &got.d) == 0) return {};
+  return got;
+}
+bool bit(uint32_t word, int index) {
+  return ((word >> index) & 1U) != 0;
+}
+// Which register sets the operating system saves. Written out: the intrinsic would need an instruction-set flag.
+uint64_t saved_state() {
+  uint32_t low = 0;
+  uint32_t high = 0;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (uint64_t{high} << 32) | low;
+}
+
+CpuFeatures detect() {
+  const Leaf one = leaf(1, 0);
+  if (!bit(one.c, 27)) return {};  // no xgetbv
+  const uint64_t saved = saved_state();
+  const bool ymm = (saved & 0x6) == 0x6;
+  const bool zmm = (saved & 0xe6) == 0xe6;
+  const bool tiles = (saved & 0x60000) == 0x60000;
+  const Leaf seven = leaf(7, 0);
+  const Leaf seven_1 = leaf(7, 1);
+  CpuFeatures has;
+  has.avx2 = ymm && bit(one.c, 28) && bit(one.c, 12) && bit(one.c, 29) && bit(seven.b, 5);
+  has.avx512 = has.avx2 && zmm && bit(seven.b, 16) && bit(seven.b, 30) && bit(seven.b, 17) && bit(seven.b, 31);
+  has.avx512_vnni = has.avx512 && bit(seven.c, 11);
+  has.avx512_bf16 = has.avx512 && bit(seven_1.a, 5);
+  has.amx_int8 = has.avx512 && tiles && bit(seven.d, 24) && bit(seven.d, 25);
+  has.amx_bf16 = has.avx512 && tiles && bit(seven.d, 24) && bit(seven.d, 22);
+  return has;
+}
+
+#else
+
+CpuFeatures detect() {
+  CpuFeatures has;
+#if defined(__aarch64__)
+  has.neon = true;
+#endif
+  return has;
+}
+
+#endif
+
+}  // namespace
+
+const CpuFeatures& cpu_features() {
+  static const CpuFeatures features = detect();
+  return features;
+}
+
+}  // namespace inferno

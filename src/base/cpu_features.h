@@ -1,0 +1,26 @@
+// What this CPU can do, asked once at run time. The code that asks is compiled without instruction-set flags, so it
+// runs everywhere.
+#pragma once
+
+namespace inferno {
+
+struct CpuFeatures {
+  // Arm
+  bool neon = false;
+  bool dotprod = false;  // 8-bit dot products
+  bool i8mm = false;     // 8-bit matrix products
+  bool bf16 = false;     // bfloat16 dot and matrix products
+  bool fp16 = false;     // arithmetic on half floats
+  bool fp16fml = false;  // half-float products added to f32
+  // x86; each is true only when the operating system keeps the registers too
+  bool avx2 = false;    // with FMA and F16C
+  bool avx512 = false;  // F, BW, DQ and VL
+  bool avx512_vnni = false;
+  bool avx512_bf16 = false;
+  bool amx_int8 = false;  // with AMX-TILE; a process must still ask for permission to use the tiles
+  bool amx_bf16 = false;
+};
+
+[[nodiscard]] const CpuFeatures& cpu_features();
+
+}  // namespace inferno
