@@ -23,3 +23,5 @@ if(INFERNO_SANITIZE)
   add_link_options(-fsanitize=${INFERNO_SANITIZE})
 endif()
 target_include_directories(inferno_options INTERFACE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+# 1 or 0: whether text can be turned into tokens in this build.
+target_compile_definitions(inferno_options INTERFACE INFERNO_TOKENIZER=$<BOOL:${INFERNO_TOKENIZER}>)

@@ -21,10 +21,10 @@ function(inferno_shared_library api)
     VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
 endfunction()
 
-# inferno_install(PROGRAMS inferno ...): all install rules; call it when the targets exist.
+# inferno_install(): all install rules; call it when the targets exist.
 function(inferno_install)
-  cmake_parse_arguments(ARG "" "" "PROGRAMS" ${ARGN})
-  install(TARGETS ${ARG_PROGRAMS} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS inferno RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(PROGRAMS ${PROJECT_BINARY_DIR}/model-generate DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(TARGETS inferno_shared EXPORT infernoTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/inferno DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
     FILES_MATCHING PATTERN "*.h")

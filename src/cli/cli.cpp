@@ -1,0 +1,74 @@
+#include "cli/cli.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace inferno::cli {
+
+void EngineFlags::add_to(CLI::App& command) {
+  command.add_option("--backend", backend, "what computes: scalar, simd, parallel, cuda, metal")
+      ->default_str(std::string(default_backend_name()));
+  command.add_option("--threads", threads, "CPU threads (0: all that pay off)")->check(CLI::Range(0, 4096));
+  command.add_option("--ctx", context, "positions of context (0: the model's own, at most 4096)")
+      ->check(CLI::Range(int64_t{0}, int64_t{INT32_MAX}));
+  command.add_option("--kv-type", kv_type, "type of the KV cache: f32, f16, bf16 (default: the backend's)");
+  command.add_option("--fused", fused, "off: run fused ops as the primitives that define them")
+      ->check(CLI::IsMember({"on", "off"}));
+  command.add_flag("--quiet", quiet, "no progress, no metrics");
+}
+
+EngineOptions EngineFlags::options() const {
+  EngineOptions options;
+  options.backend = backend;
+  options.backend_options.threads = threads;
+  options.backend_options.fused = fused == "on";
+  options.context = static_cast<int32_t>(context);
+  options.quiet = quiet;
+  if (!kv_type.empty()) {
+    options.kv_dtype = dtype_from_name(kv_type);
+    if (!options.kv_dtype || (is_quantized(*options.kv_dtype) && *options.kv_dtype != DType::q8_0) ||
+        *options.kv_dtype == DType::i32) {
+      fail_usage("--kv-type {} is not a cache type (known: f32, f16, bf16, q8_0)", printable(kv_type));
+    }
+  }
+  return options;
+}
+
+bool looks_like_model(const std::string& argument) {
+  struct stat status{};
+  return argument.ends_with(".gguf") || (::stat(argument.c_str(), &status) == 0 && S_ISREG(status.st_mode));
+}
+
+std::vector<int32_t> parse_ids(std::string_view text) {
+  std::vector<int32_t> ids;
+  constexpr std::string_view kSeparators = ", \t\r\n";
+  while (true) {
+    const size_t begin = text.find_first_not_of(kSeparators);
+    if (begin == std::string_view::npos) return ids;
+    text.remove_prefix(begin);
+    const std::string_view word = text.substr(0, text.find_first_of(kSeparators));
+    const std::optional<int64_t> id = parse_int(word);
+    if (!id || *id < 0 || *id > INT32_MAX)
+      fail_usage("\"{}\" is not a token id (a list looks like 1,2,3)", printable(word));
+    ids.push_back(static_cast<int32_t>(*id));
+    text.remove_prefix(word.size());
+  }
+}
+
+void write_stdout(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) {
+    fail("cannot write to standard output: {}", std::strerror(errno));
+  }
+}
+
+void flush_stdout() {
+  if (std::fflush(stdout) != 0) fail("cannot write to standard output: {}", std::strerror(errno));
+}
+
+}  // namespace inferno::cli

@@ -1,0 +1,52 @@
+// What the subcommands share: the options of a model, and writing to standard output.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "generate/engine.h"
+
+namespace inferno::cli {
+
+// One function per subcommand, each in its own file: adds the subcommand, whose callback does the work.
+void add_generate(CLI::App& app);
+void add_inspect(CLI::App& app);
+void add_logits(CLI::App& app);
+void add_perplexity(CLI::App& app);
+void add_quantize(CLI::App& app);
+void add_tokenize(CLI::App& app);
+
+// The second name of the program; returns the exit code.
+int model_generate(std::span<const char* const> args);
+
+// What a subcommand's callback throws to end the program with an exit code and nothing more to say.
+struct Exit {
+  int code;
+};
+
+// --backend, --threads, --ctx, --kv-type, --fused, --quiet.
+struct EngineFlags {
+  std::string backend;
+  int threads = 0;
+  int64_t context = 0;
+  std::string kv_type;
+  std::string fused = "on";
+  bool quiet = false;
+
+  void add_to(CLI::App& command);
+  [[nodiscard]] EngineOptions options() const;
+};
+
+// A first argument that is a file or ends in .gguf is the model; otherwise there is none, and it is the prompt.
+[[nodiscard]] bool looks_like_model(const std::string& argument);
+// "1,2,3" or "1 2 3" -> ids; anything else is a usage Error.
+[[nodiscard]] std::vector<int32_t> parse_ids(std::string_view text);
+// Writes all of it, or throws an Error that says why not (a closed pipe, a full disk).
+void write_stdout(std::string_view text);
+void flush_stdout();
+
+}  // namespace inferno::cli

@@ -1,0 +1,286 @@
+// inferno generate, and model-generate, its second name.
+#include "generate/generate.h"
+
+#include <fmt/core.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "generate/builtin_model.h"
+#if INFERNO_TOKENIZER
+#include "generate/text_stream.h"
+#include "tokenizer/chat.h"
+#endif
+
+namespace inferno::cli {
+namespace {
+
+constexpr std::string_view kDefaultPrompt = "Once upon a time";
+constexpr uint64_t kMaxPromptBytes = uint64_t{64} << 20;
+constexpr int64_t kMaxNewTokens = int64_t{1} << 24;
+
+std::atomic<bool> interrupted{false};
+
+// Ctrl-C ends the generation after the token being made; a second one ends the program.
+void catch_interrupt() {
+  struct sigaction action{};
+  action.sa_handler = [](int) { interrupted.store(true, std::memory_order_relaxed); };
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  sigaction(SIGINT, &action, nullptr);
+}
+
+struct GenerateCommand {
+  EngineFlags engine;
+  std::string first, second;  // [MODEL] [PROMPT]
+  std::string prompt_file;
+  std::string ids;
+  std::string kv = "basic";
+  std::vector<std::string> stops;
+  int64_t max_new = 128;
+  GenerationOptions options;
+  bool chat = false;
+  bool json = false;
+  bool ignore_end = false;
+
+  // What the arguments and options amount to.
+  std::string model;
+  std::string prompt;
+
+  void resolve();
+  void run();
+  std::vector<int32_t> encode_prompt(const Engine& engine) const;
+};
+
+void GenerateCommand::resolve() {
+  const bool has_model = !first.empty() && looks_like_model(first);
+  if (!has_model && !second.empty()) {
+    fail_usage("\"{}\" is not a model file (a model's name ends in .gguf); quote a prompt of several words",
+               printable(first));
+  }
+  model = has_model ? first : "";
+  prompt = has_model ? second : first;
+  const int given = (prompt.empty() ? 0 : 1) + (prompt_file.empty() ? 0 : 1) + (ids.empty() ? 0 : 1);
+  if (given > 1) fail_usage("give the prompt once: as an argument, with --file, or with --ids");
+  if (!prompt_file.empty()) prompt = read_text(prompt_file, kMaxPromptBytes);
+  if (given == 0) prompt = kDefaultPrompt;
+  options.max_new_tokens = static_cast<int32_t>(max_new);
+  options.use_cache = kv == "basic";
+  options.stop_at_end = !ignore_end;
+}
+
+std::vector<int32_t> GenerateCommand::encode_prompt(const Engine& engine) const {
+  if (!ids.empty()) return parse_ids(ids);
+#if INFERNO_TOKENIZER
+  const Tokenizer* tokenizer = engine.tokenizer();
+  if (tokenizer == nullptr) fail("\"{}\" has no vocabulary; give the prompt as token ids with --ids", model);
+  if (!chat) return tokenizer->encode(prompt, {.parse_special = true, .add_bos = tokenizer->wants_bos()});
+  const ChatMessage message{"user", prompt};
+  return tokenizer->encode(ChatFormat::from_tokenizer(*tokenizer).render({&message, 1}));
+#else
+  (void)engine;
+  fail("this build has no tokenizers; give the prompt as token ids with --ids");
+#endif
+}
+
+void GenerateCommand::run() {
+  resolve();
+  const GgufFile file = open_model(model);
+  Engine instance(file, engine.options());
+  const std::vector<int32_t> prompt_ids = encode_prompt(instance);
+  catch_interrupt();
+
+  std::string text;
+  TokenCallback on_token;
+#if INFERNO_TOKENIZER
+  std::optional<TextStream> stream;
+  if (instance.tokenizer() != nullptr) stream.emplace(*instance.tokenizer(), stops);
+#endif
+  const auto show = [&](std::string_view fresh) {
+    if (json || fresh.empty()) return;
+    write_stdout(fresh);
+    flush_stdout();
+  };
+  bool first_id = true;
+  on_token = [&](int32_t id) {
+#if INFERNO_TOKENIZER
+    if (stream) {
+      const bool more = stream->push(id);
+      show(stream->fresh());
+      return more;
+    }
+#endif
+    show(fmt::format("{}{}", first_id ? "" : ",", id));
+    first_id = false;
+    return true;
+  };
+#if INFERNO_TOKENIZER
+  // A text is shown with its beginning; an answer stands alone.
+  if (stream && !chat && ids.empty() && !prompt.empty()) show(prompt);
+#endif
+  const Generation result = generate(instance, prompt_ids, options, on_token, &interrupted);
+#if INFERNO_TOKENIZER
+  if (stream) {
+    if (result.reason != StopReason::stop_string) {
+      stream->finish();
+      show(stream->fresh());
+    }
+    text = stream->text();
+  }
+#endif
+  const GenerationMetrics& m = result.metrics;
+  if (json) {
+    nlohmann::ordered_json line;
+    line["prompt_ids"] = prompt_ids;
+    line["generated_ids"] = result.ids;
+    line["text"] = text;
+    line["stop_reason"] = to_string(result.reason);
+    line["metrics"] = {
+        {"prompt_tokens", m.prompt_tokens},
+        {"generated_tokens", m.generated_tokens},
+        {"time_to_first_token_ms", m.time_to_first_token_ms},
+        {"decode_tokens_per_second", m.decode_tokens_per_second},
+        {"per_forward_ms",
+         {{"min", m.forward_min_ms}, {"max", m.forward_max_ms}, {"mean", m.forward_mean_ms}, {"n", m.forwards}}}};
+    write_stdout(line.dump() + "\n");
+  } else {
+    write_stdout("\n");
+  }
+  flush_stdout();
+  if (result.reason == StopReason::context_full) {
+    fmt::print(stderr, "inferno: the context of {} positions is full; raise --ctx for more\n", instance.context());
+  }
+  if (!engine.quiet && !json) fmt::print(stderr, "\n{}", format_metrics(m));
+  if (result.reason == StopReason::cancelled) throw Exit{1};
+}
+
+struct ModelGenerateArgs {
+  std::string backend;
+  std::string path;
+  std::string prompt{kDefaultPrompt};
+  int32_t max_new_tokens = 32;
+  bool kv = false;
+};
+
+constexpr std::string_view kModelGenerateUsage =
+    "usage: model-generate [--kv [basic]] [--backend scalar|simd|parallel|metal|cuda] <gguf_path> [prompt] "
+    "[max_new_tokens]";
+
+ModelGenerateArgs parse_model_generate(std::span<const char* const> args) {
+  ModelGenerateArgs parsed;
+  std::vector<std::string> positional;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const std::string arg = args[i];
+    const std::string next = i + 1 < args.size() ? args[i + 1] : "";
+    if (arg == "--kv") {
+      parsed.kv = true;
+      if (next == "basic") ++i;
+    } else if (arg == "--kv=basic") {
+      parsed.kv = true;
+    } else if (arg == "--backend") {
+      if (next.empty()) fail_usage("--backend needs a name. {}", kModelGenerateUsage);
+      parsed.backend = next;
+      ++i;
+    } else if (arg.starts_with("--backend=")) {
+      parsed.backend = arg.substr(arg.find('=') + 1);
+    } else if (arg == "-h" || arg == "--help") {
+      write_stdout(fmt::format("{}\n", kModelGenerateUsage));
+      throw Exit{0};
+    } else if (arg.starts_with("--")) {
+      fail_usage("unknown option {}. {}", printable(arg), kModelGenerateUsage);
+    } else {
+      positional.push_back(arg);
+    }
+  }
+  if (positional.empty() || positional.size() > 3) fail_usage("{}", kModelGenerateUsage);
+  parsed.path = positional[0];
+  if (positional.size() > 1) parsed.prompt = positional[1];
+  if (positional.size() > 2) {
+    const std::optional<int64_t> count = parse_int(positional[2]);
+    if (!count || *count < 0 || *count > kMaxNewTokens) {
+      fail_usage("max_new_tokens must be a number from 0 to {}, not \"{}\"", kMaxNewTokens, printable(positional[2]));
+    }
+    parsed.max_new_tokens = static_cast<int32_t>(*count);
+  }
+  return parsed;
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app) {
+  auto command = std::make_shared<GenerateCommand>();
+  CLI::App* sub = app.add_subcommand("generate", "continue a text, or answer with --chat");
+  sub->footer(
+      "Examples:\n"
+      "  inferno generate                                       the built-in model tells a story\n"
+      "  inferno generate --temp 0.8 --top-k 40 \"The sea\"       sampled instead of greedy\n"
+      "  inferno generate model.gguf --chat \"What is a GPU?\"    a chat model answers\n"
+      "  inferno generate model.gguf --file prompt.txt -n 500   a prompt from a file (- for standard input)");
+  sub->add_option("model_or_prompt", command->first, "a .gguf file; otherwise it is the prompt of the built-in model");
+  sub->add_option("prompt", command->second, "the text to continue (default: Once upon a time)");
+  sub->add_option("-n", command->max_new, "tokens to make at most")
+      ->check(CLI::Range(int64_t{0}, kMaxNewTokens))
+      ->capture_default_str();
+  sub->add_option("--kv", command->kv, "off: recompute everything for every token")
+      ->check(CLI::IsMember({"off", "basic"}))
+      ->capture_default_str();
+  SampleParams& sampling = command->options.sampling;
+  sub->add_option("--temp", sampling.temperature, "temperature; 0 always takes the likeliest token")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
+  sub->add_option("--top-k", sampling.top_k, "draw from the k likeliest tokens (0: all)")
+      ->check(CLI::Range(0, INT32_MAX));
+  sub->add_option("--top-p", sampling.top_p, "draw from the likeliest tokens that hold this probability")
+      ->check(CLI::Range(0.0, 1.0));
+  sub->add_option("--min-p", sampling.min_p, "drop tokens below this share of the likeliest")
+      ->check(CLI::Range(0.0, 1.0));
+  sub->add_option("--repeat-penalty", sampling.repeat_penalty, "above 1: make the latest 64 tokens less likely")
+      ->check(CLI::Range(0.01, 100.0));
+  sub->add_option("--seed", sampling.seed, "the same seed gives the same text");
+  sub->add_option("--stop", command->stops, "end where this text would appear (may be given several times)");
+  sub->add_flag("--ignore-end", command->ignore_end, "do not stop at the model's end tokens");
+  sub->add_flag("--chat", command->chat, "wrap the prompt in the model's chat format");
+  sub->add_option("--file", command->prompt_file, "read the prompt from a file, or - for standard input");
+  sub->add_option("--ids", command->ids, "the prompt as token ids, for example 1,2,3");
+  sub->add_flag("--json", command->json, "one line of JSON instead of text");
+  command->engine.add_to(*sub);
+  sub->callback([command] { command->run(); });
+}
+
+int model_generate(std::span<const char* const> args) {
+  const ModelGenerateArgs parsed = parse_model_generate(args);
+  const GgufFile file = GgufFile::open(parsed.path);
+  EngineOptions options;
+  options.backend = parsed.backend;
+  Engine engine(file, options);
+#if INFERNO_TOKENIZER
+  const Tokenizer* tokenizer = engine.tokenizer();
+  if (tokenizer == nullptr) fail("\"{}\" has no vocabulary", parsed.path);
+  write_stdout(fmt::format("backend: {}\nkv cache: {}\n", engine.backend().name(), parsed.kv ? "basic" : "off"));
+  TextStream stream(*tokenizer, {});
+  catch_interrupt();
+  write_stdout(parsed.prompt);
+  const auto on_token = [&](int32_t id) {
+    const bool more = stream.push(id);
+    write_stdout(stream.fresh());
+    flush_stdout();
+    return more;
+  };
+  const Generation result =
+      generate(engine, tokenizer->encode(parsed.prompt, {.parse_special = true, .add_bos = tokenizer->wants_bos()}),
+               {.max_new_tokens = parsed.max_new_tokens, .use_cache = parsed.kv}, on_token, &interrupted);
+  stream.finish();
+  write_stdout(stream.fresh());
+  write_stdout(fmt::format("\n{}", format_metrics(result.metrics)));
+  return result.reason == StopReason::cancelled ? 1 : 0;
+#else
+  fail("this build has no tokenizers: use inferno generate --ids");
+#endif
+}
+
+}  // namespace inferno::cli

@@ -1,0 +1,130 @@
+// inferno inspect: what is in a file, without loading it.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "cli/cli.h"
+#include "generate/builtin_model.h"
+
+namespace inferno::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Files may hold any bytes in a string; JSON holds only UTF-8.
+std::string as_utf8(std::string_view text) {
+  return is_valid_utf8(text) ? std::string(text) : printable(text, text.size() * 4);
+}
+
+// Long arrays (vocabularies) are given by their length and first items.
+constexpr size_t kJsonArrayItems = 16;
+
+Json to_json(const GgufValue& value);
+
+Json to_json(const GgufArray& array) {
+  Json items = Json::array();
+  std::visit(
+      [&](const auto& list) {
+        for (size_t i = 0; i < std::min(list.size(), kJsonArrayItems); ++i) {
+          using List = std::decay_t<decltype(list)>;
+          if constexpr (std::is_same_v<List, GgufStrings>) {
+            items.push_back(as_utf8(list[i]));
+          } else if constexpr (std::is_same_v<List, std::vector<GgufArray>>) {
+            items.push_back(to_json(list[i]));
+          } else if constexpr (std::is_same_v<List, std::vector<bool>>) {
+            items.push_back(static_cast<bool>(list[i]));
+          } else {
+            items.push_back(list[i]);
+          }
+        }
+      },
+      array.items);
+  return {{"length", array.size()}, {"items", items}};
+}
+
+Json to_json(const GgufValue& value) {
+  return std::visit(
+      [](const auto& data) -> Json {
+        using Data = std::decay_t<decltype(data)>;
+        if constexpr (std::is_same_v<Data, std::string>) {
+          return as_utf8(data);
+        } else if constexpr (std::is_same_v<Data, GgufArray>) {
+          return to_json(data);
+        } else {
+          return data;
+        }
+      },
+      value.data());
+}
+
+void print_json(const GgufFile& file) {
+  Json out;
+  out["path"] = as_utf8(file.path());
+  out["version"] = file.version();
+  out["parts"] = file.part_count();
+  out["file_bytes"] = file.file_bytes();
+  out["metadata"] = Json::object();
+  for (const GgufMetadata& entry : file.metadata()) out["metadata"][entry.key] = to_json(entry.value);
+  out["tensors"] = Json::array();
+  for (const GgufTensor& tensor : file.tensors()) {
+    Json shape = Json::array();
+    for (int i = 0; i < tensor.shape.rank; ++i) shape.push_back(tensor.shape[i]);
+    out["tensors"].push_back({{"name", tensor.name},
+                              {"type", tensor.type->name},
+                              {"shape", shape},
+                              {"bytes", tensor.bytes},
+                              {"computable", tensor.dtype.has_value()}});
+  }
+  write_stdout(out.dump(1) + "\n");
+}
+
+void print_text(const GgufFile& file) {
+  write_stdout(fmt::format("{}: GGUF version {}, {} in {} part{}, {} metadata keys, {} tensors\n\n",
+                           printable(file.path(), 4096), file.version(), format_bytes(file.file_bytes()),
+                           file.part_count(), file.part_count() == 1 ? "" : "s", file.metadata().size(),
+                           file.tensors().size()));
+  size_t width = 0;
+  for (const GgufMetadata& entry : file.metadata()) width = std::max(width, entry.key.size());
+  for (const GgufMetadata& entry : file.metadata()) {
+    write_stdout(
+        fmt::format("  {:<{}}  {:<15} {}\n", entry.key, width, entry.value.type_text(), value_to_string(entry.value)));
+  }
+  width = 0;
+  for (const GgufTensor& tensor : file.tensors()) width = std::max(width, tensor.name.size());
+  write_stdout("\n");
+  for (const GgufTensor& tensor : file.tensors()) {
+    write_stdout(fmt::format("  {:<{}}  {:<8} {:<16} {:>10}{}\n", tensor.name, width, tensor.type->name,
+                             to_string(tensor.shape), format_bytes(tensor.bytes),
+                             tensor.dtype ? "" : "  (inferno cannot compute with this type)"));
+  }
+  write_stdout("\n");
+  for (const GgufFile::TypeTotal& total : file.totals_by_type()) {
+    write_stdout(
+        fmt::format("  {:<8} {:>5} tensors  {:>10}\n", total.type->name, total.tensors, format_bytes(total.bytes)));
+  }
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& app) {
+  struct Command {
+    std::string model;
+    bool json = false;
+  };
+  auto command = std::make_shared<Command>();
+  CLI::App* sub = app.add_subcommand("inspect", "metadata, tensors and sizes of a file; checks it without loading it");
+  sub->add_option("model", command->model, "a .gguf file (default: the built-in model)");
+  sub->add_flag("--json", command->json, "as JSON");
+  sub->callback([command] {
+    const GgufFile file = open_model(command->model);
+    if (command->json) {
+      print_json(file);
+    } else {
+      print_text(file);
+    }
+  });
+}
+
+}  // namespace inferno::cli

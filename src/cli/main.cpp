@@ -1,0 +1,90 @@
+// The command line: one program, two names, one file per subcommand.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/cli.h"
+
+namespace inferno::cli {
+namespace {
+
+constexpr int kOk = 0;
+constexpr int kFailed = 1;
+constexpr int kUsage = 2;
+
+// One line, whatever the message holds.
+void print_error(std::string_view message) {
+  std::string line(message);
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  fmt::print(stderr, "inferno: error: {}\n", line);
+}
+
+int run_inferno(int argc, char** argv) {
+  CLI::App app{
+      "inferno runs large language models from GGUF files.\n\n"
+      "  inferno generate \"Once upon a time\"            the built-in model continues a text\n"
+      "  inferno generate model.gguf --chat \"Hello\"     a model of yours answers\n"
+      "  inferno inspect model.gguf                     what is in a file\n",
+      "inferno"};
+  app.set_version_flag("--version", "inferno " INFERNO_VERSION);
+  app.require_subcommand(1);
+  app.failure_message([](const CLI::App* command, const CLI::Error& error) {
+    return fmt::format("inferno: error: {} (see {} --help)\n", error.what(), command->get_name());
+  });
+  add_generate(app);
+  add_inspect(app);
+  add_tokenize(app);
+  add_quantize(app);
+  add_perplexity(app);
+  add_logits(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // Help and version come as errors with exit code 0; every other one is wrong usage.
+    return app.exit(error) == 0 ? kOk : kUsage;
+  }
+  return kOk;
+}
+
+int guarded(int argc, char** argv) {
+  try {
+    // A reader that goes away shows as a failed write, with a message, instead of a silent death.
+    std::signal(SIGPIPE, SIG_IGN);
+    init_logging();
+    const std::string_view path = argc > 0 ? argv[0] : "";
+    const std::string_view name = path.substr(path.find_last_of('/') + 1);
+    int code = kOk;
+    if (name == "model-generate") {
+      code = model_generate(std::vector<const char*>(argv + 1, argv + argc));
+    } else {
+      code = run_inferno(argc, argv);
+    }
+    flush_stdout();
+    return code;
+  } catch (const Exit& exit) {
+    return exit.code;
+  } catch (const Error& error) {
+    print_error(error.what());
+    return error.kind() == Error::Kind::usage ? kUsage : kFailed;
+  } catch (const std::bad_alloc&) {
+    print_error("out of memory; use a smaller model, type or --ctx");
+  } catch (const std::exception& error) {
+    print_error(error.what());
+  }
+  return kFailed;
+}
+
+}  // namespace
+}  // namespace inferno::cli
+
+int main(int argc, char** argv) {
+  return inferno::cli::guarded(argc, argv);
+}

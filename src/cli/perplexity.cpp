@@ -1,0 +1,83 @@
+// inferno perplexity: how well a model predicts a text.
+#include "generate/perplexity.h"
+
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/progress.h"
+#include "cli/cli.h"
+#include "generate/builtin_model.h"
+#if INFERNO_TOKENIZER
+#include "tokenizer/tokenizer.h"
+#endif
+
+namespace inferno::cli {
+namespace {
+
+constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
+
+struct PerplexityCommand {
+  EngineFlags engine;
+  std::string model, text_file;
+  bool ids = false;
+  bool json = false;
+  int64_t windows = 0;
+
+  void run() const;
+};
+
+void PerplexityCommand::run() const {
+  const GgufFile file = open_model(model);
+  const std::string text = read_text(text_file, kMaxTextBytes);
+  EngineOptions options = engine.options();
+  options.all_logits = true;
+  Engine instance(file, options);
+  std::vector<int32_t> tokens;
+  if (ids) {
+    tokens = parse_ids(text);
+  } else {
+#if INFERNO_TOKENIZER
+    if (instance.tokenizer() == nullptr) fail("\"{}\" has no vocabulary; give token ids with --ids", model);
+    tokens = instance.tokenizer()->encode(text, {.parse_special = false});
+#else
+    fail("this build has no tokenizers; give a file of token ids with --ids");
+#endif
+  }
+  const int64_t total = static_cast<int64_t>(tokens.size()) / std::min(kPerplexityWindow, instance.context());
+  Perplexity result;
+  {
+    Progress progress("perplexity", static_cast<uint64_t>(windows > 0 ? std::min(windows, total) : total),
+                      engine.quiet);
+    result = measure_perplexity(instance, tokens, windows,
+                                [&](int64_t, int64_t, const Perplexity&) { progress.advance(1); });
+  }
+  if (json) {
+    const nlohmann::ordered_json line = {
+        {"perplexity", result.value}, {"error", result.error}, {"scored_tokens", result.scored}};
+    write_stdout(line.dump() + "\n");
+  } else {
+    write_stdout(
+        fmt::format("perplexity: {:.4f} +/- {:.4f}  ({} tokens scored)\n", result.value, result.error, result.scored));
+  }
+}
+
+}  // namespace
+
+void add_perplexity(CLI::App& app) {
+  auto command = std::make_shared<PerplexityCommand>();
+  CLI::App* sub =
+      app.add_subcommand("perplexity", "how well a model predicts a text (windows of 512, second half scored)");
+  sub->add_option("model", command->model, "a .gguf file")->required();
+  sub->add_option("text", command->text_file, "a text file, or - for standard input")->required();
+  sub->add_flag("--ids", command->ids, "the file holds token ids, not text");
+  sub->add_option("--windows", command->windows, "score only the first so many windows (0: all)")
+      ->check(CLI::Range(int64_t{0}, INT64_MAX));
+  sub->add_flag("--json", command->json, "one line of JSON");
+  command->engine.add_to(*sub);
+  sub->callback([command] { command->run(); });
+}
+
+}  // namespace inferno::cli

@@ -1,0 +1,68 @@
+// Everything one model needs to run: backend, weights, tokenizer, cache and decoder, made together and owned by one
+// object. The command line, the public API and the tests all start here.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/factory.h"
+#include "gguf/gguf.h"
+#include "kv/kv_cache.h"
+#include "model/decoder.h"
+#include "model/model.h"
+
+namespace inferno {
+
+class Tokenizer;
+
+struct EngineOptions {
+  std::string backend;  // empty: the default one
+  BackendOptions backend_options;
+  int32_t context = 0;            // positions per sequence; 0: the model's own, at most kDefaultContext
+  std::optional<DType> kv_dtype;  // empty: the backend's default
+  StepLimits limits;              // max_sequences is also the cache's
+  bool all_logits = false;        // make room for as many logit rows as a step can usefully have
+  bool quiet = false;             // no progress bar
+};
+
+class Engine {
+ public:
+  // A model's own context may be far longer than anybody's memory; without --ctx this much is used.
+  static constexpr int32_t kDefaultContext = 4096;
+
+  // `file` is only read while the engine is made.
+  Engine(const GgufFile& file, const EngineOptions& options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  [[nodiscard]] Backend& backend() { return *backend_; }
+  [[nodiscard]] const Model& model() const { return *model_; }
+  [[nodiscard]] KvCache& cache() { return *cache_; }
+  [[nodiscard]] Decoder& decoder() { return *decoder_; }
+  // Null when the build has no tokenizers or the file no vocabulary.
+  [[nodiscard]] const Tokenizer* tokenizer() const { return tokenizer_.get(); }
+  // Tokens that end a text; known even without a tokenizer.
+  [[nodiscard]] const std::vector<int32_t>& end_tokens() const { return end_tokens_; }
+  [[nodiscard]] int32_t context() const { return cache_->config().max_positions; }
+
+  // Feeds tokens at positions first, first + 1, ... of a sequence in chunks, making room in the cache; computes logits
+  // for the last `logit_rows` of them and, with a request, draws a token from the last row. The context must suffice.
+  void forward(int32_t sequence, int32_t first, std::span<const int32_t> tokens, int32_t logit_rows,
+               const SampleRequest* request = nullptr);
+  // An Error when an id is outside the vocabulary.
+  void check_tokens(std::span<const int32_t> ids) const;
+
+ private:
+  std::unique_ptr<Backend> backend_;  // first: everything below lives in its memory
+  std::unique_ptr<const Tokenizer> tokenizer_;
+  std::vector<int32_t> end_tokens_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<Decoder> decoder_;
+};
+
+}  // namespace inferno
