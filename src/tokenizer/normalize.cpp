@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 #include <vector>
 
 #include "base/error.h"
@@ -21,8 +22,32 @@ bool needs_work(std::string_view stretch) {
   return std::any_of(stretch.begin(), stretch.end(), [](char c) { return static_cast<unsigned char>(c) >= 0xCC; });
 }
 
-int combining_class(utf8proc_int32_t character) {
-  return utf8proc_get_property(character)->combining_class;
+// Canonical order: each run of combining marks by class, equal ones as they stood. utf8proc's own sort takes quadratic
+// time on a long run.
+void order_marks(std::vector<utf8proc_int32_t>& characters) {
+  struct Mark {
+    int combining_class;
+    size_t position;
+    utf8proc_int32_t character;
+  };
+  std::vector<Mark> marks;
+  const auto flush_before = [&](size_t end) {
+    const auto by_class = [](const Mark& a, const Mark& b) {
+      return std::tie(a.combining_class, a.position) < std::tie(b.combining_class, b.position);
+    };
+    std::sort(marks.begin(), marks.end(), by_class);
+    for (size_t i = 0; i < marks.size(); ++i) characters[end - marks.size() + i] = marks[i].character;
+    marks.clear();
+  };
+  for (size_t i = 0; i < characters.size(); ++i) {
+    const int combining_class = utf8proc_get_property(characters[i])->combining_class;
+    if (combining_class == 0) {
+      flush_before(i);
+    } else {
+      marks.push_back({combining_class, i, characters[i]});
+    }
+  }
+  flush_before(characters.size());
 }
 
 void normalize_stretch(std::string_view stretch, std::vector<utf8proc_int32_t>& characters, std::string& out) {
@@ -43,12 +68,7 @@ void normalize_stretch(std::string_view stretch, std::vector<utf8proc_int32_t>& 
     INFERNO_CHECK(count > 0 && count <= static_cast<utf8proc_ssize_t>(parts.size()));
     characters.insert(characters.end(), parts.begin(), parts.begin() + count);
   }
-  // Canonical order. utf8proc's own sort takes quadratic time on a long run of combining marks.
-  for (auto run = characters.begin(); run != characters.end();) {
-    const auto begin = std::find_if(run, characters.end(), [](auto c) { return combining_class(c) != 0; });
-    run = std::find_if(begin, characters.end(), [](auto c) { return combining_class(c) == 0; });
-    std::stable_sort(begin, run, [](auto a, auto b) { return combining_class(a) < combining_class(b); });
-  }
+  order_marks(characters);
   const utf8proc_ssize_t count =
       utf8proc_normalize_utf32(characters.data(), static_cast<utf8proc_ssize_t>(characters.size()),
                                static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));

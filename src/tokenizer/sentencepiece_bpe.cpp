@@ -101,16 +101,16 @@ SentencePieceBpe::SentencePieceBpe(Vocabulary vocabulary)
   }
 }
 
-void SentencePieceBpe::encode_plain(std::string_view plain, std::vector<int32_t>& ids) const {
-  std::string text(vocabulary().add_space_prefix ? kSpaceMark : std::string_view());
-  text += replace_all(plain, " ", kSpaceMark);
-  std::vector<Symbol> symbols = split_characters(text, index_);
+void SentencePieceBpe::encode_plain(std::string_view text, std::vector<int32_t>& ids) const {
+  std::string marked(vocabulary().add_space_prefix ? kSpaceMark : std::string_view());
+  marked += replace_all(text, " ", kSpaceMark);
+  std::vector<Symbol> symbols = split_characters(marked, index_);
   std::vector<Candidate> heap;
 
   const auto push = [&](int32_t position) {
     const Symbol& left = symbols[static_cast<size_t>(position)];
     const size_t size = left.size + symbols[static_cast<size_t>(left.next)].size;
-    const std::optional<int32_t> merged = index_.find(std::string_view(text).substr(left.begin, size));
+    const std::optional<int32_t> merged = index_.find(std::string_view(marked).substr(left.begin, size));
     if (!merged) return;
     heap.push_back({vocabulary().scores[static_cast<size_t>(*merged)], position, size, *merged});
     std::push_heap(heap.begin(), heap.end(), Later());
@@ -137,7 +137,7 @@ void SentencePieceBpe::encode_plain(std::string_view plain, std::vector<int32_t>
     if (symbol.id >= 0) {
       ids.push_back(symbol.id);
     } else {
-      append_bytes(std::string_view(text).substr(symbol.begin, symbol.size), ids);
+      append_bytes(std::string_view(marked).substr(symbol.begin, symbol.size), ids);
     }
   }
 }

@@ -24,6 +24,7 @@ inline std::string byte_letter(int byte) {
 inline Vocabulary byte_vocabulary(std::string pre, const std::vector<std::string>& merges,
                                   const std::vector<std::string>& control = {}) {
   std::vector<std::string> tokens;
+  tokens.reserve(256);
   for (int byte = 0; byte < 256; ++byte) tokens.push_back(byte_letter(byte));
   for (const std::string& merge : merges) {
     const size_t space = merge.find(' ');

@@ -220,6 +220,7 @@ TEST(Tokenizer, ThreadsMayShareOne) {
   const Ids expected = tokenizer->encode(text);
   std::vector<Ids> results(4);
   std::vector<std::thread> threads;
+  threads.reserve(results.size());
   for (Ids& result : results) threads.emplace_back([&] { result = tokenizer->encode(text); });
   for (std::thread& thread : threads) thread.join();
   for (const Ids& result : results) EXPECT_EQ(result, expected);
@@ -236,6 +237,38 @@ TEST(SentencePieceBpe, MergesByScoreThenFromTheLeft) {
   EXPECT_EQ(tokenizer->encode("bbb"), (Ids{259, 264, 261}));
   EXPECT_EQ(tokenizer->encode("babb"), (Ids{259, 261, 268}));
   EXPECT_EQ(tokenizer->encode("  a"), (Ids{267, 262}));
+}
+
+TEST(SentencePieceBpe, AgreesWithTheDefinitionOnRandomWords) {
+  Vocabulary vocabulary = scored_vocabulary(
+      {{"a", -9}, {"b", -9}, {"ab", -2}, {"bb", -1}, {"aa", -1.5F}, {"ba", -2}, {"abb", -3}, {"bbbb", -1}});
+  vocabulary.add_space_prefix = false;
+  const auto tokenizer = Tokenizer::create(vocabulary);
+  std::mt19937 random(6);
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<std::string> symbols;
+    const size_t length = random() % 30;
+    while (symbols.size() < length) symbols.emplace_back(1, "ab"[random() % 2]);
+    std::string word;
+    for (const std::string& symbol : symbols) word += symbol;
+    // Of all neighbours that form a token the best score, the leftmost of equals.
+    while (true) {
+      size_t best = symbols.size();
+      float best_score = -std::numeric_limits<float>::infinity();
+      for (size_t i = 0; i + 1 < symbols.size(); ++i) {
+        const std::optional<int32_t> id = tokenizer->find(symbols[i] + symbols[i + 1]);
+        if (!id || vocabulary.scores[static_cast<size_t>(*id)] <= best_score) continue;
+        best = i;
+        best_score = vocabulary.scores[static_cast<size_t>(*id)];
+      }
+      if (best == symbols.size()) break;
+      symbols[best] += symbols[best + 1];
+      symbols.erase(symbols.begin() + static_cast<ptrdiff_t>(best) + 1);
+    }
+    Ids expected;
+    for (const std::string& symbol : symbols) expected.push_back(tokenizer->find(symbol).value_or(-1));
+    EXPECT_EQ(tokenizer->encode(word), expected) << word;
+  }
 }
 
 TEST(SentencePieceBpe, SpacePrefixIsAnOptionAndEmptyTextHasNone) {
