@@ -1,7 +1,9 @@
 #include "backend/factory.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
+#include <utility>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernels/select.h"
@@ -22,19 +24,28 @@ std::unique_ptr<Backend> make_scalar(const BackendOptions& options) {
   return std::make_unique<CpuBackend>("scalar", scalar_kernels(), nullptr, DType::f32, options.fused);
 }
 
+std::unique_ptr<Backend> make_simd(const BackendOptions& options) {
+  return std::make_unique<CpuBackend>("simd", best_kernels(), nullptr, DType::bf16, options.fused);
+}
+
+std::unique_ptr<Backend> make_parallel(const BackendOptions& options) {
+  auto pool = std::make_unique<ThreadPool>(ThreadPoolOptions{.threads = options.threads});
+  return std::make_unique<CpuBackend>("parallel", best_kernels(), std::move(pool), DType::bf16, options.fused);
+}
+
 constexpr std::array<Entry, 5> kBackends = {{
     {"scalar", make_scalar},
-    {"simd", nullptr},
-    {"parallel", nullptr},
+    {"simd", make_simd},
+    {"parallel", make_parallel},
     {"cuda", nullptr},
     {"metal", nullptr},
 }};
 
 std::string known_names() {
   std::string names;
-  for (const Entry& entry : kBackends) {
+  for (const std::string_view name : backend_names()) {
     if (!names.empty()) names += ", ";
-    names += entry.name;
+    names += name;
   }
   return names;
 }
@@ -45,14 +56,24 @@ std::unique_ptr<Backend> create_backend(std::string_view name, const BackendOpti
   const std::string_view wanted = trim(name);
   for (const Entry& entry : kBackends) {
     if (entry.name != wanted) continue;
-    if (entry.make == nullptr) fail_usage("backend \"{}\" is not built yet; use --backend scalar", wanted);
+    if (entry.make == nullptr)
+      fail_usage("backend \"{}\" is not built yet; use --backend {}", wanted, default_backend_name());
     return entry.make(options);
   }
   fail_usage("unknown backend \"{}\" (supported: {})", printable(wanted), known_names());
 }
 
+std::span<const std::string_view> backend_names() {
+  static const auto kNames = [] {
+    std::array<std::string_view, kBackends.size()> names;
+    std::transform(kBackends.begin(), kBackends.end(), names.begin(), [](const Entry& entry) { return entry.name; });
+    return names;
+  }();
+  return kNames;
+}
+
 std::string_view default_backend_name() {
-  return "scalar";
+  return "parallel";
 }
 
 }  // namespace inferno

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string_view>
 
 #include "backend/backend.h"
@@ -15,6 +16,8 @@ struct BackendOptions {
 
 // The name is trimmed. An unknown one is a usage Error that lists the known ones.
 [[nodiscard]] std::unique_ptr<Backend> create_backend(std::string_view name, const BackendOptions& options = {});
+// All known names, those not in this build included.
+[[nodiscard]] std::span<const std::string_view> backend_names();
 // The best one that is built in; what the command line defaults to.
 [[nodiscard]] std::string_view default_backend_name();
 

@@ -1,0 +1,90 @@
+#include "backend/op_fields.h"
+
+#include <charconv>
+#include <type_traits>
+
+#include "base/checked.h"
+
+namespace inferno {
+namespace {
+
+struct Adapter {
+  FieldVisitor& visitor;
+
+  void operator()(FieldTag tag, std::string_view name, Tensor& value) const { visitor.tensor(tag, name, value); }
+  void operator()(FieldTag /*tag*/, std::string_view name, const Weight*& value) const { visitor.weight(name, value); }
+  void operator()(FieldTag tag, std::string_view name, KvLayerView& value) const { visitor.kv(tag, name, value); }
+  void operator()(FieldTag /*tag*/, std::string_view name, StepBatch& value) const { visitor.batch(name, value); }
+  template <typename T>
+    requires(std::is_arithmetic_v<T> || std::is_enum_v<T>)
+  void operator()(FieldTag /*tag*/, std::string_view name, T& value) const {
+    auto number = static_cast<double>(value);
+    visitor.attribute(name, number);
+    if constexpr (std::is_enum_v<T>) {
+      value = static_cast<T>(static_cast<std::underlying_type_t<T>>(number));
+    } else {
+      value = static_cast<T>(number);
+    }
+  }
+};
+
+class LayerFinder final : public FieldVisitor {
+ public:
+  void weight(std::string_view /*name*/, const Weight*& value) override {
+    constexpr std::string_view kPrefix = "blk.";
+    if (layer >= 0 || value == nullptr) return;
+    const std::string_view name = value->name();
+    if (!name.starts_with(kPrefix)) return;
+    int found = 0;
+    const auto [end, error] = std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), found);
+    if (error == std::errc() && end != name.data() + name.size() && *end == '.') layer = found;
+  }
+  int layer = -1;
+};
+
+}  // namespace
+
+void visit_fields(OpRecord& record, FieldVisitor& visitor) {
+  record.visit([&](const auto& args) {
+    auto changed = args;
+    changed.fields(changed, Adapter{visitor});
+    record.assign(changed);
+  });
+}
+
+void visit_fields(const OpRecord& record, FieldVisitor& visitor) {
+  record.visit([&](const auto& args) {
+    auto copy = args;
+    copy.fields(copy, Adapter{visitor});
+  });
+}
+
+OpRecord empty_record(OpId op) {
+  OpRecord record;
+  switch (op) {
+#define OP(name, Args)     \
+  case OpId::name:         \
+    record.assign(Args{}); \
+    break;
+#include "backend/op_list.inc"
+    default:
+      check_failed(__FILE__, __LINE__, "known op");
+  }
+  return record;
+}
+
+void call_op(Backend& backend, const OpRecord& record) {
+  record.visit([&](const auto& args) { OpOf<std::decay_t<decltype(args)>>::call(backend, args); });
+}
+
+int layer_of(const OpRecord& record) {
+  LayerFinder finder;
+  visit_fields(record, finder);
+  return finder.layer;
+}
+
+int32_t pages_of(int32_t kv_len, int32_t page_size) {
+  return static_cast<int32_t>(ceil_div(kv_len, page_size));
+}
+
+}  // namespace inferno

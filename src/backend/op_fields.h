@@ -1,0 +1,47 @@
+// The fields of any op's args, without knowing their type: what moves, prints, compares or stores whole ops is written
+// against this one visitor and never against a single op.
+#pragma once
+
+#include <string_view>
+
+#include "backend/plan.h"
+
+namespace inferno {
+
+// Called once per field, in the order the args list them. Fields may be changed. Arguments left out (a Tensor with no
+// data, a null Weight) are visited too.
+class FieldVisitor {
+ public:
+  FieldVisitor() = default;
+  virtual ~FieldVisitor() = default;
+  FieldVisitor(const FieldVisitor&) = delete;
+  FieldVisitor& operator=(const FieldVisitor&) = delete;
+
+  virtual void tensor(FieldTag /*tag*/, std::string_view /*name*/, Tensor& /*value*/) {}
+  virtual void weight(std::string_view /*name*/, const Weight*& /*value*/) {}
+  virtual void kv(FieldTag /*tag*/, std::string_view /*name*/, KvLayerView& /*value*/) {}
+  virtual void batch(std::string_view /*name*/, StepBatch& /*value*/) {}
+  // Numbers, flags and enumerations; a double holds each of them exactly.
+  virtual void attribute(std::string_view /*name*/, double& /*value*/) {}
+};
+
+void visit_fields(OpRecord& record, FieldVisitor& visitor);
+// Changes are thrown away.
+void visit_fields(const OpRecord& record, FieldVisitor& visitor);
+
+// A record of the op with default args; its fields are then set by a visitor.
+[[nodiscard]] OpRecord empty_record(OpId op);
+// Calls the op on the backend.
+void call_op(Backend& backend, const OpRecord& record);
+
+[[nodiscard]] constexpr bool is_written(FieldTag tag) {
+  return tag == FieldTag::out || tag == FieldTag::inout || tag == FieldTag::kv_out;
+}
+// N of the first weight named "blk.N.…" among the args; -1 when there is none.
+[[nodiscard]] int layer_of(const OpRecord& record);
+
+// The cached rows an op may touch: what capacity the arrays of a batch have is known to their owner alone, but not more
+// than this is read. Entries of one sequence's block table, and of all arrays.
+[[nodiscard]] int32_t pages_of(int32_t kv_len, int32_t page_size);
+
+}  // namespace inferno

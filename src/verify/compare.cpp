@@ -1,0 +1,247 @@
+#include "verify/compare.h"
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "backend/op_fields.h"
+#include "quant/quant.h"
+
+namespace inferno {
+namespace {
+
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+// Floats in order as integers: neighbours differ by one.
+int64_t ordered(float value) {
+  const auto bits = std::bit_cast<int32_t>(value);
+  return bits >= 0 ? int64_t{bits} : int64_t{std::numeric_limits<int32_t>::min()} - bits;
+}
+
+class Accumulator {
+ public:
+  explicit Accumulator(std::string field) { result_.field = std::move(field); }
+
+  void add(float reference, float tested) {
+    const int64_t index = result_.elements++;
+    if (std::bit_cast<uint32_t>(reference) == std::bit_cast<uint32_t>(tested)) {
+      if (std::isfinite(reference)) squares_ += static_cast<double>(reference) * reference;
+      return;
+    }
+    if (std::isnan(reference) && std::isnan(tested)) return;
+    const double difference = std::fabs(static_cast<double>(tested) - reference);
+    if (!std::isfinite(difference)) {  // a lone NaN or infinity
+      broken_ = true;
+      note(index, kInfinite, reference, tested);
+      result_.max_ulp = std::numeric_limits<uint64_t>::max();
+      return;
+    }
+    const auto ulp = static_cast<uint64_t>(std::abs(ordered(reference) - ordered(tested)));
+    result_.max_ulp = std::max(result_.max_ulp, ulp);
+    note(index, difference, reference, tested);
+    errors_ += difference * difference;
+    squares_ += static_cast<double>(reference) * reference;
+  }
+  void add(int32_t reference, int32_t tested) {
+    const int64_t index = result_.elements++;
+    if (reference == tested) return;
+    broken_ = true;
+    note(index, std::fabs(static_cast<double>(tested) - reference), reference, tested);
+  }
+
+  FieldDifference take() {
+    if (broken_) {
+      result_.nmse = kInfinite;
+    } else if (errors_ > 0) {
+      result_.nmse = squares_ > 0 ? errors_ / squares_ : kInfinite;
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void note(int64_t index, double difference, double reference, double tested) {
+    if (difference <= result_.max_abs) return;
+    result_.max_abs = difference;
+    result_.worst = index;
+    result_.worst_reference = reference;
+    result_.worst_tested = tested;
+  }
+
+  FieldDifference result_;
+  double errors_ = 0;
+  double squares_ = 0;
+  bool broken_ = false;
+};
+
+struct Written {
+  std::string name;
+  Tensor tensor;
+  KvLayerView kv;
+  StepBatch batch;
+};
+
+// The written fields of a record, with the batch that goes with a cache.
+class Collect final : public FieldVisitor {
+ public:
+  void tensor(FieldTag tag, std::string_view name, Tensor& t) override {
+    if (is_written(tag) && t.data != nullptr) written.push_back({std::string(name), t, {}, {}});
+  }
+  void kv(FieldTag tag, std::string_view name, KvLayerView& view) override {
+    if (is_written(tag)) written.push_back({std::string(name), {}, view, {}});
+  }
+  void batch(std::string_view /*name*/, StepBatch& b) override {
+    for (Written& field : written) {
+      if (field.kv.k != nullptr) field.batch = b;
+    }
+  }
+  std::vector<Written> written;
+};
+
+FieldDifference compare_tensor(const Written& reference, const Written& tested) {
+  Accumulator sum(reference.name);
+  for (int64_t i = 0; i < reference.tensor.elements(); ++i) {
+    if (reference.tensor.dtype == DType::i32) {
+      sum.add(reference.tensor.as<int32_t>()[i], tested.tensor.as<int32_t>()[i]);
+    } else {
+      sum.add(reference.tensor.f32()[i], tested.tensor.f32()[i]);
+    }
+  }
+  return sum.take();
+}
+
+FieldDifference compare_cache(const Written& reference, const Written& tested, bool values) {
+  const KvLayerView& view = reference.kv;
+  Accumulator sum(reference.name + (values ? ".v" : ".k"));
+  std::vector<float> a(static_cast<size_t>(view.head_dim));
+  std::vector<float> b(a.size());
+  for (int32_t t = 0; t < reference.batch.tokens; ++t) {
+    const int32_t slot = reference.batch.slot[t];
+    if (slot < 0) continue;
+    for (int32_t head = 0; head < view.kv_heads; ++head) {
+      const int64_t offset = view.row_offset(slot, head);
+      dequantize_row(view.dtype, static_cast<const char*>(values ? view.v : view.k) + offset, a.data(), view.head_dim);
+      dequantize_row(view.dtype, static_cast<const char*>(values ? tested.kv.v : tested.kv.k) + offset, b.data(),
+                     view.head_dim);
+      for (size_t i = 0; i < a.size(); ++i) sum.add(a[i], b[i]);
+    }
+  }
+  return sum.take();
+}
+
+// ---- limits
+
+// The types that decide how much an op may round: its first matrix, and its cache.
+class Types final : public FieldVisitor {
+ public:
+  void weight(std::string_view /*name*/, const Weight*& w) override {
+    if (w != nullptr && w->shape().rank > 1 && !has_matrix) {
+      has_matrix = true;
+      matrix = w->dtype();
+    }
+  }
+  void kv(FieldTag tag, std::string_view /*name*/, KvLayerView& view) override {
+    cache = view.dtype;
+    stores = is_written(tag);
+  }
+  DType matrix = DType::f32;
+  DType cache = DType::f32;
+  bool has_matrix = false;
+  bool stores = false;
+};
+
+// Nmse of a product by how activations are converted (numerics contract).
+//   f32: order of the sum. f16, bf16: rounding to 11 or 8 bits, uniform, (2^-11)^2 / 3 and (2^-8)^2 / 12, with room.
+//   Quantized: 8 bits of the largest of 32 or 256 values, which is about 2.5 or 3.5 deviations: (3.5 / 127)^2 / 12.
+double product_limit(DType dtype, Numerics numerics) {
+  constexpr double kOrder = 1e-11;
+  if (numerics == Numerics::cpu_kernels) return is_quantized(dtype) ? 0 : kOrder;
+  if (dtype == DType::f32) return kOrder;
+  if (dtype == DType::f16) return 5e-7;
+  if (dtype == DType::bf16) return 1e-5;
+  return is_k_format(dtype) ? 3e-4 : 1.5e-4;
+}
+
+// A value that differs in its last bits may round to the neighbour when it is stored.
+double store_limit(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return 0;
+    case DType::f16:
+      return 1e-7;
+    case DType::bf16:
+      return 1e-5;
+    default:
+      return 1e-4;
+  }
+}
+
+// Attention rounds the query and the weights to the cache's type when that is bf16 (or may, when it is 8 bits wide).
+double attention_limit(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return 1e-10;
+    case DType::f16:
+      return 2e-6;
+    case DType::bf16:
+      return 3e-5;
+    default:
+      return 3e-4;
+  }
+}
+
+}  // namespace
+
+std::vector<FieldDifference> compare_written(const OpImage& reference, const OpImage& tested) {
+  Collect a;
+  Collect b;
+  visit_fields(reference.record(), a);
+  visit_fields(tested.record(), b);
+  std::vector<FieldDifference> differences;
+  for (size_t i = 0; i < a.written.size(); ++i) {
+    if (a.written[i].kv.k == nullptr) {
+      differences.push_back(compare_tensor(a.written[i], b.written[i]));
+    } else {
+      differences.push_back(compare_cache(a.written[i], b.written[i], false));
+      differences.push_back(compare_cache(a.written[i], b.written[i], true));
+    }
+  }
+  return differences;
+}
+
+double nmse_limit(const OpRecord& record, Numerics numerics) {
+  // Behind a norm or an activation function inputs differ in their last bits, and now and then one of them falls to the
+  // other side of a rounding boundary.
+  constexpr double kFlips = 1e-5;
+  Types types;
+  visit_fields(record, types);
+  const double product = product_limit(types.matrix, numerics);
+  switch (record.op()) {
+    case OpId::silu:
+    case OpId::rsqrt_elem:
+    case OpId::softmax_rows:
+    case OpId::rms_norm:
+    case OpId::argmax_with_prob:
+    case OpId::sum_squares_axis:
+    case OpId::apply_rope:
+    case OpId::apply_rope_single_row:
+      return 1e-12;
+    case OpId::matmul:
+      return 1e-11;
+    case OpId::kv_store:
+      return types.cache == DType::q8_0 ? store_limit(types.cache) : 0;
+    case OpId::linear:
+      return product;
+    case OpId::qkv_rope_store:
+      return product + store_limit(types.cache) + (types.matrix == DType::f32 ? 0 : kFlips);
+    case OpId::logits:
+      return product + (types.matrix == DType::f32 ? 0 : kFlips);
+    case OpId::gated_mlp:  // two products in a row, the second of products
+      return 4 * product + (types.matrix == DType::f32 ? 0 : kFlips);
+    case OpId::attention:
+      return attention_limit(types.cache);
+    default:  // copies, look-ups, single operations, draws: the same bits everywhere
+      return 0;
+  }
+}
+
+}  // namespace inferno

@@ -1,0 +1,84 @@
+// Inputs for every op, made from a seed: the parity tests run the small ones on every backend, the op benchmark makes
+// larger ones with the same functions.
+//
+// Outputs and cache rows nobody wrote hold NaN (all bits set), so that reading or forgetting them shows.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "backend/op_image.h"
+
+namespace inferno {
+
+struct OpCase {
+  std::string name;
+  OpImage image;
+};
+
+// Cases with small and odd sizes, all weight and cache types, optional arguments present and absent. Never empty.
+[[nodiscard]] std::vector<OpCase> op_cases(OpId op);
+
+// One sequence of a step: `cached` positions from earlier steps, then `queries` new tokens.
+struct SequenceShape {
+  int32_t cached = 0;
+  int32_t queries = 1;
+};
+
+struct AttentionShape {
+  std::vector<SequenceShape> sequences;
+  int32_t q_heads = 1;
+  int32_t kv_heads = 1;
+  int32_t head_dim = 64;
+  int32_t page_size = 16;
+  DType kv = DType::f32;
+};
+[[nodiscard]] OpImage attention_case(const AttentionShape& shape, uint32_t seed);
+
+struct LinearShape {
+  int64_t tokens = 1;
+  int64_t k = 64;
+  std::vector<int64_t> n = {64};  // one to three weights
+  DType weight = DType::f32;
+  bool bias = false;
+  bool residual = false;
+  bool residual_is_out = false;
+  bool swiglu = false;
+  std::vector<int32_t> rows = {};  // a subset of the tokens
+};
+[[nodiscard]] OpImage linear_case(const LinearShape& shape, uint32_t seed);
+
+struct QkvShape {
+  AttentionShape attention;
+  int64_t width = 64;
+  DType weight = DType::f32;
+  bool norm = true;
+  bool bias = false;
+  bool qk_norm = false;
+  RopePairing pairing = RopePairing::half_split;
+  bool partial_rotation = false;  // half of the head rotates
+};
+[[nodiscard]] OpImage qkv_case(const QkvShape& shape, uint32_t seed);
+
+struct MlpShape {
+  int64_t tokens = 1;
+  int64_t width = 64;
+  int64_t ffn = 96;
+  DType weight = DType::f32;
+  DType down = DType::f32;
+  bool norm = true;
+  bool residual_is_out = true;
+};
+[[nodiscard]] OpImage mlp_case(const MlpShape& shape, uint32_t seed);
+
+struct LogitsShape {
+  int64_t tokens = 1;
+  std::vector<int32_t> rows = {0};
+  int64_t width = 64;
+  int64_t vocabulary = 101;
+  DType weight = DType::f32;
+};
+[[nodiscard]] OpImage logits_case(const LogitsShape& shape, uint32_t seed);
+
+}  // namespace inferno

@@ -1,0 +1,183 @@
+// Every op of the list, on every backend of this build, against its definition: primitives against double precision,
+// fused ops against their default body on the scalar backend.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <tuple>
+
+#include "backend/factory.h"
+#include "backend/op_fields.h"
+#include "base/error.h"
+#include "primitive_reference.h"
+#include "verify/compare.h"
+#include "verify/op_cases.h"
+
+namespace inferno {
+namespace {
+
+OpImage run_on(const OpImage& image, Backend& backend) {
+  WeightCopies weights(backend);
+  PlacedOp placed(image, backend, weights);
+  placed.run();
+  OpImage result = image.clone();
+  placed.download(result);
+  return result;
+}
+
+OpImage run_definition(const OpImage& image) {
+  if (!is_fused(image.record().op())) {
+    OpImage result = image.clone();
+    test::run_primitive(result);
+    return result;
+  }
+  const auto scalar = create_backend("scalar", {.fused = false});
+  return run_on(image, *scalar);
+}
+
+// The cache bytes outside the batch's slots, which nobody may touch.
+class OtherCacheBytes final : public FieldVisitor {
+ public:
+  void kv(FieldTag tag, std::string_view /*name*/, KvLayerView& view) override {
+    if (is_written(tag)) view_ = view;
+  }
+  void batch(std::string_view /*name*/, StepBatch& b) override {
+    if (view_.k == nullptr) return;
+    for (void* base : {view_.k, view_.v}) {
+      std::string memory(static_cast<const char*>(base), static_cast<size_t>(view_.pages * view_.page_bytes()));
+      for (int32_t t = 0; t < b.tokens; ++t) {
+        for (int32_t head = 0; b.slot[t] >= 0 && head < view_.kv_heads; ++head) {
+          std::memset(memory.data() + view_.row_offset(b.slot[t], head), 0, static_cast<size_t>(view_.row_bytes()));
+        }
+      }
+      bytes += memory;
+    }
+  }
+  std::string bytes;
+
+ private:
+  KvLayerView view_;
+};
+
+std::string other_cache_bytes(const OpImage& image) {
+  OtherCacheBytes visitor;
+  visit_fields(image.record(), visitor);
+  return visitor.bytes;
+}
+
+void expect_same(const OpImage& reference, const OpImage& tested, double limit) {
+  for (const FieldDifference& d : compare_written(reference, tested)) {
+    EXPECT_GT(d.elements, 0) << d.field;
+    EXPECT_LE(d.nmse, limit) << d.field << " of " << d.elements << " elements: largest difference " << d.max_abs
+                             << " at " << d.worst << ": " << d.worst_tested << " instead of " << d.worst_reference;
+  }
+}
+
+class Parity : public testing::TestWithParam<std::tuple<std::string_view, bool>> {
+ protected:
+  void SetUp() override {
+    const auto [name, fused] = GetParam();
+    try {
+      backend_ = create_backend(name, {.fused = fused});
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+    if (!fused && !backend_->host_visible()) GTEST_SKIP() << name << " needs its own kernels for fused ops";
+  }
+  // Devices need the fused ops and kv_store; other primitives are optional there.
+  [[nodiscard]] bool must_have(OpId op) const {
+    return backend_->host_visible() || is_fused(op) || op == OpId::kv_store;
+  }
+  std::unique_ptr<Backend> backend_;
+};
+
+TEST_P(Parity, EveryOpGivesWhatItsDefinitionGives) {
+  for (int i = 0; i < kOpCount; ++i) {
+    const auto op = static_cast<OpId>(i);
+    for (const OpCase& c : op_cases(op)) {
+      SCOPED_TRACE(std::string(op_name(op)) + ": " + c.name);
+      if (!must_have(op) && !backend_->supports(op, DType::f32)) continue;
+      const OpImage reference = run_definition(c.image);
+      const OpImage tested = run_on(c.image, *backend_);
+      expect_same(reference, tested, nmse_limit(c.image.record(), Numerics::definition));
+      EXPECT_EQ(other_cache_bytes(tested), other_cache_bytes(c.image)) << "the cache changed outside the slots";
+    }
+  }
+}
+
+TEST_P(Parity, KernelsKeepTheNumericsContractAndRepeatTheirBits) {
+  if (!std::get<1>(GetParam())) GTEST_SKIP() << "default bodies are no kernels";
+  const auto scalar = create_backend("scalar");
+  for (const OpId op : {OpId::linear, OpId::qkv_rope_store, OpId::attention, OpId::gated_mlp, OpId::logits}) {
+    for (const OpCase& c : op_cases(op)) {
+      SCOPED_TRACE(std::string(op_name(op)) + ": " + c.name);
+      WeightCopies weights(*backend_);
+      PlacedOp placed(c.image, *backend_, weights);
+      OpImage first = c.image.clone();
+      OpImage second = c.image.clone();
+      placed.run();
+      placed.download(first);
+      placed.reset();
+      placed.run();
+      placed.download(second);
+      expect_same(first, second, 0);
+      // Devices promise a tolerance against the definition only.
+      if (!backend_->host_visible()) continue;
+      expect_same(run_on(c.image, *scalar), first, nmse_limit(c.image.record(), Numerics::cpu_kernels));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, Parity,
+                         testing::Combine(testing::ValuesIn(backend_names().begin(), backend_names().end()),
+                                          testing::Bool()),
+                         [](const auto& param) {
+                           return std::string(std::get<0>(param.param)) +
+                                  (std::get<1>(param.param) ? "_kernels" : "_default_bodies");
+                         });
+
+TEST(ParityRegistry, EveryOpHasACase) {
+  for (int i = 0; i < kOpCount; ++i) {
+    const auto op = static_cast<OpId>(i);
+    EXPECT_FALSE(op_cases(op).empty()) << op_name(op);
+    for (const OpCase& c : op_cases(op)) EXPECT_EQ(c.image.record().op(), op) << c.name;
+  }
+}
+
+TEST(ParityRegistry, AnErrorInAnyOutputShows) {
+  class Break final : public FieldVisitor {
+   public:
+    void tensor(FieldTag tag, std::string_view /*name*/, Tensor& t) override {
+      if (!is_written(tag) || t.data == nullptr) return;
+      if (t.dtype == DType::i32) {
+        t.as<int32_t>()[0] += 1;
+      } else {
+        t.f32()[0] = t.f32()[0] * 1.5F + 1;
+      }
+    }
+    void kv(FieldTag tag, std::string_view /*name*/, KvLayerView& view) override {
+      if (is_written(tag)) view_ = view;
+    }
+    void batch(std::string_view /*name*/, StepBatch& b) override {
+      if (view_.k == nullptr) return;
+      static_cast<unsigned char*>(view_.k)[view_.row_offset(b.slot[0], 0) + view_.row_bytes() - 1] ^= 0x7e;
+      static_cast<unsigned char*>(view_.v)[view_.row_offset(b.slot[0], 0) + view_.row_bytes() - 1] ^= 0x7e;
+    }
+
+   private:
+    KvLayerView view_;
+  };
+  for (int i = 0; i < kOpCount; ++i) {
+    const auto op = static_cast<OpId>(i);
+    const std::vector<OpCase> cases = op_cases(op);
+    const OpImage reference = run_definition(cases.front().image);
+    OpImage broken = reference.clone();
+    Break breaker;
+    visit_fields(broken.record(), breaker);
+    for (const FieldDifference& d : compare_written(reference, broken)) {
+      EXPECT_GT(d.nmse, nmse_limit(reference.record(), Numerics::definition)) << op_name(op) << " " << d.field;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace inferno
