@@ -38,8 +38,8 @@ void quantize_block(const float* x, int block, int sum_span, int8_t* q, float* d
 
 ActivationRow activation_row(int block, void* buffer, int64_t k) noexcept {
   auto* q = static_cast<int8_t*>(buffer);
-  auto* d = static_cast<float*>(static_cast<void*>(q + k));
-  auto* sums = static_cast<int16_t*>(static_cast<void*>(d + k / block));
+  auto* d = reinterpret_cast<float*>(q + k);
+  auto* sums = reinterpret_cast<int16_t*>(d + k / block);
   return {q, d, sums};
 }
 

@@ -39,7 +39,10 @@ template <int kSub>
 // dst[256]: d * scale * level in sub-blocks of kSub
 template <int kSub, typename Scale>
 void scale_levels(float d, const Scale* scales, const int8_t* levels, float* dst) noexcept {
-  for (int i = 0; i < 256; ++i) dst[i] = d * static_cast<float>(scales[i / kSub]) * static_cast<float>(levels[i]);
+  for (int i = 0; i < 256; ++i) {
+    const int j = i / kSub;
+    dst[i] = d * static_cast<float>(scales[j]) * static_cast<float>(levels[i]);
+  }
 }
 
 // dst[256]: d * scale * level - dmin * minimum in sub-blocks of kSub

@@ -31,7 +31,7 @@ void quantize(const float* src, BlockQ8_0* dst, int64_t n) noexcept {
     float x[kBlock];
     load_finite(src + b * kBlock, kBlock, x);
     float amax = 0.0F;
-    for (int i = 0; i < kBlock; ++i) amax = std::max(amax, std::fabs(x[i]));
+    for (const float value : x) amax = std::max(amax, std::fabs(value));
     dst[b].d = to_f16_scale(amax / 127.0F);
     assign_levels(x, kBlock, to_float(dst[b].d), 0.0F, -127, 127, dst[b].qs);
   }

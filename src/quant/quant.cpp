@@ -21,7 +21,7 @@ namespace {
 
 // Calls visit(static_cast<const Block*>(nullptr)) with the block struct of a quantized format.
 template <typename Visit>
-auto visit_block(DType dtype, Visit&& visit) noexcept {
+auto visit_block(DType dtype, const Visit& visit) noexcept {
   switch (dtype) {
     case DType::q8_0:
       return visit(static_cast<const BlockQ8_0*>(nullptr));

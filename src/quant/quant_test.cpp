@@ -197,6 +197,7 @@ TEST(Quantize, RepresentableValuesComeBackExactly) {
     const bool k_format = is_k_format(dtype);
     test::Bytes bytes(5);
     std::vector<float> x(256);
+    size_t at = 0;
     for (int j = 0; j < 256 / sub; ++j) {
       const int spread = highest_scale - lowest_scale + 1;
       int scale = lowest_scale + bytes.next() % spread;
@@ -209,7 +210,7 @@ TEST(Quantize, RepresentableValuesComeBackExactly) {
         int level = lowest + bytes.next() % (highest - lowest + 1);
         if (i == 0) level = lowest;
         if (i == 1) level = highest;
-        x[static_cast<size_t>(j * sub + i)] = d * static_cast<float>(level) + offset;
+        x[at++] = d * static_cast<float>(level) + offset;
       }
     }
     EXPECT_EQ(through(dtype, x), x);
