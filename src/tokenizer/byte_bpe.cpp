@@ -114,8 +114,7 @@ void ByteBpe::index_tokens() {
   }
   for (int byte = 0; byte < 256; ++byte) {
     const char as_char = static_cast<char>(byte);
-    byte_ids_[static_cast<size_t>(byte)] =
-        index_.find(std::string_view(&as_char, 1)).value_or(vocab.unknown.value_or(-1));
+    byte_ids_[static_cast<size_t>(byte)] = index_.find(std::string_view(&as_char, 1)).value_or(-1);
   }
 }
 

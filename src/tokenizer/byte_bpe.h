@@ -13,8 +13,9 @@
 namespace inferno {
 
 // Bytes that are not UTF-8 end a word; each longest run of them is a word of its own and merges as any other. A byte
-// that the vocabulary lacks becomes the unknown token, or nothing where there is none. Merges whose parts or result are
-// no tokens do not exist.
+// that the vocabulary lacks (some lack bytes that UTF-8 never uses, or rare control characters) encodes to nothing, as
+// in the reference tokenizers; their unknown token is often <|endoftext|>, which would end the text instead. Merges
+// whose parts or result are no tokens do not exist.
 class ByteBpe final : public Tokenizer {
  public:
   explicit ByteBpe(Vocabulary vocabulary);

@@ -155,14 +155,13 @@ TEST(ByteBpe, HugeInputsTakeNoQuadraticTime) {
   EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
 }
 
-TEST(ByteBpe, MissingBytesBecomeUnknownOrNothing) {
+TEST(ByteBpe, BytesTheVocabularyLacksEncodeToNothing) {
   Vocabulary vocabulary = byte_vocabulary("gpt-2", {});
-  std::vector<std::string> tokens = {"a", "<unk>"};
-  vocabulary.tokens = GgufStrings(tokens);
-  vocabulary.types = {TokenType::normal, TokenType::unknown};
-  EXPECT_EQ(Tokenizer::create(vocabulary)->encode("aba"), (Ids{0, 0}));
+  vocabulary.tokens = GgufStrings(std::vector<std::string>{"a", "<|endoftext|>"});
+  vocabulary.types = {TokenType::normal, TokenType::control};
   vocabulary.unknown = 1;
-  EXPECT_EQ(Tokenizer::create(vocabulary)->encode("aba"), (Ids{0, 1, 0}));
+  EXPECT_EQ(Tokenizer::create(vocabulary)->encode("aba"), (Ids{0, 0}));
+  EXPECT_EQ(Tokenizer::create(vocabulary)->encode("b"), (Ids{}));
 }
 
 TEST(AddedTokens, TheLeftmostAndThenTheLongestIsTaken) {
