@@ -34,6 +34,7 @@ inline constexpr int kOpCount = static_cast<int>(OpId::count);
 [[nodiscard]] bool is_fused(OpId op);
 
 class Backend;
+struct StepTimes;
 
 // Memory of a backend; freed with the object. Contents start undefined.
 class Buffer {
@@ -95,13 +96,18 @@ class Backend {
   // end_step. In StepMode::plan the address must not be touched.
   [[nodiscard]] virtual void* scratch(size_t bytes) = 0;
 
+  // Times of the last finished step's ops (step_times.h), valid until the next begin_step; null when there are none or
+  // the backend keeps none.
+  virtual void set_timing(bool /*on*/) {}
+  [[nodiscard]] virtual const StepTimes* step_times() const { return nullptr; }
+
   // ---- ops: one virtual function each. Fused ops run their default body unless overridden; primitives throw.
 #define OP(name, Args) virtual void name(const Args& args);
 #include "backend/op_list.inc"
 
   // The backend whose ops default bodies call: this one, or the decorator around it.
   [[nodiscard]] Backend& outermost() { return *outermost_; }
-  void set_outermost(Backend& outer) { outermost_ = &outer; }
+  virtual void set_outermost(Backend& outer) { outermost_ = &outer; }
 
  protected:
   friend class Buffer;

@@ -116,10 +116,18 @@ void CpuBackend::begin_step(StepMode mode) {
   plan_.clear();
   in_step_ = true;
   planning_ = mode == StepMode::plan;
+  if (timing_) {
+    times_.clear();
+    times_.workers = threads();
+    times_.ticks_per_us = ticks_per_microsecond();
+    times_.begin = cpu_ticks();
+  }
 }
 
 void CpuBackend::end_step() {
   execute();
+  if (planning_) reset_arena();
+  if (timing_) times_.end = cpu_ticks();
   in_step_ = false;
   planning_ = false;
 }
@@ -131,6 +139,11 @@ void CpuBackend::synchronize() {
 void CpuBackend::execute() {
   if (plan_.size() == 0) return;
   if (!planning_) {
+    if (timing_) {
+      times_.dispatches.push_back(times_.ops.size());
+      for (size_t i = 0; i < plan_.size(); ++i) times_.ops.push_back(plan_[i]);
+      times_.times.resize(times_.ops.size() * static_cast<size_t>(threads()));
+    }
     if (pool_) {
       pool_->dispatch([](int ith, int nth, void* self) { static_cast<CpuBackend*>(self)->walk(ith, nth); }, this);
     } else {
@@ -142,8 +155,24 @@ void CpuBackend::execute() {
 
 void CpuBackend::walk(int ith, int nth) noexcept {
   const Worker worker{ith, nth, &kernels_, shared_.get(), local_[static_cast<size_t>(ith)].get(), pool_.get()};
+  if (timing_) {
+    walk_timed(worker);
+    return;
+  }
   for (size_t i = 0; i < plan_.size(); ++i) {
     plan_[i].visit([&](const auto& args) { cpu::run(args, worker); });
+    worker.barrier();
+  }
+}
+
+void CpuBackend::walk_timed(Worker worker) noexcept {
+  WorkerTime* time = times_.times.data() + times_.dispatches.back() * static_cast<size_t>(times_.workers) + worker.ith;
+  for (size_t i = 0; i < plan_.size(); ++i, time += times_.workers) {
+    worker.wait_ticks = &time->wait;
+    time->begin = cpu_ticks();
+    plan_[i].visit([&](const auto& args) { cpu::run(args, worker); });
+    time->end = cpu_ticks();
+    worker.wait_ticks = nullptr;
     worker.barrier();
   }
 }

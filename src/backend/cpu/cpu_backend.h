@@ -13,6 +13,7 @@
 #include "backend/cpu/kernels/kernel_table.h"
 #include "backend/cpu/worker.h"
 #include "backend/plan.h"
+#include "backend/step_times.h"
 #include "threading/thread_pool.h"
 
 namespace inferno {
@@ -38,6 +39,8 @@ class CpuBackend final : public Backend {
   void end_step() override;
   void synchronize() override;
   [[nodiscard]] void* scratch(size_t bytes) override;
+  void set_timing(bool on) override { timing_ = on; }
+  [[nodiscard]] const StepTimes* step_times() const override { return timing_ ? &times_ : nullptr; }
 
 #define OP(name, Args) void name(const Args& args) override;
 #include "backend/op_list.inc"
@@ -58,6 +61,7 @@ class CpuBackend final : public Backend {
   void reset_arena();
   void execute();
   void walk(int ith, int nth) noexcept;
+  void walk_timed(Worker worker) noexcept;
 
   std::string name_;
   const KernelTable& kernels_;
@@ -69,6 +73,8 @@ class CpuBackend final : public Backend {
   bool in_step_ = false;
   bool planning_ = false;
   int depth_ = 0;  // default bodies being run
+  bool timing_ = false;
+  StepTimes times_;
 
   // Temporaries of default bodies: a bump arena that starts anew with every top-level op. It grows by whole blocks, so
   // that addresses handed out stay valid, and becomes one block again when it starts anew.

@@ -25,9 +25,14 @@ struct Worker {
   std::byte* shared = nullptr;  // one for all workers, 64-byte aligned, the op's OpScratch::shared bytes
   std::byte* local = nullptr;   // this worker's own, OpScratch::local bytes
   ThreadPool* pool = nullptr;   // null with one thread
+  // Where waits inside an op are added up; null when nobody asked.
+  uint64_t* wait_ticks = nullptr;
 
   void barrier() const noexcept {
-    if (nth > 1) pool->barrier();
+    if (nth == 1) return;
+    const uint64_t begin = wait_ticks != nullptr ? cpu_ticks() : 0;
+    pool->barrier();
+    if (wait_ticks != nullptr) *wait_ticks += cpu_ticks() - begin;
   }
   // This worker's share of n items, cut at multiples of `step`; shares differ by at most one step.
   [[nodiscard]] Range slice(int64_t n, int64_t step = 1) const {

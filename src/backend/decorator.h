@@ -1,0 +1,55 @@
+// A backend around another one: passes everything on. Decorators override what they are about.
+//
+// Default bodies call the outermost backend, so that the primitives inside a fused op pass through every decorator.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "backend/backend.h"
+
+namespace inferno {
+
+class BackendDecorator : public Backend {
+ public:
+  explicit BackendDecorator(std::unique_ptr<Backend> inner) : inner_(std::move(inner)) { inner_->set_outermost(*this); }
+
+  [[nodiscard]] std::string_view name() const override { return inner_->name(); }
+  [[nodiscard]] std::string description() const override { return inner_->description(); }
+  [[nodiscard]] DType default_kv_dtype() const override { return inner_->default_kv_dtype(); }
+  [[nodiscard]] bool host_visible() const override { return inner_->host_visible(); }
+  [[nodiscard]] bool supports(OpId op, DType dtype) const override { return inner_->supports(op, dtype); }
+
+  [[nodiscard]] Buffer allocate(size_t bytes) override { return inner_->allocate(bytes); }
+  void upload(void* destination, const void* host, size_t bytes) override { inner_->upload(destination, host, bytes); }
+  void download(void* host, const void* source, size_t bytes) override { inner_->download(host, source, bytes); }
+  [[nodiscard]] std::unique_ptr<Weight> load_weight(const WeightSource& source, WeightUse uses) override {
+    return inner_->load_weight(source, uses);
+  }
+
+  void begin_step(StepMode mode) override { inner_->begin_step(mode); }
+  void end_step() override { inner_->end_step(); }
+  void synchronize() override { inner_->synchronize(); }
+  [[nodiscard]] void* scratch(size_t bytes) override { return inner_->scratch(bytes); }
+  void set_timing(bool on) override { inner_->set_timing(on); }
+  [[nodiscard]] const StepTimes* step_times() const override { return inner_->step_times(); }
+
+  void set_outermost(Backend& outer) override {
+    Backend::set_outermost(outer);
+    inner_->set_outermost(outer);
+  }
+
+#define OP(name, Args) \
+  void name(const Args& args) override { inner_->name(args); }
+#include "backend/op_list.inc"
+
+ protected:
+  [[nodiscard]] Backend& inner() { return *inner_; }
+  // Memory always belongs to the innermost backend.
+  void deallocate(void* /*data*/) noexcept override {}
+
+ private:
+  std::unique_ptr<Backend> inner_;
+};
+
+}  // namespace inferno
