@@ -13,6 +13,7 @@ namespace inferno {
 namespace {
 
 constexpr uint32_t kMagic = 0x46554747;  // "GGUF"
+constexpr uint64_t kMaxElements = std::numeric_limits<int64_t>::max();
 // The least bytes an item takes in the file, for checking a count before allocating.
 constexpr uint64_t kMinMetadataBytes = 8 + 1 + 4 + 1;        // key length, key, type, value
 constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;  // name length, name, rank, one dimension, type, offset
@@ -250,8 +251,7 @@ class HeadParser {
       const auto dim = reader_.read<uint64_t>();
       const std::optional<uint64_t> product = checked_mul(elements, dim);
       if (dim == 0) reader_.reject("dimension {} is 0", i);
-      if (!product || *product > std::numeric_limits<int64_t>::max())
-        reader_.reject("the product of its dimensions does not fit in 63 bits");
+      if (!product || *product > kMaxElements) reader_.reject("the product of its dimensions does not fit in 63 bits");
       elements = *product;
       tensor.shape.dims[rank - 1 - i] = static_cast<int64_t>(dim);  // the file lists the innermost dimension first
     }

@@ -13,6 +13,8 @@
 namespace inferno {
 namespace {
 
+constexpr uint64_t kMaxBytes = std::numeric_limits<int64_t>::max();
+
 template <typename T>
 void append_number(std::string& out, T number) {
   static_assert(std::is_arithmetic_v<T>);
@@ -97,8 +99,7 @@ void GgufWriter::add_tensor(const std::string& name, const GgmlType& type, const
     const bool positive = shape[axis] > 0;
     elements = elements && positive ? checked_mul(*elements, static_cast<uint64_t>(shape[axis])) : std::nullopt;
   }
-  if (!elements || *elements > std::numeric_limits<int64_t>::max() / type.block_bytes ||
-      shape.cols() % type.block_size != 0)
+  if (!elements || *elements > kMaxBytes / type.block_bytes || shape.cols() % type.block_size != 0)
     fail("cannot write \"{}\": tensor \"{}\" of shape {} cannot be stored as {}", path_, printable(name),
          to_string(shape), type.name);
   tensors_.push_back({name, &type, shape, *elements / type.block_size * type.block_bytes});
