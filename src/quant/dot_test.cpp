@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -46,6 +47,23 @@ TEST(Activation, ScalesByTheLargestMagnitude) {
   const Activations by_256(256, x);
   EXPECT_EQ(by_256.view().d[0], 2.0F / 127.0F);
   EXPECT_EQ(by_256.view().q[32], 32);
+}
+
+TEST(Activation, FollowsItsFormulaBitForBit) {
+  constexpr int64_t kLength = 64 * 256;
+  const std::vector<float> x = test::normal_row(37, kLength);
+  for (const int block : {32, 256}) {
+    const Activations row(block, x);
+    for (int64_t b = 0; b < kLength / block; ++b) {
+      const float* values = x.data() + b * block;
+      float amax = 0.0F;
+      for (int i = 0; i < block; ++i) amax = std::max(amax, std::fabs(values[i]));
+      const float d = amax / 127.0F;
+      ASSERT_EQ(row.view().d[b], d);
+      const float inverse = 1.0F / d;
+      for (int i = 0; i < block; ++i) ASSERT_EQ(row.view().q[b * block + i], std::nearbyint(values[i] * inverse));
+    }
+  }
 }
 
 TEST(Activation, RoundsTiesToEven) {
