@@ -5,13 +5,15 @@
 // wait_for_work() and finish(); every thread of one dispatch calls barrier(); anyone may call set_paused(). stop() ends
 // the workers once no dispatch is running.
 //
-// Memory orders. A dispatch is published by a read-modify-write of one word, `job_` (generation, flags, active count),
-// with release, and picked up with acquire; its end is a release decrement of `remaining_` read with acquire. The
-// operations that decide about sleeping are seq_cst, because sleeping needs a store ordered before a load of *another*
-// word on both sides: the sleeper announces itself and then looks at the condition, the waker changes the condition and
-// then looks for sleepers. With anything weaker both may see the old value, and the wake-up is lost.
+// Memory orders. A lost wake-up needs two words: the sleeper announces itself in one and looks at the condition in the
+// other, the waker does the reverse, and both see old values unless all four accesses are seq_cst. Here each condition
+// and the note that somebody sleeps on it share one word (job_, remaining_, phase_) and are changed by
+// read-modify-writes of it, which the hardware puts in one order anyway. So release on publishing and acquire on
+// picking up are enough everywhere, and a waker learns from the very operation that publishes whether to call the
+// kernel.
 //
-// No word wraps into a wrong answer: the generation has 46 bits, and nobody can fall two barrier phases behind.
+// Wrap-around: a worker mistakes new work for old only if it sits out exactly 2^40 dispatches in a row. Barrier phases
+// may wrap at will, because nobody can fall two phases behind.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +29,11 @@ class PoolProtocol {
   using Word = uint64_t;
 
  public:
+  // The job word counts up to this many workers.
+  static constexpr int kMaxWorkers = (1 << 11) - 1;
+
   // A worker's own corner: written by it when it parks, by a waker when it is wanted again.
-  struct alignas(kHotLine) Slot {
+  struct alignas(Platform::kLine) Slot {
     Atomic<uint32_t> parked{0};
     Word last_run = 0;  // worker's own: the job word of its last dispatch
   };
@@ -41,23 +46,22 @@ class PoolProtocol {
   void publish(int active, const Payload& payload) {
     payload_ = payload;
     remaining_.store(static_cast<uint32_t>(active - 1), std::memory_order_relaxed);
-    // An addition, because set_paused() may change the flag in the same word at the same time.
+    // An addition, because other fields of the word may change at the same time.
     const Word delta = kGeneration + static_cast<Word>(active) - static_cast<Word>(published_);
     published_ = active;
-    job_.fetch_add(delta, std::memory_order_seq_cst);
-    if (sleepers_.load(std::memory_order_seq_cst) != 0) unpark(active);
+    // Acquire is for the sleepers' `parked` words.
+    const Word before = job_.fetch_add(delta, std::memory_order_acq_rel);
+    if (sleepers(before) != 0) unpark(active);
   }
 
   // Dispatcher: returns when every worker of the dispatch has called finish().
   void wait_completion() {
     if (spin_until([&] { return remaining_.load(std::memory_order_acquire) == 0; })) return;
-    dispatcher_sleeps_.store(1, std::memory_order_seq_cst);
-    for (;;) {
-      const uint32_t left = remaining_.load(std::memory_order_seq_cst);
-      if (left == 0) break;
+    uint32_t left = remaining_.fetch_or(kSleeping, std::memory_order_acquire) | kSleeping;
+    while (left != kSleeping) {
       Platform::sleep_while_equal(remaining_, left);
+      left = remaining_.load(std::memory_order_acquire);
     }
-    dispatcher_sleeps_.store(0, std::memory_order_relaxed);
   }
 
   // Worker: waits for a dispatch that includes it; returns its width, or 0 after stop().
@@ -71,7 +75,7 @@ class PoolProtocol {
       const uint64_t start = Platform::ticks();
       // Dispatches of other threads do not prolong the linger: a worker that is never included comes to rest.
       for (uint32_t turn = 1; !wanted(word) && (word & kPaused) == 0; ++turn) {
-        if (turn % kTurnsPerClock == 0) {
+        if (turn % Platform::kTurnsPerClock == 0) {
           if (Platform::ticks() - start >= linger_ticks_) break;
           if (turn > policy_.spins) Platform::yield();
         }
@@ -92,25 +96,29 @@ class PoolProtocol {
 
   // Worker: its share of the dispatch is done.
   void finish() {
-    const bool last = remaining_.fetch_sub(1, std::memory_order_seq_cst) == 1;
-    if (last && dispatcher_sleeps_.load(std::memory_order_seq_cst) != 0) Platform::wake_all(remaining_);
+    if (remaining_.fetch_sub(1, std::memory_order_release) == (1 | kSleeping)) Platform::wake_all(remaining_);
   }
 
   // Every one of the `active` threads of the running dispatch: returns when all have arrived, and tells how many
   // ticks this thread waited.
   uint64_t barrier(int active) {
-    const uint32_t phase = phase_.load(std::memory_order_relaxed);
+    // Cannot advance before this thread has arrived, and the last advance is ordered before this dispatch or phase.
+    const uint32_t phase = phase_.load(std::memory_order_relaxed) & ~kPhaseSleeping;
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<uint32_t>(active)) {
       arrived_.store(0, std::memory_order_relaxed);
-      phase_.store(phase + 1, std::memory_order_seq_cst);
-      if (barrier_sleepers_.load(std::memory_order_seq_cst) != 0) Platform::wake_all(phase_);
+      const uint32_t before = phase_.exchange(phase + kPhase, std::memory_order_release);
+      if ((before & kPhaseSleeping) != 0) Platform::wake_all(phase_);
       return 0;
     }
     const uint64_t start = Platform::ticks();
-    if (!spin_until([&] { return phase_.load(std::memory_order_acquire) != phase; })) {
-      barrier_sleepers_.fetch_add(1, std::memory_order_seq_cst);
-      while (phase_.load(std::memory_order_seq_cst) == phase) Platform::sleep_while_equal(phase_, phase);
-      barrier_sleepers_.fetch_sub(1, std::memory_order_relaxed);
+    const auto passed = [&](uint32_t word) { return (word & ~kPhaseSleeping) != phase; };
+    if (!spin_until([&] { return passed(phase_.load(std::memory_order_acquire)); })) {
+      // Too late, the mark lands on the next phase, where it costs one needless wake-up call.
+      uint32_t word = phase_.fetch_or(kPhaseSleeping, std::memory_order_acquire);
+      while (!passed(word)) {
+        Platform::sleep_while_equal(phase_, phase | kPhaseSleeping);
+        word = phase_.load(std::memory_order_acquire);
+      }
     }
     return Platform::ticks() - start;
   }
@@ -118,32 +126,38 @@ class PoolProtocol {
   // Paused: idle workers park at once. Not paused: they linger; those that sleep are woken. Work arrives either way.
   void set_paused(bool paused) {
     if (paused) {
-      job_.fetch_or(kPaused, std::memory_order_seq_cst);
+      job_.fetch_or(kPaused, std::memory_order_relaxed);
     } else {
-      job_.fetch_and(~kPaused, std::memory_order_seq_cst);
-      if (sleepers_.load(std::memory_order_seq_cst) != 0) unpark(workers_ + 1);
+      const Word before = job_.fetch_and(~kPaused, std::memory_order_acq_rel);
+      if (sleepers(before) != 0) unpark(workers_ + 1);
     }
   }
   [[nodiscard]] bool paused() const { return (job_.load(std::memory_order_relaxed) & kPaused) != 0; }
   [[nodiscard]] uint64_t dispatches() const { return generation(job_.load(std::memory_order_relaxed)); }
-  [[nodiscard]] int parked_workers() const { return static_cast<int>(sleepers_.load(std::memory_order_relaxed)); }
+  [[nodiscard]] int parked_workers() const { return sleepers(job_.load(std::memory_order_relaxed)); }
 
   // Sends all workers home, sleeping or not; for when no dispatch runs.
   void stop() {
-    job_.fetch_or(kStop, std::memory_order_seq_cst);
-    if (sleepers_.load(std::memory_order_seq_cst) != 0) unpark(workers_ + 1);
+    const Word before = job_.fetch_or(kStop, std::memory_order_acq_rel);
+    if (sleepers(before) != 0) unpark(workers_ + 1);
   }
 
  private:
-  // job_: bits 0-15 active count, 16 paused, 17 stop, 18-63 generation.
-  static constexpr Word kActiveMask = 0xFFFF;
-  static constexpr Word kPaused = Word{1} << 16;
-  static constexpr Word kStop = Word{1} << 17;
-  static constexpr Word kGeneration = Word{1} << 18;
-  // Reading the clock and yielding cost up to 0.3 us; between them an idle worker looks at the word this many times.
-  static constexpr uint32_t kTurnsPerClock = 64;
+  // job_: bits 0-10 active count, 11-21 sleeping workers, 22 paused, 23 stop, 24-63 generation.
+  static constexpr Word kActiveMask = kMaxWorkers;
+  static constexpr Word kSleeper = Word{1} << 11;
+  static constexpr Word kSleepersMask = kActiveMask * kSleeper;
+  static constexpr Word kPaused = Word{1} << 22;
+  static constexpr Word kStop = Word{1} << 23;
+  static constexpr Word kGeneration = Word{1} << 24;
+  // remaining_: the count, and whether the dispatcher sleeps.
+  static constexpr uint32_t kSleeping = uint32_t{1} << 31;
+  // phase_: bit 0 whether anybody sleeps, above it the phase.
+  static constexpr uint32_t kPhaseSleeping = 1;
+  static constexpr uint32_t kPhase = 2;
 
   static int active(Word word) { return static_cast<int>(word & kActiveMask); }
+  static int sleepers(Word word) { return static_cast<int>((word & kSleepersMask) / kSleeper); }
   static uint64_t generation(Word word) { return word / kGeneration; }
 
   // True when done() held before patience ran out.
@@ -157,20 +171,21 @@ class PoolProtocol {
       if (done()) return true;
       Platform::yield();
     }
-    return done();
+    return false;
   }
 
-  // Worker: sleeps if the job word is still the one that gave no reason to stay awake.
+  // Worker: sleeps, unless the job word is no longer the one that gave no reason to stay awake.
   void park(Slot& slot, Word word) {
     slot.parked.store(1, std::memory_order_relaxed);
-    sleepers_.fetch_add(1, std::memory_order_seq_cst);
-    if (job_.load(std::memory_order_seq_cst) == word) Platform::sleep_while_equal(slot.parked, 1);
-    sleepers_.fetch_sub(1, std::memory_order_relaxed);
+    const Word now = job_.fetch_add(kSleeper, std::memory_order_release);
+    if (((now ^ word) & ~kSleepersMask) == 0) Platform::sleep_while_equal(slot.parked, 1);
+    job_.fetch_sub(kSleeper, std::memory_order_relaxed);
     slot.parked.store(0, std::memory_order_relaxed);
   }
 
-  // Wakes those of workers 1 ... end-1 that sleep. A worker that is just falling asleep is either seen here (its
-  // `parked` was stored before it counted itself in sleepers_) or sees the new job word.
+  // Wakes those of workers 1 ... end-1 that sleep, after a change of the job word that showed sleepers. A worker that
+  // is just falling asleep counted itself either before that change, then its `parked` is visible here, or after it,
+  // then it saw the change.
   void unpark(int end) {
     for (int i = 1; i < end; ++i) {
       if (slots_[i].parked.load(std::memory_order_relaxed) == 0) continue;
@@ -179,18 +194,15 @@ class PoolProtocol {
     }
   }
 
-  // Read by all, written by the dispatcher; the payload travels on the line that the workers watch anyway.
-  alignas(kHotLine) Atomic<Word> job_{0};
+  // Watched by the workers; the payload travels on the same line. Only the dispatcher touches published_, the active
+  // count now in job_.
+  alignas(Platform::kLine) Atomic<Word> job_{0};
   typename Platform::template Plain<Payload> payload_{};
-  int published_ = 0;  // dispatcher's own: the active count now in job_
-  alignas(kHotLine) Atomic<uint32_t> remaining_{0};
-  alignas(kHotLine) Atomic<uint32_t> arrived_{0};
-  alignas(kHotLine) Atomic<uint32_t> phase_{0};
-  // Written only when somebody sleeps, so they stay in every reader's cache.
-  alignas(kHotLine) Atomic<uint32_t> sleepers_{0};
-  alignas(kHotLine) Atomic<uint32_t> dispatcher_sleeps_{0};
-  alignas(kHotLine) Atomic<uint32_t> barrier_sleepers_{0};
-  alignas(kHotLine) Slot* const slots_;
+  int published_ = 0;
+  alignas(Platform::kLine) Atomic<uint32_t> remaining_{0};
+  alignas(Platform::kLine) Atomic<uint32_t> arrived_{0};
+  alignas(Platform::kLine) Atomic<uint32_t> phase_{0};
+  alignas(Platform::kLine) Slot* const slots_;
   const int workers_;
   const WaitPolicy policy_;
   const uint64_t linger_ticks_;

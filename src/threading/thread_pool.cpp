@@ -124,6 +124,7 @@ ThreadPool::ThreadPool(const ThreadPoolOptions& options) {
     log(LogLevel::warn, "{} threads asked for, {} CPU{} available: using {}", wanted, cpus, cpus == 1 ? "" : "s", cpus);
     wanted = cpus;
   }
+  static_assert(kMaxThreads <= Workers::Protocol::kMaxWorkers);
   wanted = std::min(wanted, kMaxThreads);
   workers_ = std::make_unique<Workers>(wanted, policy_for(options, wanted, cpus));
   workers_->threads.reserve(static_cast<size_t>(wanted));

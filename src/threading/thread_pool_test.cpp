@@ -1,15 +1,22 @@
 #include "threading/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <random>
+#include <cstdlib>
+#include <fstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
+
+#include "threading/affinity.h"
+#include "threading/thread_plan.h"
 
 namespace inferno {
 namespace {
@@ -115,6 +122,92 @@ TEST(ThreadPoolDeathTest, DispatchingFromInsideTheWorkIsReported) {
         run(pool, 2, [&](int, int) { run(pool, 2, [](int, int) {}); });
       },
       "CHECK");
+}
+
+TEST(ThreadPool, MoreThreadsThanCpusAreClampedUnlessAllowed) {
+  ThreadPool pool({.threads = 100'000});
+  EXPECT_EQ(pool.threads(), available_cpu_count());
+  ThreadPool wide(threads_without_clamp(available_cpu_count() + 2));
+  EXPECT_EQ(wide.threads(), available_cpu_count() + 2);
+}
+
+TEST(ThreadPool, ShrinksToTheThreadsItGets) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(__has_feature)
+  GTEST_SKIP() << "a sanitizer's own memory does not fit under an address space limit";
+#else
+  // Room for a few more stacks only. In a child, because the limit cannot be raised again.
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto child = [] {
+    constexpr rlim_t kStack = 8 << 20;
+    std::string size;
+    std::ifstream("/proc/self/statm") >> size;
+    const rlim_t now = std::stoull(size) * static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
+    const rlimit stack{kStack, RLIM_INFINITY};
+    setrlimit(RLIMIT_STACK, &stack);
+    const rlimit space{now + 20 * kStack, now + 20 * kStack};
+    setrlimit(RLIMIT_AS, &space);
+    ThreadPool pool(threads_without_clamp(200));
+    std::atomic<int> calls{0};
+    run(pool, pool.threads(), [&](int, int) {
+      pool.barrier();
+      ++calls;
+    });
+    if (pool.threads() >= 2 && pool.threads() < 200 && calls == pool.threads()) std::exit(0);
+    std::exit(1);
+  };
+  EXPECT_EXIT(child(), testing::ExitedWithCode(0), "threads could be made");
+#endif
+}
+
+TEST(ThreadPool, PinsItsThreadsAndGivesTheMakerBackItsCpus) {
+  const std::vector<int> before = thread_cpus(pthread_self());
+  if (before.size() < 2) GTEST_SKIP() << "needs two CPUs";
+  {
+    ThreadPool pool({.threads = 2, .cpus = {{before[1]}, {before[0]}}});
+    std::array<std::vector<int>, 2> seen;
+    run(pool, 2, [&](int ith, int) { seen[static_cast<size_t>(ith)] = thread_cpus(pthread_self()); });
+    EXPECT_EQ(seen[0], std::vector{before[1]});
+    EXPECT_EQ(seen[1], std::vector{before[0]});
+  }
+  EXPECT_EQ(thread_cpus(pthread_self()), before);
+}
+
+TEST(ThreadPool, StatisticsCountDispatchesAndBarriersPerOp) {
+  ThreadPool pool(threads_without_clamp(3));
+  pool.set_op(7);
+  for (int i = 0; i < 10; ++i) {
+    run(pool, 3, [&](int, int) {
+      pool.barrier();
+      pool.barrier(9);
+    });
+  }
+  pool.set_op(2);
+  run(pool, 1, [](int, int) {});
+  const PoolStats stats = pool.stats();
+  ASSERT_EQ(stats.ops.size(), 3U);
+  EXPECT_EQ(stats.ops[0].op, 2);
+  EXPECT_EQ(stats.ops[0].dispatches, 1U);
+  EXPECT_EQ(stats.ops[0].wakes, 0U) << "a width of one is a direct call";
+  EXPECT_EQ(stats.ops[1].op, 7);
+  EXPECT_EQ(stats.ops[1].dispatches, 10U);
+  EXPECT_EQ(stats.ops[1].wakes, 20U);
+  EXPECT_EQ(stats.ops[1].barriers, 30U);
+  EXPECT_GT(stats.ops[1].wake_max_ns, 0);
+  EXPECT_EQ(stats.ops[2].op, 9);
+  EXPECT_EQ(stats.ops[2].dispatches, 0U);
+  EXPECT_EQ(stats.ops[2].barriers, 30U);
+  EXPECT_NE(format_pool_stats(stats).find("op 7"), std::string::npos);
+  pool.reset_stats();
+  EXPECT_TRUE(pool.stats().ops.empty());
+}
+
+TEST(ThreadPool, ImbalanceTellsTheTimeSpentWaitingForTheSlowest) {
+  ThreadPool pool(threads_without_clamp(2));
+  run(pool, 2, [](int ith, int) {
+    if (ith == 0) std::this_thread::sleep_for(std::chrono::milliseconds(40));
+  });
+  // Thread 1 is done at once and waits 40 ms: half of the two threads' time.
+  EXPECT_NEAR(pool.stats().ops.at(0).imbalance, 0.5, 0.2);
 }
 
 }  // namespace
