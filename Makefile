@@ -75,4 +75,4 @@ model: ## fetch SmolLM2-135M-Instruct, a small real chat model, into models/
 	@tools/fetch_model
 
 clean: ## remove everything that was built
-	@rm -rf build build-debug build-clang build-asan build-tsan build-cuda
+	@rm -rf build build-debug build-clang build-asan build-tsan build-minimal
