@@ -1,0 +1,320 @@
+// Quantized weights times four or more tokens with the 8-bit matrix instructions: prefill and batches. Bit-equal to
+// quant/numerics.h.
+//
+// Every format is first unpacked, losslessly, into the same panels: 8 rows of int8 levels in the order of the matrix
+// instruction, and scales widened and doubled so that one vector multiply scales a 2 x 2 result. A panel is unpacked
+// once and meets all token tiles while it is in the first-level cache.
+//
+// A 2 x 2 result is (row 0 token 0, row 0 token 1, row 1 token 0, row 1 token 1).
+#pragma once
+
+#include "backend/cpu/kernels/arm/gemm_activations.h"
+#include "backend/cpu/kernels/arm/gemv.h"
+
+namespace inferno {
+namespace {
+
+// One block of a panel: 8 rows.
+template <InterleavedFormat kFormat>
+struct Panel {
+  static constexpr int kSubs = kFormat.block / kFormat.sub;
+  static constexpr bool kScaled = kFormat.block == 256;
+  // Levels: for each 8 columns the row pairs (0,1) (2,3) (4,5) (6,7).
+  static constexpr int kLevelBytes = 8 * kFormat.block;
+  static constexpr int kD = kLevelBytes;                            // 4 vectors: (d0 d0 d1 d1), ...
+  static constexpr int kM = kD + 64;                                // likewise
+  static constexpr int kScales = kM + (kFormat.minimums ? 64 : 0);  // int32, 4 vectors per sub-block
+  // int8 pairs of rows, for each 8 sub-blocks 4 vectors.
+  static constexpr int kMins = kScales + (kScaled ? 64 * kSubs : 0);
+  static constexpr int kBytes = kMins + (kScaled && kFormat.minimums ? 8 * kSubs : 0);
+};
+
+inline void store_doubled(float32x4_t low, float32x4_t high, uint8_t* out) {
+  auto* to = static_cast<float*>(static_cast<void*>(out));
+  vst1q_f32(to, vzip1q_f32(low, low));
+  vst1q_f32(to + 4, vzip2q_f32(low, low));
+  vst1q_f32(to + 8, vzip1q_f32(high, high));
+  vst1q_f32(to + 12, vzip2q_f32(high, high));
+}
+
+// Vectors of 4 columns x 4 rows -> vectors of 8 columns x 2 rows.
+inline int8x16_t rows_01(int8x16_t a, int8x16_t b) {
+  return vreinterpretq_s8_s32(vzip1q_s32(vreinterpretq_s32_s8(a), vreinterpretq_s32_s8(b)));
+}
+inline int8x16_t rows_23(int8x16_t a, int8x16_t b) {
+  return vreinterpretq_s8_s32(vzip2q_s32(vreinterpretq_s32_s8(a), vreinterpretq_s32_s8(b)));
+}
+
+template <InterleavedFormat kFormat>
+inline void unpack_levels(const uint8_t* tiles, uint8_t* out) {
+  using Layout = InterleavedBlock<kFormat>;
+  for (int tile = 0; tile < kFormat.block / 16; ++tile) {
+    int8x16_t w[8];
+    unpack_tile<kFormat.bits, kFormat.is_signed>(tiles + tile * Layout::kTileBytes, w);
+    if constexpr (Layout::kFraction != 0) {
+      for (int8x16_t& v : w) v = vshrq_n_s8(v, Layout::kFraction);
+    }
+    auto* to = static_cast<int8_t*>(static_cast<void*>(out)) + tile / 2 * 256 + tile % 2 * 32;
+    for (int s = 0; s < 4; ++s) {
+      vst1q_s8(to + 64 * s, rows_01(w[2 * s], w[2 * s + 1]));
+      vst1q_s8(to + 64 * s + 16, rows_23(w[2 * s], w[2 * s + 1]));
+    }
+  }
+}
+
+template <InterleavedFormat kFormat>
+inline void unpack_block(const uint8_t* block, uint8_t* panel) {
+  using Layout = InterleavedBlock<kFormat>;
+  using P = Panel<kFormat>;
+  const EightScales d = load_scales(block + Layout::kD);
+  store_doubled(d.low, d.high, panel + P::kD);
+  if constexpr (kFormat.minimums) {
+    const EightScales m = load_scales(block + Layout::kM);
+    store_doubled(m.low, m.high, panel + P::kM);
+  }
+  if constexpr (P::kScaled) {
+    for (int h = 0; h < 2; ++h) {
+      for (int i = 0; i < P::kSubs / 4; ++i) {
+        int32x4_t scale[4];
+        widen_scales<kFormat>(block + Layout::kScales + h * 4 * P::kSubs + 16 * i, scale);
+        for (int j = 0; j < 4; ++j) {
+          auto* to = static_cast<int32_t*>(static_cast<void*>(panel + P::kScales)) + (4 * i + j) * 16 + h * 8;
+          vst1q_s32(to, vzip1q_s32(scale[j], scale[j]));
+          vst1q_s32(to + 4, vzip2q_s32(scale[j], scale[j]));
+        }
+      }
+      if constexpr (kFormat.minimums) {
+        for (int i = 0; i < P::kSubs / 8; ++i) {
+          int8x16_t m[2];
+          for (int j = 0; j < 2; ++j) {
+            const uint8x16_t v = vld1q_u8(block + Layout::kMins + h * 4 * P::kSubs + 32 * i + 16 * j);
+            m[j] = vreinterpretq_s8_u8(kFormat.joined_scales ? vshrq_n_u8(v, 4) : v);
+          }
+          auto* to = static_cast<int8_t*>(static_cast<void*>(panel + P::kMins)) + i * 64 + h * 32;
+          vst1q_s8(to, rows_01(m[0], m[1]));
+          vst1q_s8(to + 16, rows_23(m[0], m[1]));
+        }
+      }
+    }
+  }
+  unpack_levels<kFormat>(block + Layout::kTiles, panel);
+}
+
+// [row pair][token pair]
+struct TileSums {
+  float32x4_t main[4][2];
+  float32x4_t minimum[4][2];
+};
+
+inline float32x4_t load_f32(const void* p, int vector) {
+  return vld1q_f32(static_cast<const float*>(p) + 4 * vector);
+}
+
+// Adds 8 rows x 4 tokens x 32 columns to c.
+inline void multiply_32(const uint8_t* levels, const int8_t* x, int32x4_t (&c)[4][2]) {
+  const auto* w = static_cast<const int8_t*>(static_cast<const void*>(levels));
+  for (int s = 0; s < 4; ++s) {
+    const int8x16_t x0 = vld1q_s8(x + 32 * s);
+    const int8x16_t x1 = vld1q_s8(x + 32 * s + 16);
+    for (int i = 0; i < 4; ++i) {
+      const int8x16_t row = vld1q_s8(w + 64 * s + 16 * i);
+      c[i][0] = vmmlaq_s32(c[i][0], row, x0);
+      c[i][1] = vmmlaq_s32(c[i][1], row, x1);
+    }
+  }
+}
+
+template <InterleavedFormat kFormat>
+inline void tile_32(const uint8_t* panel, const int8_t* x, int64_t blocks, TileSums& sums) {
+  using P = Panel<kFormat>;
+  TileSums s = {};
+  const int8_t* q_sums = x + blocks * kTileBlock32;
+  for (int64_t b = 0; b < blocks; ++b) {
+    const uint8_t* w = panel + b * P::kBytes;
+    const int8_t* q = x + b * kTileBlock32;
+    int32x4_t c[4][2] = {};
+    multiply_32(w, q, c);
+    const float32x4_t dx[2] = {load_f32(q + 128, 0), load_f32(q + 128, 1)};
+    for (int i = 0; i < 4; ++i) {
+      const float32x4_t d = load_f32(w + P::kD, i);
+      for (int j = 0; j < 2; ++j) s.main[i][j] = vfmaq_f32(s.main[i][j], vcvtq_f32_s32(c[i][j]), vmulq_f32(d, dx[j]));
+    }
+    if constexpr (kFormat.minimums) {
+      for (int i = 0; i < 4; ++i) {
+        const float32x4_t m = load_f32(w + P::kM, i);
+        for (int j = 0; j < 2; ++j) {
+          s.minimum[i][j] = vfmaq_f32(s.minimum[i][j], load_f32(q_sums + 32 * b, j), vmulq_f32(m, dx[j]));
+        }
+      }
+    }
+  }
+  sums = s;
+}
+
+template <InterleavedFormat kFormat>
+inline void tile_256(const uint8_t* panel, const int8_t* x, int64_t blocks, TileSums& sums) {
+  using P = Panel<kFormat>;
+  sums = {};
+  for (int64_t b = 0; b < blocks; ++b) {
+    const uint8_t* w = panel + b * P::kBytes;
+    const int8_t* q = x + b * kTileBlock256;
+    const auto* scales = static_cast<const int32_t*>(static_cast<const void*>(w + P::kScales));
+    int32x4_t isum[4][2] = {};
+    for (int tile = 0; tile < 8; ++tile) {
+      if constexpr (kFormat.sub == 32) {
+        int32x4_t c[4][2] = {};
+        multiply_32(w + 256 * tile, q + 128 * tile, c);
+        for (int i = 0; i < 4; ++i) {
+          const int32x4_t scale = vld1q_s32(scales + 16 * tile + 4 * i);
+          for (int j = 0; j < 2; ++j) isum[i][j] = vmlaq_s32(isum[i][j], c[i][j], scale);
+        }
+      } else {
+        const auto* levels = static_cast<const int8_t*>(static_cast<const void*>(w + 256 * tile));
+        for (int half = 0; half < 2; ++half) {
+          const int8_t* qh = q + 128 * tile + 64 * half;
+          const int8x16_t x00 = vld1q_s8(qh);
+          const int8x16_t x01 = vld1q_s8(qh + 16);
+          const int8x16_t x10 = vld1q_s8(qh + 32);
+          const int8x16_t x11 = vld1q_s8(qh + 48);
+          for (int i = 0; i < 4; ++i) {
+            const int8x16_t r0 = vld1q_s8(levels + 128 * half + 16 * i);
+            const int8x16_t r1 = vld1q_s8(levels + 128 * half + 64 + 16 * i);
+            const int32x4_t scale = vld1q_s32(scales + 16 * (2 * tile + half) + 4 * i);
+            const int32x4_t c0 = vmmlaq_s32(vmmlaq_s32(vdupq_n_s32(0), r0, x00), r1, x10);
+            const int32x4_t c1 = vmmlaq_s32(vmmlaq_s32(vdupq_n_s32(0), r0, x01), r1, x11);
+            isum[i][0] = vmlaq_s32(isum[i][0], c0, scale);
+            isum[i][1] = vmlaq_s32(isum[i][1], c1, scale);
+          }
+        }
+      }
+    }
+    const float32x4_t dx[2] = {load_f32(q + kTileD256, 0), load_f32(q + kTileD256, 1)};
+    for (int i = 0; i < 4; ++i) {
+      const float32x4_t d = load_f32(w + P::kD, i);
+      for (int j = 0; j < 2; ++j) {
+        sums.main[i][j] = vfmaq_f32(sums.main[i][j], vcvtq_f32_s32(isum[i][j]), vmulq_f32(d, dx[j]));
+      }
+    }
+    if constexpr (kFormat.minimums) {
+      const auto* mins = static_cast<const int8_t*>(static_cast<const void*>(w + P::kMins));
+      const int8_t* q_sums = q + (kFormat.sub == 32 ? kTileSums32 : kTileSums16);
+      for (int i = 0; i < 4; ++i) {
+        const float32x4_t m = load_f32(w + P::kM, i);
+        for (int j = 0; j < 2; ++j) {
+          int32x4_t high = vdupq_n_s32(0);
+          int32x4_t low = vdupq_n_s32(0);
+          for (int part = 0; part < P::kSubs / 8; ++part) {
+            const int8x16_t row = vld1q_s8(mins + 64 * part + 16 * i);
+            high = vmmlaq_s32(high, row, vld1q_s8(q_sums + 64 * part + 16 * j));
+            low = vmmlaq_s32(low, row, vld1q_s8(q_sums + 64 * part + 32 + 16 * j));
+          }
+          const int32x4_t msum = vaddq_s32(vshlq_n_s32(high, 6), low);
+          sums.minimum[i][j] = vfmaq_f32(sums.minimum[i][j], vcvtq_f32_s32(msum), vmulq_f32(m, dx[j]));
+        }
+      }
+    }
+  }
+}
+
+// 8 rows x 4 tokens from 2 x 2 results; tokens past the end are dropped.
+template <InterleavedFormat kFormat>
+inline void put_tile(const LinearTask& task, int64_t token, int64_t row, TileSums& sums) {
+  if constexpr (kFormat.minimums) {
+    for (int i = 0; i < 4; ++i) {
+      for (int j = 0; j < 2; ++j) {
+        sums.main[i][j] = kFormat.block == 32 ? vaddq_f32(sums.main[i][j], sums.minimum[i][j])
+                                              : vsubq_f32(sums.main[i][j], sums.minimum[i][j]);
+      }
+    }
+  }
+  for (int t = 0; t < 4 && token + t < task.tokens; ++t) {
+    const int j = t / 2;
+    if (t % 2 == 0) {
+      put_rows(task, token + t, row, vuzp1q_f32(sums.main[0][j], sums.main[1][j]),
+               vuzp1q_f32(sums.main[2][j], sums.main[3][j]));
+    } else {
+      put_rows(task, token + t, row, vuzp2q_f32(sums.main[0][j], sums.main[1][j]),
+               vuzp2q_f32(sums.main[2][j], sums.main[3][j]));
+    }
+  }
+}
+
+// Panels that a token tile meets in one go: as many as stay in the first-level cache beside the tile.
+inline constexpr int64_t kPanelBytes = 36 << 10;
+// Tokens in one go: as many as stay in the second-level cache.
+inline constexpr int64_t kTokenBytes = 448 << 10;
+inline constexpr int64_t kMostPanels = 8;
+
+template <InterleavedFormat kFormat>
+inline int64_t panels_at_once(int64_t k) {
+  const int64_t fit = kPanelBytes / (k / kFormat.block * Panel<kFormat>::kBytes);
+  return fit < 1 ? 1 : fit > kMostPanels ? kMostPanels : fit;
+}
+
+template <InterleavedFormat kFormat>
+inline int64_t gemm_scratch(int64_t k, int64_t tokens) {
+  if (tokens < kGemmTokens) return 0;
+  return panels_at_once<kFormat>(k) * (k / kFormat.block) * Panel<kFormat>::kBytes;
+}
+
+template <InterleavedFormat kFormat>
+inline void run_gemm(const LinearTask& task) noexcept {
+  if (task.tokens < kGemmTokens) return run_gemv<kFormat>(task);
+  using Layout = InterleavedBlock<kFormat>;
+  const int64_t blocks = task.k / kFormat.block;
+  const int64_t panel_bytes = blocks * Panel<kFormat>::kBytes;
+  const int64_t tile_bytes = kFormat.block == 32 ? tile_bytes_32(task.k) : tile_bytes_256(task.k);
+  const int64_t panels = panels_at_once<kFormat>(task.k);
+  const int64_t tiles = token_tiles(task.tokens);
+  const int64_t tiles_at_once = kTokenBytes / tile_bytes < 1 ? 1 : kTokenBytes / tile_bytes;
+  const int64_t groups_end = (task.row_end + kInterleavedRows - 1) / kInterleavedRows;
+  auto* scratch = static_cast<uint8_t*>(task.scratch);
+  for (int64_t first_tile = 0; first_tile < tiles; first_tile += tiles_at_once) {
+    const int64_t last_tile = first_tile + tiles_at_once < tiles ? first_tile + tiles_at_once : tiles;
+    for (int64_t g = task.row_begin / kInterleavedRows; g < groups_end; g += panels) {
+      const int64_t count = groups_end - g < panels ? groups_end - g : panels;
+      const auto* weight = static_cast<const uint8_t*>(task.weight) + g * blocks * Layout::kBytes;
+      for (int64_t b = 0; b < count * blocks; ++b) {
+        unpack_block<kFormat>(weight + b * Layout::kBytes, scratch + b * Panel<kFormat>::kBytes);
+      }
+      for (int64_t tile = first_tile; tile < last_tile; ++tile) {
+        const int8_t* x = static_cast<const int8_t*>(task.activations) + tile * tile_bytes;
+        for (int64_t p = 0; p < count; ++p) {
+          TileSums sums;
+          if constexpr (kFormat.block == 32) {
+            tile_32<kFormat>(scratch + p * panel_bytes, x, blocks, sums);
+          } else {
+            tile_256<kFormat>(scratch + p * panel_bytes, x, blocks, sums);
+          }
+          put_tile<kFormat>(task, tile * kTileTokens, (g + p) * kInterleavedRows, sums);
+        }
+      }
+    }
+  }
+}
+
+template <InterleavedFormat kFormat>
+inline void set_gemm(KernelTable& table, const char* name, KernelDType dtype) {
+  table.linear[static_cast<int>(dtype)] = {name,
+                                           &interleaved_layout(dtype),
+                                           kFormat.block == 32 ? &kTiles32 : &kTiles256,
+                                           kInterleavedRows,
+                                           gemm_scratch<kFormat>,
+                                           run_gemm<kFormat>};
+}
+
+inline void fill_quantized_gemm(KernelTable& table, const char* name) {
+  set_gemm<kFormatQ8_0>(table, name, KernelDType::q8_0);
+  set_gemm<kFormatQ4_0>(table, name, KernelDType::q4_0);
+  set_gemm<kFormatQ4_1>(table, name, KernelDType::q4_1);
+  set_gemm<kFormatQ5_0>(table, name, KernelDType::q5_0);
+  set_gemm<kFormatQ5_1>(table, name, KernelDType::q5_1);
+  set_gemm<kFormatQ2_K>(table, name, KernelDType::q2_k);
+  set_gemm<kFormatQ3_K>(table, name, KernelDType::q3_k);
+  set_gemm<kFormatQ4_K>(table, name, KernelDType::q4_k);
+  set_gemm<kFormatQ5_K>(table, name, KernelDType::q5_k);
+  set_gemm<kFormatQ6_K>(table, name, KernelDType::q6_k);
+}
+
+}  // namespace
+}  // namespace inferno
