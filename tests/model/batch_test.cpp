@@ -1,0 +1,235 @@
+// What must not change a result: batch mates, page tables, chunk sizes, the cache, the number of runs.
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <atomic>
+#include <map>
+
+#include "base/error.h"
+#include "gguf/writer.h"
+#include "model/quantize_model.h"
+#include "model_runs.h"
+#include "support/allocations.h"
+#include "support/test_data.h"
+
+namespace inferno::testing {
+namespace {
+
+std::vector<std::string> cpu_backends() {
+  std::vector<std::string> names;
+  for (const char* name : {"scalar", "simd", "parallel"}) {
+    try {
+      (void)create_backend(name);
+      names.emplace_back(name);
+    } catch (const Error&) {
+      continue;
+    }
+  }
+  return names;
+}
+
+// The same text for all: long enough to cross a page and an attention span.
+std::vector<int32_t> tokens_of(int32_t seed, int32_t count, int32_t vocabulary) {
+  std::vector<int32_t> tokens;
+  for (int32_t i = 0; i < count; ++i) tokens.push_back((seed * 7919 + i * 104729 + i * i * 31) % vocabulary);
+  return tokens;
+}
+
+// The fixture with a longer context than it was made with, and in another type: its weights are random anyway.
+const std::string& long_model(const std::string& type) {
+  static std::map<std::string, std::string> made;
+  std::string& path = made[type];
+  if (!path.empty()) return path;
+  const std::string stem = ::testing::TempDir() + "inferno_long_" + std::to_string(::getpid()) + "_";
+  const GgufFile fixture_file = GgufFile::open(fixture("qwen3-tied.gguf"));
+  GgufWriter writer(stem + "f32.gguf");
+  for (const GgufMetadata& entry : fixture_file.metadata()) {
+    const bool context = entry.key == "qwen3.context_length";
+    writer.set(entry.key, context ? GgufValue(uint32_t{1024}) : entry.value);
+  }
+  for (const GgufTensor& tensor : fixture_file.tensors()) writer.add_tensor(tensor.name, *tensor.dtype, tensor.shape);
+  for (const GgufTensor& tensor : fixture_file.tensors()) {
+    std::vector<std::byte> bytes(tensor.bytes);
+    fixture_file.read_tensor(tensor, bytes);
+    writer.write_data(bytes);
+  }
+  writer.finish();
+  path = stem + type + ".gguf";
+  if (type != "f32") quantize_model(GgufFile::open(stem + "f32.gguf"), path, type, 1, true);
+  return path;
+}
+
+class Steps : public ::testing::TestWithParam<std::string> {
+ protected:
+  static std::unique_ptr<Engine> engine(DType kv, int32_t sequences = 1, int32_t max_tokens = 512, int32_t rows = 4,
+                                        const std::string& type = "q8_0") {
+    EngineOptions options;
+    options.backend = GetParam();
+    options.kv_dtype = kv;
+    options.context = 512;
+    options.limits = {.max_tokens = max_tokens, .max_sequences = sequences, .max_logit_rows = rows};
+    options.quiet = true;
+    return std::make_unique<Engine>(open_model(long_model(type)), options);
+  }
+  static std::vector<float> logits(Engine& engine) {
+    std::vector<float> rows(static_cast<size_t>(engine.decoder().logit_rows() * engine.model().config().vocabulary));
+    engine.decoder().download_logits(rows);
+    return rows;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Backends, Steps, ::testing::ValuesIn(cpu_backends()),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(Steps, AStepThatMixesPrefillAndDecodeIsBitIdenticalToRunningThemApart) {
+  for (const DType kv : {DType::f32, DType::bf16}) {
+    auto alone = engine(kv);
+    const int32_t vocabulary = alone->model().config().vocabulary;
+    const std::vector<int32_t> a = tokens_of(1, 300, vocabulary);
+    const std::vector<int32_t> b = tokens_of(2, 45, vocabulary);
+    alone->forward(0, 0, a, 1);
+    const std::vector<float> a_alone = logits(*alone);
+    alone->forward(0, 0, b, 1);
+    const std::vector<float> b_alone = logits(*alone);
+
+    auto both = engine(kv, 2);
+    both->forward(0, 0, std::span(a).first(299), 0);  // a is cached but for its last token
+    ASSERT_TRUE(both->cache().resize(0, 300));
+    ASSERT_TRUE(both->cache().resize(1, 45));
+    both->decoder().clear();
+    both->decoder().add(0, 299, std::span(a).last(1), 1);
+    both->decoder().add(1, 0, b, 1);
+    both->decoder().run();
+    const std::vector<float> mixed = logits(*both);
+    const auto v = static_cast<size_t>(vocabulary);
+    EXPECT_TRUE(std::equal(a_alone.begin(), a_alone.end(), mixed.begin()));
+    EXPECT_TRUE(std::equal(b_alone.begin(), b_alone.end(), mixed.begin() + static_cast<ptrdiff_t>(v)));
+  }
+}
+
+TEST_P(Steps, InterleavedPagesOfTwoSequencesGiveTheSameBits) {
+  auto alone = engine(DType::bf16);
+  const int32_t vocabulary = alone->model().config().vocabulary;
+  const std::vector<int32_t> a = tokens_of(3, 400, vocabulary);
+  const std::vector<int32_t> b = tokens_of(4, 400, vocabulary);
+  alone->forward(0, 0, a, 1);
+  const std::vector<float> a_alone = logits(*alone);
+  alone->forward(0, 0, b, 1);
+  const std::vector<float> b_alone = logits(*alone);
+
+  auto both = engine(DType::bf16, 2);
+  for (int32_t length = 50; length <= 400; length += 50) {  // in turns, so that their pages alternate
+    const auto begin = static_cast<size_t>(length - 50);
+    both->forward(0, length - 50, std::span(a).subspan(begin, 50), 1);
+    const std::vector<float> a_now = logits(*both);
+    both->forward(1, length - 50, std::span(b).subspan(begin, 50), 1);
+    const std::vector<float> b_now = logits(*both);
+    if (length == 400) {
+      EXPECT_EQ(a_now, a_alone);
+      EXPECT_EQ(b_now, b_alone);
+    }
+  }
+  const std::span<const int32_t> pages = both->cache().pages(0);
+  EXPECT_NE(pages[1], pages[0] + 1) << "the test must really interleave";
+}
+
+TEST_P(Steps, ChunkSizesDoNotChangeABit) {
+  const std::pair<DType, const char*> cases[] = {
+      {DType::f32, "f32"}, {DType::bf16, "bf16"}, {DType::f16, "f16"}, {DType::bf16, "q8_0"}, {DType::bf16, "q4_0"}};
+  for (const auto& [kv, type] : cases) {
+    auto whole = engine(kv, 1, 512, 4, type);
+    const std::vector<int32_t> tokens = tokens_of(5, 300, whole->model().config().vocabulary);
+    whole->forward(0, 0, tokens, 4);
+    const std::vector<float> expected = logits(*whole);
+    for (const int32_t chunk : {1, 7, 32, 256}) {
+      auto chunked = engine(kv, 1, chunk, std::min(chunk, 4), type);
+      const auto rows = static_cast<size_t>(std::min(chunk, 4));
+      // Feed so that the last chunk holds the compared rows.
+      const auto head = tokens.size() - rows;
+      chunked->forward(0, 0, std::span(tokens).first(head), 0);
+      chunked->forward(0, static_cast<int32_t>(head), std::span(tokens).last(rows), static_cast<int32_t>(rows));
+      const std::vector<float> made = logits(*chunked);
+      EXPECT_TRUE(std::equal(made.rbegin(), made.rend(), expected.rbegin())) << "chunk " << chunk << " " << type;
+    }
+  }
+}
+
+TEST_P(Steps, KvOffAndBasicGiveTheSameTokens) {
+  for (const DType kv : {DType::f32, DType::bf16, DType::f16}) {
+    auto e = engine(kv);
+    const std::vector<int32_t> prompt = tokens_of(6, 20, e->model().config().vocabulary);
+    GenerationOptions options{.max_new_tokens = 30, .stop_at_end = false};
+    const Generation cached = generate(*e, prompt, options);
+    options.use_cache = false;
+    EXPECT_EQ(generate(*e, prompt, options).ids, cached.ids);
+  }
+}
+
+TEST_P(Steps, ASeedGivesTheSameTextTwiceAndAnotherSeedAnother) {
+  auto e = engine(DType::f32);
+  const std::vector<int32_t> prompt = tokens_of(7, 10, e->model().config().vocabulary);
+  GenerationOptions options{.max_new_tokens = 40, .sampling = {.temperature = 1, .seed = 42}, .stop_at_end = false};
+  const std::vector<int32_t> first = generate(*e, prompt, options).ids;
+  EXPECT_EQ(generate(*e, prompt, options).ids, first);
+  options.sampling.seed = 43;
+  EXPECT_NE(generate(*e, prompt, options).ids, first);
+}
+
+TEST_P(Steps, ADecodeStepAllocatesNothing) {
+  auto e = engine(DType::bf16);
+  const std::vector<int32_t> prompt = tokens_of(8, 100, e->model().config().vocabulary);
+  const SampleRequest request{.params = {.temperature = 0.8F, .top_k = 40, .top_p = 0.9F, .repeat_penalty = 1.1F},
+                              .history = prompt};
+  e->forward(0, 0, prompt, 1, &request);
+  const int64_t before = allocations();
+  for (int32_t i = 0; i < 200; ++i) {
+    const int32_t token = e->decoder().sampled()[0];
+    e->forward(0, 100 + i, {&token, 1}, 1, &request);
+  }
+  EXPECT_EQ(allocations(), before);
+}
+
+TEST_P(Steps, AFullContextStopsCleanly) {
+  auto e = engine(DType::f32);
+  const std::vector<int32_t> prompt = tokens_of(9, 500, e->model().config().vocabulary);
+  const Generation result = generate(*e, prompt, {.max_new_tokens = 100, .stop_at_end = false});
+  EXPECT_EQ(result.reason, StopReason::context_full);
+  EXPECT_EQ(result.ids.size(), 13U);  // 512 positions hold 500 + 12 tokens; a 13th is drawn from the last
+  EXPECT_THROW((void)generate(*e, tokens_of(1, 513, 100), {}), Error);
+  EXPECT_THROW((void)generate(*e, {}, {}), Error);
+  const std::vector<int32_t> outside = {e->model().config().vocabulary};
+  EXPECT_THROW((void)generate(*e, outside, {}), Error);
+}
+
+TEST_P(Steps, ACancelledGenerationKeepsWhatItMade) {
+  auto e = engine(DType::f32);
+  std::atomic<bool> cancel{false};
+  int seen = 0;
+  const std::vector<int32_t> prompt = {1, 2, 3};
+  const Generation result = generate(
+      *e, prompt, {.max_new_tokens = 100, .stop_at_end = false},
+      [&](int32_t) {
+        cancel = ++seen == 5;
+        return true;
+      },
+      &cancel);
+  EXPECT_EQ(result.reason, StopReason::cancelled);
+  EXPECT_EQ(result.ids.size(), 5U);
+  EXPECT_EQ(result.metrics.forwards, 5);
+}
+
+TEST(FusedOff, DefaultBodiesGiveTheSameGreedyTokens) {
+  EngineOptions options;
+  options.backend = "scalar";
+  options.quiet = true;
+  options.context = 128;
+  Engine fused(open_model(fixture("qwen2-tied.gguf")), options);
+  options.backend_options.fused = false;
+  Engine plain(open_model(fixture("qwen2-tied.gguf")), options);
+  const std::vector<int32_t> prompt = tokens_of(10, 20, fused.model().config().vocabulary);
+  const GenerationOptions generation{.max_new_tokens = 20, .stop_at_end = false};
+  EXPECT_EQ(generate(plain, prompt, generation).ids, generate(fused, prompt, generation).ids);
+}
+
+}  // namespace
+}  // namespace inferno::testing

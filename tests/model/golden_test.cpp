@@ -1,0 +1,147 @@
+// The engine against implementations nobody here wrote: transformers in float64, and llama.cpp.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/error.h"
+#include "model/quantize_model.h"
+#include "model_runs.h"
+#include "support/test_data.h"
+
+namespace inferno::testing {
+namespace {
+
+// Every backend this machine can run must hold.
+std::vector<std::string> backends() {
+  std::vector<std::string> names;
+  for (const char* name : {"scalar", "simd", "parallel", "cuda"}) {
+    try {
+      (void)create_backend(name);
+      names.emplace_back(name);
+    } catch (const Error&) {
+      continue;  // not in this build, or no device
+    }
+  }
+  return names;
+}
+
+class Golden : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Backends, Golden, ::testing::ValuesIn(backends()),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(Golden, FixtureLogitsAreTransformersWithin1e4) {
+  const nlohmann::json manifest = read_json(fixture("manifest.json"));
+  for (const auto& model : manifest["models"]) {
+    auto engine = make_engine(fixture(model["model"].get<std::string>()), GetParam(), DType::f32, true);
+    for (const auto& prompt : model["prompts"]) {
+      const auto ids = prompt["ids"].get<std::vector<int32_t>>();
+      const std::vector<float> expected = read_floats(fixture(prompt["logits"].get<std::string>()));
+      const std::vector<float> made = all_logits(*engine, ids);
+      ASSERT_EQ(made.size(), expected.size());
+      EXPECT_LT(max_difference(made, expected), 1e-4) << model["name"] << " " << prompt["text"];
+    }
+  }
+}
+
+TEST_P(Golden, FixtureGreedyTokensAreTransformers) {
+  const nlohmann::json manifest = read_json(fixture("manifest.json"));
+  for (const auto& model : manifest["models"]) {
+    auto engine = make_engine(fixture(model["model"].get<std::string>()), GetParam());
+    for (const auto& prompt : model["prompts"]) {
+      const Agreement agreement =
+          greedy_agreement(*engine, prompt["ids"].get<std::vector<int32_t>>(),
+                           prompt["greedy"].get<std::vector<int32_t>>(), prompt["margins"].get<std::vector<double>>());
+      EXPECT_TRUE(agreement.margin_at_difference == INFINITY || agreement.margin_at_difference < 1e-3)
+          << model["name"] << " parts at " << agreement.tokens;
+    }
+  }
+}
+
+TEST_P(Golden, TinyQwen3LogitsAreAsCloseToExactAsLlamaCpps) {
+  INFERNO_REQUIRE_TEST_DATA();
+  const std::string folder = test_data("models/tiny-qwen3-mini/");
+  const nlohmann::json reference = read_json(folder + "reference.json");
+  for (const auto& [type, prompts] : reference["models"].items()) {
+    auto engine = make_engine(folder + "tiny-qwen3-mini-" + type + ".gguf", GetParam(), DType::f32, true);
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      const std::string stem = folder + "logits-" + type + "-p" + std::to_string(i);
+      const std::vector<float> exact = read_floats(stem + "-f64ref.bin");
+      const std::vector<float> llama = read_floats(stem + "-llamacpp.bin");
+      const std::vector<float> made = all_logits(*engine, prompts[i]["tokens"].get<std::vector<int32_t>>());
+      ASSERT_EQ(made.size(), exact.size());
+      if (type == "F32") {
+        EXPECT_LT(max_difference(made, exact), 1e-4);
+      } else {
+        EXPECT_LE(rms_difference(made, exact), 1.25 * rms_difference(llama, exact)) << type << " prompt " << i;
+      }
+    }
+  }
+}
+
+TEST_P(Golden, Stories260kGreedyTokensAreLlamaCpps) {
+  INFERNO_REQUIRE_TEST_DATA();
+  const std::string folder = test_data("models/stories260K/");
+  const nlohmann::json reference = read_json(folder + "reference.json");
+  auto engine = make_engine(folder + "stories260K-F32.gguf", GetParam());
+  for (const auto& prompt : reference["models"]["F32"]["greedy"]) {
+    const Agreement agreement = greedy_agreement(*engine, prompt["prompt_tokens"].get<std::vector<int32_t>>(),
+                                                 prompt["greedy_tokens"].get<std::vector<int32_t>>());
+    EXPECT_TRUE(agreement.margin_at_difference == INFINITY || agreement.margin_at_difference < 0.002)
+        << prompt["prompt"] << " parts at " << agreement.tokens << " with margin " << agreement.margin_at_difference;
+  }
+}
+
+void check_tiny_books(const std::string& path, const std::string& backend, double rms_limit, double max_limit,
+                      double margin_limit) {
+  const nlohmann::json reference = read_json(test_data("models/tiny-books-26m/reference.json"));
+  auto engine = make_engine(path, backend);
+  for (const auto& prompt : reference["prompts"]) {
+    const auto ids = prompt["ids"].get<std::vector<int32_t>>();
+    const auto expected = prompt["last_logits"].get<std::vector<float>>();
+    engine->forward(0, 0, ids, 1);
+    std::vector<float> made(expected.size());
+    engine->decoder().download_logits(made);
+    EXPECT_LE(rms_difference(made, expected), rms_limit) << prompt["prompt"];
+    EXPECT_LE(max_difference(made, expected), max_limit) << prompt["prompt"];
+    auto greedy = prompt["greedy"].get<std::vector<int32_t>>();
+    // The scalar backend makes about 20 tokens a second; INFERNO_TEST_FULL=1 lets it make them all.
+    if (backend == "scalar" && std::getenv("INFERNO_TEST_FULL") == nullptr) greedy.resize(8);
+    const Agreement agreement = greedy_agreement(*engine, ids, greedy, prompt["margin"].get<std::vector<double>>());
+    EXPECT_TRUE(agreement.margin_at_difference == INFINITY || agreement.margin_at_difference < margin_limit)
+        << prompt["prompt"] << " parts at " << agreement.tokens << ", margin " << agreement.margin_at_difference;
+  }
+}
+
+TEST_P(Golden, TinyBooksInBf16IsTransformersWithinItsRounding) {
+  INFERNO_REQUIRE_TEST_DATA();
+  check_tiny_books(test_data("models/tiny-books-26m/tiny-books-26m-bf16.gguf"), GetParam(), 0.03, INFINITY, 0.1);
+}
+
+TEST_P(Golden, TinyBooksInF32IsTransformersWithin1e3) {
+  INFERNO_REQUIRE_TEST_DATA();
+  const std::string path = ::testing::TempDir() + "tiny-books-f32-" + GetParam() + ".gguf";
+  quantize_model(GgufFile::open(test_data("models/tiny-books-26m/tiny-books-26m-bf16.gguf")), path, "F32", 0, true);
+  check_tiny_books(path, GetParam(), 1e-3, 1e-3, 1e-3);
+  std::remove(path.c_str());
+}
+
+// Fetched by `make model`; the reference was made by llama.cpp with the same file.
+TEST_P(Golden, SmolLm2GreedyTokensAreLlamaCppsUpToQuantizationNoise) {
+  const std::string path = INFERNO_SOURCE_DIR "/models/smollm2-135m-instruct.gguf";
+  if (!std::ifstream(path).good()) GTEST_SKIP() << "needs the model that `make model` fetches";
+  if (GetParam() == "scalar") GTEST_SKIP() << "too slow on the scalar backend";
+  const nlohmann::json reference = read_json(fixture("smollm2_greedy.json"));
+  const double noise = reference["noise_rms"].get<double>();
+  auto engine = make_engine(path, GetParam());
+  for (const auto& prompt : reference["prompts"]) {
+    const Agreement agreement =
+        greedy_agreement(*engine, prompt["ids"].get<std::vector<int32_t>>(),
+                         prompt["greedy"].get<std::vector<int32_t>>(), prompt["margins"].get<std::vector<double>>());
+    // Two logits, each off by noise of this size in both engines: four standard deviations of the difference.
+    EXPECT_TRUE(agreement.margin_at_difference == INFINITY || agreement.margin_at_difference < 4 * noise)
+        << prompt["text"] << " parts at " << agreement.tokens << ", margin " << agreement.margin_at_difference;
+  }
+}
+
+}  // namespace
+}  // namespace inferno::testing

@@ -1,0 +1,10 @@
+// Counts the allocations of a test program: link allocations.cpp and every operator new is counted.
+#pragma once
+
+#include <cstdint>
+
+namespace inferno::testing {
+
+[[nodiscard]] int64_t allocations();
+
+}  // namespace inferno::testing
