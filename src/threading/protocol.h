@@ -35,10 +35,13 @@ class PoolProtocol {
   // A worker's own corner: written by it when it parks, by a waker when it is wanted again.
   struct alignas(Platform::kLine) Slot {
     Atomic<uint32_t> parked{0};
-    Word last_run = 0;  // worker's own: the job word of its last dispatch
+    // The thread's own:
+    Word last_run = 0;         // the job word of its last dispatch
+    uint64_t preemptions = 0;  // as last asked
+    uint32_t contended = 0;    // how many more waits that run out of spins count its CPU as wanted by others
   };
 
-  // slots[0 ... workers]; slots[0] stands for the dispatcher and is not used.
+  // slots[0 ... workers]; slots[0] is the dispatcher's.
   PoolProtocol(Slot* slots, int workers, const WaitPolicy& policy, uint64_t linger_ticks)
       : slots_(slots), workers_(workers), policy_(policy), linger_ticks_(linger_ticks) {}
 
@@ -56,7 +59,7 @@ class PoolProtocol {
 
   // Dispatcher: returns when every worker of the dispatch has called finish().
   void wait_completion() {
-    if (spin_until([&] { return remaining_.load(std::memory_order_acquire) == 0; })) return;
+    if (spin_until(slots_[0], [&] { return remaining_.load(std::memory_order_acquire) == 0; })) return;
     uint32_t left = remaining_.fetch_or(kSleeping, std::memory_order_acquire) | kSleeping;
     while (left != kSleeping) {
       Platform::sleep_while_equal(remaining_, left);
@@ -75,10 +78,8 @@ class PoolProtocol {
       const uint64_t start = Platform::ticks();
       // Dispatches of other threads do not prolong the linger: a worker that is never included comes to rest.
       for (uint32_t turn = 1; !wanted(word) && (word & kPaused) == 0; ++turn) {
-        if (turn % Platform::kTurnsPerClock == 0) {
-          if (Platform::ticks() - start >= linger_ticks_) break;
-          if (turn > policy_.spins) Platform::yield();
-        }
+        if (turn % Platform::kTurnsPerClock == 0 && Platform::ticks() - start >= linger_ticks_) break;
+        if (turn % (policy_.spins + 1) == 0 && cpu_is_wanted(slot)) break;
         Platform::relax();
         word = job_.load(std::memory_order_acquire);
       }
@@ -101,7 +102,7 @@ class PoolProtocol {
 
   // Every one of the `active` threads of the running dispatch: returns when all have arrived, and tells how many
   // ticks this thread waited.
-  uint64_t barrier(int active) {
+  uint64_t barrier(int ith, int active) {
     // Cannot advance before this thread has arrived, and the last advance is ordered before this dispatch or phase.
     const uint32_t phase = phase_.load(std::memory_order_relaxed) & ~kPhaseSleeping;
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<uint32_t>(active)) {
@@ -112,7 +113,7 @@ class PoolProtocol {
     }
     const uint64_t start = Platform::ticks();
     const auto passed = [&](uint32_t word) { return (word & ~kPhaseSleeping) != phase; };
-    if (!spin_until([&] { return passed(phase_.load(std::memory_order_acquire)); })) {
+    if (!spin_until(slots_[ith], [&] { return passed(phase_.load(std::memory_order_acquire)); })) {
       // Too late, the mark lands on the next phase, where it costs one needless wake-up call.
       uint32_t word = phase_.fetch_or(kPhaseSleeping, std::memory_order_acquire);
       while (!passed(word)) {
@@ -150,6 +151,8 @@ class PoolProtocol {
   static constexpr Word kPaused = Word{1} << 22;
   static constexpr Word kStop = Word{1} << 23;
   static constexpr Word kGeneration = Word{1} << 24;
+  // A few milliseconds' worth of short waits, about a time slice: within it a busy neighbour shows itself again.
+  static constexpr uint32_t kContendedWaits = 256;
   // remaining_: the count, and whether the dispatcher sleeps.
   static constexpr uint32_t kSleeping = uint32_t{1} << 31;
   // phase_: bit 0 whether anybody sleeps, above it the phase.
@@ -160,13 +163,27 @@ class PoolProtocol {
   static int sleepers(Word word) { return static_cast<int>((word & kSleepersMask) / kSleeper); }
   static uint64_t generation(Word word) { return word / kGeneration; }
 
+  // Called by a thread that is about to give up its CPU anyway, so the price does not matter.
+  bool cpu_is_wanted(Slot& slot) {
+    const uint64_t preemptions = Platform::preemptions();
+    if (preemptions != slot.preemptions) {
+      slot.preemptions = preemptions;
+      slot.contended = kContendedWaits;
+    } else if (slot.contended > 0) {
+      --slot.contended;
+    }
+    return slot.contended > 0;
+  }
+
   // True when done() held before patience ran out.
   template <typename Condition>
-  bool spin_until(Condition done) {
-    for (uint32_t turn = 0; turn < policy_.spins; ++turn) {
+  bool spin_until(Slot& slot, Condition done) {
+    const uint32_t spins = slot.contended > 0 ? policy_.contended_spins : policy_.spins;
+    for (uint32_t turn = 0; turn < spins; ++turn) {
       if (done()) return true;
       Platform::relax();
     }
+    cpu_is_wanted(slot);
     for (uint32_t turn = 0; turn < policy_.yields; ++turn) {
       if (done()) return true;
       Platform::yield();

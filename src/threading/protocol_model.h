@@ -139,6 +139,7 @@ struct ModelPlatform {
   static void relax() { rl::yield(1, $); }
   static void yield() { rl::yield(1, $); }
   static uint64_t ticks() { return 0; }
+  static uint64_t preemptions() { return 0; }
   // Like the kernel: looking at the word and falling asleep are one step, ordered by a lock against wake_all().
   static void sleep_while_equal(Atomic<uint32_t>& word, uint32_t expected) {
     rl::context& context = rl::ctx();
@@ -156,7 +157,7 @@ struct ModelPlatform {
 };
 
 // No patience at all: every wait goes to sleep at once, which is where the mistakes can be.
-inline constexpr WaitPolicy kSleepAtOnce{.spins = 0, .yields = 0, .linger_us = 0};
+inline constexpr WaitPolicy kSleepAtOnce{.spins = 0, .contended_spins = 0, .yields = 0, .linger_us = 0};
 
 template <int kThreads, typename Platform>
 struct ModelPool {
@@ -174,7 +175,7 @@ struct BarrierModel : rl::test_suite<BarrierModel<kThreads, kPhases, Platform>, 
   void thread(unsigned ith) {
     for (int phase = 1; phase <= kPhases; ++phase) {
       cells[ith][phase % 2] = phase;
-      pool.protocol.barrier(kThreads);
+      pool.protocol.barrier(static_cast<int>(ith), kThreads);
       RL_ASSERT(cells[(ith + 1) % kThreads][phase % 2] == phase);
     }
   }
@@ -214,7 +215,7 @@ struct PoolModel
   void work(int ith, int nth, int dispatch) {
     for (int phase = 1; phase <= kPhases; ++phase) {
       cells[ith][phase % 2] = dispatch * 100 + phase;
-      pool.protocol.barrier(nth);
+      pool.protocol.barrier(ith, nth);
       RL_ASSERT(cells[(ith + 1) % nth][phase % 2] == dispatch * 100 + phase);
     }
     if (kPhases == 0) cells[ith][0] = dispatch * 100;

@@ -60,10 +60,10 @@ uint64_t ticks_since(uint64_t start, uint64_t now) {
   return now > start ? now - start : 0;
 }
 
-// An oversubscribed thread that spins may hold the CPU that the thread it waits for needs.
+// With more threads than CPUs the pool is its own busy neighbour.
 WaitPolicy policy_for(const ThreadPoolOptions& options, int threads, int cpus) {
   WaitPolicy policy = options.wait;
-  if (threads > cpus) policy.spins = std::min<uint32_t>(policy.spins, 16);
+  if (threads > cpus) policy.spins = std::min(policy.spins, policy.contended_spins);
   return policy;
 }
 
@@ -210,7 +210,7 @@ void ThreadPool::barrier() noexcept {
 void ThreadPool::barrier(int op) noexcept {
   const Place& place = t_place;
   if (place.nth == 1) return;
-  const uint64_t waited = workers_->protocol.barrier(place.nth);
+  const uint64_t waited = workers_->protocol.barrier(place.ith, place.nth);
   workers_->stats[static_cast<size_t>(place.ith)].add_barrier(op, waited);
 }
 

@@ -26,7 +26,7 @@ namespace inferno {
 struct ThreadPoolOptions {
   // Threads, the caller included; 0 = default_thread_count(). More than the CPUs available is clamped with a warning.
   int threads = 0;
-  // Lifts that clamp, for tests: waits then stop spinning early, because the thread waited for may need this CPU.
+  // Lifts that clamp, for tests.
   bool allow_oversubscription = false;
   WaitPolicy wait = {};
   // cpus[i]: the CPUs thread i may run on; empty, or shorter than the pool = not pinned. cpus[0] is for the caller: it

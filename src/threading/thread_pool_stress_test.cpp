@@ -36,19 +36,19 @@ void count_call(int, int, void* context) {
 }
 
 // Waits that give up early reach the sleeping paths far more often than real ones.
-constexpr WaitPolicy kImpatient{.spins = 4, .yields = 1, .linger_us = 5};
+constexpr WaitPolicy kImpatient{.spins = 4, .contended_spins = 0, .yields = 1, .linger_us = 5};
 
 class StressWidth : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Threads, StressWidth, testing::Values(2, 4, 16));
 
 TEST_P(StressWidth, RandomDispatchesWithBarriers) {
   ThreadPool pool({.threads = GetParam(), .allow_oversubscription = true});
-  stress_pool(pool, 6'000, 1);
+  stress_pool(pool, 16'000 / GetParam(), 1);
 }
 
 TEST_P(StressWidth, RandomDispatchesWithBarriersThatMostlySleep) {
   ThreadPool pool({.threads = GetParam(), .allow_oversubscription = true, .wait = kImpatient});
-  stress_pool(pool, 2'000, 2);
+  stress_pool(pool, 8'000 / GetParam(), 2);
 }
 
 TEST_P(StressWidth, DestroyingJoinsWorkersInEveryState) {
@@ -77,7 +77,7 @@ TEST_P(StressWidth, PauseAndResumeRaceWithDispatches) {
       }
     });
   }
-  stress_pool(pool, 1'500, 3);
+  stress_pool(pool, 4'000 / GetParam(), 3);
   stop = true;
   for (std::thread& thread : others) thread.join();
 }

@@ -4,6 +4,7 @@
 
 #if defined(__linux__)
 #include <linux/futex.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -22,6 +23,11 @@ void SystemPlatform::sleep_while_equal(std::atomic<uint32_t>& word, uint32_t val
 void SystemPlatform::wake_all(std::atomic<uint32_t>& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
+
+uint64_t SystemPlatform::preemptions() {
+  rusage usage{};
+  return getrusage(RUSAGE_THREAD, &usage) == 0 ? static_cast<uint64_t>(usage.ru_nivcsw) : 0;
+}
 #else
 void SystemPlatform::sleep_while_equal(std::atomic<uint32_t>& word, uint32_t value) {
   word.wait(value, std::memory_order_relaxed);
@@ -29,6 +35,10 @@ void SystemPlatform::sleep_while_equal(std::atomic<uint32_t>& word, uint32_t val
 
 void SystemPlatform::wake_all(std::atomic<uint32_t>& word) {
   word.notify_all();
+}
+
+uint64_t SystemPlatform::preemptions() {
+  return 0;
 }
 #endif
 

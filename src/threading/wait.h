@@ -48,19 +48,25 @@ inline uint64_t cpu_ticks() {
 // Ticks of cpu_ticks() per microsecond; measured once, on first use (about a millisecond).
 [[nodiscard]] double ticks_per_microsecond();
 
+// Spinning is free only while nobody else wants the CPU. A thread whose spins ran out therefore asks the system whether
+// it was interrupted lately, and if so goes to sleep after few spins for a while: a sleeper is put back on a CPU at
+// once when it is woken, a spinner that was interrupted waits for its neighbour's time slice to end.
 struct WaitPolicy {
-  // Turns of cpu_relax() before the first yield. A dispatch or a barrier between running threads ends within these.
+  // Turns of cpu_relax() before giving up the CPU. A dispatch or a barrier between running threads ends within these.
   uint32_t spins = 4000;
-  // Yields before sleeping, inside a dispatch (a barrier, the caller at the join).
-  uint32_t yields = 100;
+  // The same while others want this CPU.
+  uint32_t contended_spins = 100;
+  // Yields between spinning and sleeping, inside a dispatch. None by default: on a busy machine a thread that yields
+  // loses a whole time slice, which makes steps 10 to 80 times slower than sleeping does.
+  uint32_t yields = 0;
   // How long an idle worker stays awake after its last work before it parks: it covers the time between two steps.
-  // Past `spins` it yields now and then, so that other programs get the CPU when they want it.
+  // When others want its CPU it parks after `spins`.
   uint32_t linger_us = 2000;
 };
 
 struct SystemPlatform {
   static constexpr size_t kLine = kHotLine;
-  // Reading the clock and yielding cost up to 0.3 us; between them an idle worker looks for work this many times.
+  // An idle worker looks for work this many times between two looks at the clock.
   static constexpr uint32_t kTurnsPerClock = 64;
   template <typename T>
   using Atomic = std::atomic<T>;
@@ -71,6 +77,8 @@ struct SystemPlatform {
   static void relax() { cpu_relax(); }
   static void yield() { sched_yield(); }
   static uint64_t ticks() { return cpu_ticks(); }
+  // How often this thread was taken off its CPU because another one wanted it; 0.3 us.
+  static uint64_t preemptions();
   // Sleeps unless word != value; may return early without reason, so callers look again.
   static void sleep_while_equal(std::atomic<uint32_t>& word, uint32_t value);
   static void wake_all(std::atomic<uint32_t>& word);
