@@ -110,9 +110,13 @@ inline float32x4_t load_f32(const void* p, int vector) {
   return vld1q_f32(static_cast<const float*>(p) + 4 * vector);
 }
 
-// Adds 8 rows x 4 tokens x 32 columns to c.
+// c = 8 rows x 4 tokens x 32 columns.
 inline void multiply_32(const uint8_t* levels, const int8_t* x, int32x4_t (&c)[4][2]) {
   const auto* w = static_cast<const int8_t*>(static_cast<const void*>(levels));
+  for (auto& pair : c) {
+    pair[0] = zero_s32();
+    pair[1] = zero_s32();
+  }
   for (int s = 0; s < 4; ++s) {
     const int8x16_t x0 = vld1q_s8(x + 32 * s);
     const int8x16_t x1 = vld1q_s8(x + 32 * s + 16);
@@ -132,7 +136,7 @@ inline void tile_32(const uint8_t* panel, const int8_t* x, int64_t blocks, TileS
   for (int64_t b = 0; b < blocks; ++b) {
     const uint8_t* w = panel + b * P::kBytes;
     const int8_t* q = x + b * kTileBlock32;
-    int32x4_t c[4][2] = {};
+    int32x4_t c[4][2];
     multiply_32(w, q, c);
     const float32x4_t dx[2] = {load_f32(q + 128, 0), load_f32(q + 128, 1)};
     for (int i = 0; i < 4; ++i) {
@@ -162,7 +166,7 @@ inline void tile_256(const uint8_t* panel, const int8_t* x, int64_t blocks, Tile
     int32x4_t isum[4][2] = {};
     for (int tile = 0; tile < 8; ++tile) {
       if constexpr (kFormat.sub == 32) {
-        int32x4_t c[4][2] = {};
+        int32x4_t c[4][2];
         multiply_32(w + 256 * tile, q + 128 * tile, c);
         for (int i = 0; i < 4; ++i) {
           const int32x4_t scale = vld1q_s32(scales + 16 * tile + 4 * i);
@@ -180,8 +184,8 @@ inline void tile_256(const uint8_t* panel, const int8_t* x, int64_t blocks, Tile
             const int8x16_t r0 = vld1q_s8(levels + 128 * half + 16 * i);
             const int8x16_t r1 = vld1q_s8(levels + 128 * half + 64 + 16 * i);
             const int32x4_t scale = vld1q_s32(scales + 16 * (2 * tile + half) + 4 * i);
-            const int32x4_t c0 = vmmlaq_s32(vmmlaq_s32(vdupq_n_s32(0), r0, x00), r1, x10);
-            const int32x4_t c1 = vmmlaq_s32(vmmlaq_s32(vdupq_n_s32(0), r0, x01), r1, x11);
+            const int32x4_t c0 = vmmlaq_s32(vmmlaq_s32(zero_s32(), r0, x00), r1, x10);
+            const int32x4_t c1 = vmmlaq_s32(vmmlaq_s32(zero_s32(), r0, x01), r1, x11);
             isum[i][0] = vmlaq_s32(isum[i][0], c0, scale);
             isum[i][1] = vmlaq_s32(isum[i][1], c1, scale);
           }
@@ -201,8 +205,8 @@ inline void tile_256(const uint8_t* panel, const int8_t* x, int64_t blocks, Tile
       for (int i = 0; i < 4; ++i) {
         const float32x4_t m = load_f32(w + P::kM, i);
         for (int j = 0; j < 2; ++j) {
-          int32x4_t high = vdupq_n_s32(0);
-          int32x4_t low = vdupq_n_s32(0);
+          int32x4_t high = zero_s32();
+          int32x4_t low = zero_s32();
           for (int part = 0; part < P::kSubs / 8; ++part) {
             const int8x16_t row = vld1q_s8(mins + 64 * part + 16 * i);
             high = vmmlaq_s32(high, row, vld1q_s8(q_sums + 64 * part + 16 * j));

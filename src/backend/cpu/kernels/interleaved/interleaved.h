@@ -62,5 +62,9 @@ struct InterleavedBlock {
 
 // The layout of a quantized weight dtype.
 [[nodiscard]] const WeightLayout& interleaved_layout(KernelDType dtype);
+// Plain values of 2 or 4 bytes: for each column the 8 rows.
+[[nodiscard]] const WeightLayout& column_interleaved_layout(int value_bytes);
+// Plain values of 2 bytes: for each 4 columns the rows 0, 1, ... 7 with 4 columns each; k filled up with zeros.
+[[nodiscard]] const WeightLayout& pair_interleaved_layout();
 
 }  // namespace inferno

@@ -1,0 +1,274 @@
+// Vector ops. Elements are computed alike wherever they stand in a row, so results do not depend on how work is cut.
+#pragma once
+
+#include <arm_neon.h>
+
+#include "backend/cpu/kernels/arm/exp.h"
+#include "backend/cpu/kernels/arm/plain_linear.h"
+
+namespace inferno {
+namespace {
+
+inline void store_some(float* out, float32x4_t v, int64_t n) {
+  if (n >= 4) {
+    vst1q_f32(out, v);
+    return;
+  }
+  float some[4];
+  vst1q_f32(some, v);
+  for (int64_t i = 0; i < n; ++i) out[i] = some[i];
+}
+
+// out[i] = f(a[i], b[i])
+template <typename F>
+inline void map(const float* a, const float* b, float* out, int64_t n, F f) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    const float32x4_t low = f(vld1q_f32(a + i), vld1q_f32(b + i));
+    const float32x4_t high = f(vld1q_f32(a + i + 4), vld1q_f32(b + i + 4));
+    vst1q_f32(out + i, low);
+    vst1q_f32(out + i + 4, high);
+  }
+  for (; i < n; i += 4) store_some(out + i, f(load_some(a + i, n - i), load_some(b + i, n - i)), n - i);
+}
+
+inline float32x4_t silu_f32(float32x4_t x) {
+  return vdivq_f32(x, vaddq_f32(vdupq_n_f32(1.0F), exp_f32(vnegq_f32(x))));
+}
+
+inline void add(const float* a, const float* b, float* out, int64_t n) noexcept {
+  map(a, b, out, n, [](float32x4_t x, float32x4_t y) { return vaddq_f32(x, y); });
+}
+inline void hadamard(const float* a, const float* b, float* out, int64_t n) noexcept {
+  map(a, b, out, n, [](float32x4_t x, float32x4_t y) { return vmulq_f32(x, y); });
+}
+inline void silu(const float* x, float* out, int64_t n) noexcept {
+  map(x, x, out, n, [](float32x4_t v, float32x4_t) { return silu_f32(v); });
+}
+inline void swiglu(const float* gate, const float* up, float* out, int64_t n) noexcept {
+  map(gate, up, out, n, [](float32x4_t g, float32x4_t u) { return vmulq_f32(silu_f32(g), u); });
+}
+inline void scale(const float* x, float s, float* out, int64_t n) noexcept {
+  map(x, x, out, n, [s](float32x4_t v, float32x4_t) { return vmulq_n_f32(v, s); });
+}
+inline void saxpy(float s, const float* x, float* y, int64_t n) noexcept {
+  map(x, y, y, n, [s](float32x4_t v, float32x4_t sum) { return vfmaq_n_f32(sum, v, s); });
+}
+
+inline float dot(const float* a, const float* b, int64_t n) noexcept {
+  float32x4_t s[4] = {};
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    for (int j = 0; j < 4; ++j) s[j] = vfmaq_f32(s[j], vld1q_f32(a + i + 4 * j), vld1q_f32(b + i + 4 * j));
+  }
+  for (; i < n; i += 4) s[0] = vfmaq_f32(s[0], load_some(a + i, n - i), load_some(b + i, n - i));
+  return vaddvq_f32(vaddq_f32(vaddq_f32(s[0], s[1]), vaddq_f32(s[2], s[3])));
+}
+
+// In double, as in the scalar table: the norms of every layer hang on this sum.
+inline float sum_squares(const float* x, int64_t n) noexcept {
+  float64x2_t s[4] = {};
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    for (int j = 0; j < 2; ++j) {
+      const float32x4_t v = vld1q_f32(x + i + 4 * j);
+      const float64x2_t low = vcvt_f64_f32(vget_low_f32(v));
+      const float64x2_t high = vcvt_high_f64_f32(v);
+      s[2 * j] = vfmaq_f64(s[2 * j], low, low);
+      s[2 * j + 1] = vfmaq_f64(s[2 * j + 1], high, high);
+    }
+  }
+  for (; i < n; i += 4) {
+    const float32x4_t v = load_some(x + i, n - i);
+    const float64x2_t low = vcvt_f64_f32(vget_low_f32(v));
+    const float64x2_t high = vcvt_high_f64_f32(v);
+    s[0] = vfmaq_f64(s[0], low, low);
+    s[1] = vfmaq_f64(s[1], high, high);
+  }
+  return static_cast<float>(vaddvq_f64(vaddq_f64(vaddq_f64(s[0], s[1]), vaddq_f64(s[2], s[3]))));
+}
+
+inline void rms_norm(const float* x, const float* weight, float eps, float* out, int64_t n) noexcept {
+  const float factor = 1.0F / __builtin_sqrtf(sum_squares(x, n) / static_cast<float>(n) + eps);
+  map(x, weight, out, n, [factor](float32x4_t v, float32x4_t w) { return vmulq_f32(vmulq_n_f32(v, factor), w); });
+}
+
+inline float largest_of(const float* x, int64_t n) {
+  float32x4_t top = vdupq_n_f32(-__builtin_inff());
+  int64_t i = 0;
+  for (; i + 4 <= n; i += 4) top = vmaxq_f32(top, vld1q_f32(x + i));
+  float largest = vmaxvq_f32(top);
+  for (; i < n; ++i) largest = x[i] > largest ? x[i] : largest;
+  return largest;
+}
+
+inline void softmax(const float* x, float* out, int64_t n) noexcept {
+  const float largest = largest_of(x, n);
+  const float32x4_t most = vdupq_n_f32(largest);
+  map(x, x, out, n, [most](float32x4_t v, float32x4_t) { return exp_f32(vsubq_f32(v, most)); });
+  float32x4_t sums = vdupq_n_f32(0);
+  for (int64_t i = 0; i < n; i += 4) sums = vaddq_f32(sums, load_some(out + i, n - i));
+  const float32x4_t total = vdupq_n_f32(vaddvq_f32(sums));
+  map(out, out, out, n, [total](float32x4_t v, float32x4_t) { return vdivq_f32(v, total); });
+}
+
+// a and b rotated by the angles whose cosines and sines are interleaved in cos_sin.
+inline void rotate(float32x4_t& a, float32x4_t& b, const float* cos_sin) {
+  const float32x4x2_t c = vld2q_f32(cos_sin);
+  const float32x4_t x = a;
+  a = vsubq_f32(vmulq_f32(x, c.val[0]), vmulq_f32(b, c.val[1]));
+  b = vaddq_f32(vmulq_f32(x, c.val[1]), vmulq_f32(b, c.val[0]));
+}
+inline void rotate_one(float& a, float& b, const float* cos_sin) {
+  const float x = a;
+  a = x * cos_sin[0] - b * cos_sin[1];
+  b = x * cos_sin[1] + b * cos_sin[0];
+}
+
+inline void rope_half_split(float* head, const float* cos_sin, int64_t pairs) noexcept {
+  int64_t i = 0;
+  for (; i + 4 <= pairs; i += 4) {
+    float32x4_t a = vld1q_f32(head + i);
+    float32x4_t b = vld1q_f32(head + i + pairs);
+    rotate(a, b, cos_sin + 2 * i);
+    vst1q_f32(head + i, a);
+    vst1q_f32(head + i + pairs, b);
+  }
+  for (; i < pairs; ++i) rotate_one(head[i], head[i + pairs], cos_sin + 2 * i);
+}
+inline void rope_interleaved(float* head, const float* cos_sin, int64_t pairs) noexcept {
+  int64_t i = 0;
+  for (; i + 4 <= pairs; i += 4) {
+    float32x4x2_t v = vld2q_f32(head + 2 * i);
+    rotate(v.val[0], v.val[1], cos_sin + 2 * i);
+    vst2q_f32(head + 2 * i, v);
+  }
+  for (; i < pairs; ++i) rotate_one(head[2 * i], head[2 * i + 1], cos_sin + 2 * i);
+}
+
+// kRows rows x 16 columns of the product; each output one chain in ascending n.
+template <int kRows>
+inline void matmul_block(const float* a, const float* b, float* out, int64_t n, int64_t p, int64_t columns) {
+  float32x4_t s[kRows][4] = {};
+  for (int64_t i = 0; i < n; ++i) {
+    float32x4_t row[4];
+    for (int j = 0; j < 4; ++j) row[j] = load_some(b + i * p + 4 * j, columns - 4 * j);
+    for (int r = 0; r < kRows; ++r) {
+      for (int j = 0; j < 4; ++j) s[r][j] = vfmaq_n_f32(s[r][j], row[j], a[r * n + i]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int j = 0; j < 4; ++j) store_some(out + r * p + 4 * j, s[r][j], columns - 4 * j);
+  }
+}
+
+inline void matmul(const float* a, const float* b, float* out, int64_t n, int64_t p, int64_t row_begin,
+                   int64_t row_end) noexcept {
+  for (int64_t c = 0; c < p; c += 16) {
+    const int64_t columns = p - c < 16 ? p - c : 16;
+    int64_t r = row_begin;
+    for (; r + 4 <= row_end; r += 4) matmul_block<4>(a + r * n, b + c, out + r * p + c, n, p, columns);
+    for (; r < row_end; ++r) matmul_block<1>(a + r * n, b + c, out + r * p + c, n, p, columns);
+  }
+}
+
+// ---- rows of a cache
+
+inline void store_bf16(const float* x, void* row, int64_t n) noexcept {
+  auto* to = static_cast<uint16_t*>(row);
+  for (int64_t i = 0; i < n; i += 4) {
+    const uint32x4_t bits = vreinterpretq_u32_f32(round_to_bf16(load_some(x + i, n - i)));
+    const uint16x4_t halves = vshrn_n_u32(bits, 16);
+    if (n - i >= 4) {
+      vst1_u16(to + i, halves);
+    } else {
+      uint16_t some[4];
+      vst1_u16(some, halves);
+      for (int64_t j = i; j < n; ++j) to[j] = some[j - i];
+    }
+  }
+}
+inline void store_f16(const float* x, void* row, int64_t n) noexcept {
+  auto* to = static_cast<uint16_t*>(row);
+  for (int64_t i = 0; i < n; i += 4) {
+    const uint16x4_t halves = vreinterpret_u16_f16(vcvt_f16_f32(load_some(x + i, n - i)));
+    if (n - i >= 4) {
+      vst1_u16(to + i, halves);
+    } else {
+      uint16_t some[4];
+      vst1_u16(some, halves);
+      for (int64_t j = i; j < n; ++j) to[j] = some[j - i];
+    }
+  }
+}
+
+inline uint16x4_t load_some_u16(const uint16_t* x, int64_t n) {
+  if (n >= 4) return vld1_u16(x);
+  uint16_t some[4] = {};
+  for (int64_t i = 0; i < n; ++i) some[i] = x[i];
+  return vld1_u16(some);
+}
+inline void load_bf16_row(const void* row, float* x, int64_t n) noexcept {
+  const auto* from = static_cast<const uint16_t*>(row);
+  for (int64_t i = 0; i < n; i += 4) {
+    store_some(x + i, vreinterpretq_f32_u32(vshll_n_u16(load_some_u16(from + i, n - i), 16)), n - i);
+  }
+}
+inline void load_f16_row(const void* row, float* x, int64_t n) noexcept {
+  const auto* from = static_cast<const uint16_t*>(row);
+  for (int64_t i = 0; i < n; i += 4) {
+    store_some(x + i, vcvt_f32_f16(vreinterpret_f16_u16(load_some_u16(from + i, n - i))), n - i);
+  }
+}
+// Blocks of 34 bytes: an f16 scale, 32 levels.
+inline void load_q8_0_row(const void* row, float* x, int64_t n) noexcept {
+  const auto* from = static_cast<const uint8_t*>(row);
+  for (int64_t b = 0; b < n / 32; ++b, from += 34) {
+    const uint16_t half = static_cast<uint16_t>(from[0] | (from[1] << 8));
+    const float d = vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(half))), 0);
+    for (int i = 0; i < 32; i += 8) {
+      const int16x8_t levels = vmovl_s8(vreinterpret_s8_u8(vld1_u8(from + 2 + i)));
+      vst1q_f32(x + b * 32 + i, vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_low_s16(levels))), d));
+      vst1q_f32(x + b * 32 + i + 4, vmulq_n_f32(vcvtq_f32_s32(vmovl_high_s16(levels)), d));
+    }
+  }
+}
+
+inline void merge_span(float* m, float* l, float* o, float span_m, float span_l, const float* span_o,
+                       int64_t head_dim) noexcept {
+  const float top = *m > span_m ? *m : span_m;
+  if (top == -__builtin_inff()) return;  // neither side has seen a position
+  const float keep = exp_f32(*m - top);
+  const float take = exp_f32(span_m - top);
+  *m = top;
+  *l = *l * keep + span_l * take;
+  map(o, span_o, o, head_dim, [keep, take](float32x4_t old, float32x4_t span) {
+    return vaddq_f32(vmulq_n_f32(old, keep), vmulq_n_f32(span, take));
+  });
+}
+
+inline void fill_vector_ops(KernelTable& table) {
+  table.add = add;
+  table.hadamard = hadamard;
+  table.silu = silu;
+  table.swiglu = swiglu;
+  table.scale = scale;
+  table.saxpy = saxpy;
+  table.dot = dot;
+  table.sum_squares = sum_squares;
+  table.rms_norm = rms_norm;
+  table.softmax = softmax;
+  table.rope_half_split = rope_half_split;
+  table.rope_interleaved = rope_interleaved;
+  table.matmul = matmul;
+  table.merge_span = merge_span;
+  const auto at = [](KernelDType dtype) { return static_cast<int>(dtype); };
+  table.store_row[at(KernelDType::bf16)] = store_bf16;
+  table.store_row[at(KernelDType::f16)] = store_f16;
+  table.load_row[at(KernelDType::bf16)] = load_bf16_row;
+  table.load_row[at(KernelDType::f16)] = load_f16_row;
+  table.load_row[at(KernelDType::q8_0)] = load_q8_0_row;
+}
+
+}  // namespace
+}  // namespace inferno
