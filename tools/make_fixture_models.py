@@ -54,11 +54,11 @@ FIXTURES = [
      {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True}),
     (2, "qwen2-untied", "QKV bias, one KV head, own output matrix", "qwen2",
      {"num_attention_heads": 4, "num_key_value_heads": 1, "tie_word_embeddings": False}),
-    (3, "llama", "interleaved rope pairs, grouped queries, own output matrix", "llama",
+    (23, "llama", "interleaved rope pairs, grouped queries, own output matrix", "llama",
      {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": False}),
     (24, "llama3-scaled", "Llama 3 rope scaling, grouped queries, tied output", "llama",
      {"num_attention_heads": 2, "num_key_value_heads": 1, "tie_word_embeddings": True, "rope_scaling": LLAMA3_SCALING}),
-    (5, "qwen3-tied", "norms on Q and K, head size unlike width / heads, tied output", "qwen3",
+    (35, "qwen3-tied", "norms on Q and K, head size unlike width / heads, tied output", "qwen3",
      {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True, "head_dim": 16}),
 ]
 CLASSES = {"qwen2": (Qwen2Config, Qwen2ForCausalLM), "llama": (LlamaConfig, LlamaForCausalLM),
@@ -249,6 +249,8 @@ def make_fixture(out, seed, name, shows, architecture, options):
         if pre == "llama-bpe":
             ids = [tokenizer.token_to_id(SPECIAL_TOKENS[pre][0])] + ids
         logits, greedy, margins = continue_greedily(model, ids)
+        if any(tokenizer.id_to_token(token) in SPECIAL_TOKENS[pre] for token in greedy):
+            raise SystemExit(f"{name}: the greedy text has an end token in it; choose another seed")
         file_name = f"{name}-p{index}.bin"
         logits.numpy().astype("<f4").tofile(out / file_name)
         prompts.append({"text": text, "ids": ids, "logits": file_name, "greedy": greedy, "margins": margins})
