@@ -1,14 +1,81 @@
-// How many threads, and where.
+// How many threads, and where: what the user asked for, laid over what the machine and its owner allow.
+//
+// Everything here is a pure function of its arguments except the functions at the end, which ask this machine.
 #pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "threading/topology.h"
 
 namespace inferno {
 
-// A bound on any pool's width; the protocol's active count has 16 bits.
+// A bound on any pool's width.
 inline constexpr int kMaxThreads = 1024;
 
-// CPUs this process can use at the same time: its affinity mask, limited by the control group's quota (rounded up).
+enum class Affinity {
+  automatic,  // threads are kept to performance cores and NUMA nodes where there are several kinds, else not pinned
+  none,       // the system places threads
+  compact,    // one CPU each, near each other
+  spread,     // one CPU each, over packages, nodes and L3 caches in turn
+  list,       // one CPU each, as listed
+};
+
+enum class Numa {
+  none,
+  distribute,  // threads in equal parts on all nodes
+  isolate,     // all threads on the node the caller runs on
+  numactl,     // as the numactl program set the affinity mask
+};
+
+// What the user asked for. Values that make no sense are usage Errors that name the option or variable.
+struct ThreadRequest {
+  std::optional<int> threads;
+  std::string threads_origin;  // "--threads", "INFERNO_THREADS", "OMP_NUM_THREADS"
+  Affinity affinity = Affinity::automatic;
+  std::vector<int> affinity_list;  // for Affinity::list
+  Numa numa = Numa::none;
+};
+
+// An integer of at least 1; larger than the machine is fine here, the plan clamps it and says so.
+[[nodiscard]] int parse_thread_count(std::string_view text, std::string_view origin);
+void parse_affinity(std::string_view text, ThreadRequest& request);  // auto|none|compact|spread|LIST
+void parse_numa(std::string_view text, ThreadRequest& request);      // distribute|isolate|numactl
+// Fills `threads` from INFERNO_THREADS, else from OMP_NUM_THREADS, when the command line left it open. `environment`
+// returns a variable's value or null. A malformed OMP_NUM_THREADS is not ours to judge and is ignored.
+void apply_environment(ThreadRequest& request, const char* (*environment)(const char* name));
+
+// What this process may use.
+struct CpuLimits {
+  std::vector<int> allowed;     // affinity mask within the cpuset, system CPU numbers
+  std::optional<double> quota;  // control group, in CPUs
+  int current_cpu = 0;          // where the caller runs now
+};
+
+struct ThreadPlan {
+  int threads = 1;
+  // cpus[i]: where thread i may run; empty = the system decides. Fits ThreadPoolOptions::cpus.
+  std::vector<std::vector<int>> cpus;
+  std::vector<std::string> reasons;   // how the count and the places came about, one line each
+  std::vector<std::string> warnings;  // where the request was not followed
+};
+
+// A list with CPUs that are absent or not allowed is a usage Error.
+[[nodiscard]] ThreadPlan plan_threads(const Topology& topology, const CpuLimits& limits, const ThreadRequest& request);
+
+// The machine, the chosen threads and why, as text.
+[[nodiscard]] std::string draw_thread_plan(const Topology& topology, const CpuLimits& limits, const ThreadPlan& plan);
+
+// CPUs usable at the same time: the mask, limited by the quota rounded up.
+[[nodiscard]] int available_cpu_count(const CpuLimits& limits);
+
+// ---- this machine ----
+
+[[nodiscard]] CpuLimits detect_cpu_limits();
 [[nodiscard]] int available_cpu_count();
-// The width of a pool when nobody asks for one.
+// The width of a pool when nobody asks for one: the plan for an empty request and this process's environment.
 [[nodiscard]] int default_thread_count();
 
 }  // namespace inferno
