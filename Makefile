@@ -63,11 +63,13 @@ tsan: deps-check build-tsan/build.ninja ## tests under ThreadSanitizer
 format: deps-check ## format all sources in place
 	@git ls-files -z -- '*.cpp' '*.h' '*.inc' '*.cu' '*.cuh' | xargs -0 -r clang-format-19 -i
 
-bench: build ## speed of this machine's kernels and of whole models
-	@cmake --build build --target bench -j $(JOBS) $(QUIET)
+bench: build ## speed of the kernels and the thread pool, against this machine's limits
+	@cmake --build build --target kernels_bench threading_bench -j $(JOBS) $(QUIET)
+	@build/bench/kernels/kernels_bench
+	@build/bench/threading/threading_bench
 
 install: deps build/build.ninja ## programs, library and headers into PREFIX (/usr/local)
-	@cmake --build build -j $(JOBS) $(QUIET)
+	@cmake --build build --target inferno model-generate inferno_shared -j $(JOBS) $(QUIET)
 	@cmake --install build --prefix "$(PREFIX)"
 
 model: ## fetch SmolLM2-135M-Instruct, a small real chat model, into models/
