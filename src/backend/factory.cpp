@@ -9,6 +9,9 @@
 #include "backend/cpu/kernels/select.h"
 #include "base/error.h"
 #include "base/text.h"
+#ifdef INFERNO_CUDA
+#include "backend/cuda/cuda.h"
+#endif
 
 namespace inferno {
 namespace {
@@ -33,11 +36,19 @@ std::unique_ptr<Backend> make_parallel(const BackendOptions& options) {
   return std::make_unique<CpuBackend>("parallel", best_kernels(), std::move(pool), DType::bf16, options.fused);
 }
 
+#ifdef INFERNO_CUDA
+std::unique_ptr<Backend> make_cuda(const BackendOptions& /*options*/) {
+  return make_cuda_backend();
+}
+#else
+constexpr Maker make_cuda = nullptr;
+#endif
+
 constexpr std::array<Entry, 5> kBackends = {{
     {"scalar", make_scalar},
     {"simd", make_simd},
     {"parallel", make_parallel},
-    {"cuda", nullptr},
+    {"cuda", make_cuda},
     {"metal", nullptr},
 }};
 

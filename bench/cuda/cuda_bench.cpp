@@ -1,0 +1,247 @@
+// Decode, prefill and batch decode of random models on the GPU, straight on the seam: no model file, no tokenizer.
+//
+// Times are wall clock around whole steps as the decoder runs them: upload of the batch, the step, download of the
+// drawn tokens. The share of the read bandwidth counts the weights alone.
+//
+//   cuda_bench [decode|prefill|batch|large|ops] ...   (default: all but ops)
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/cuda/cuda.h"
+#include "backend/cuda/seam_model.h"
+#include "backend/step_times.h"
+#include "base/error.h"
+
+namespace inferno {
+namespace {
+
+constexpr double kReadBytesPerSecond = 4.2e12;  // measured on an H200
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+struct Kind {
+  const char* name;
+  DType weight, value_down, head;
+};
+constexpr Kind kKinds[] = {
+    {"BF16", DType::bf16, DType::bf16, DType::bf16}, {"F16", DType::f16, DType::f16, DType::f16},
+    {"Q8_0", DType::q8_0, DType::q8_0, DType::q8_0}, {"Q4_K_M", DType::q4_k, DType::q6_k, DType::q6_k},
+    {"Q4_0", DType::q4_0, DType::q4_0, DType::q4_0},
+};
+
+SeamConfig small_shape(const Kind& kind) {  // Qwen3-0.6B
+  SeamConfig c;
+  c.layers = 28;
+  c.width = 1024;
+  c.ffn = 3072;
+  c.q_heads = 16;
+  c.kv_heads = 8;
+  c.head_dim = 128;
+  c.vocabulary = 151936;
+  c.weight = kind.weight;
+  c.value_down = kind.value_down;
+  c.head = kind.head;
+  c.quick = true;
+  return c;
+}
+
+SeamConfig large_shape() {  // Qwen3-8B
+  SeamConfig c = small_shape(kKinds[2]);
+  c.layers = 36;
+  c.width = 4096;
+  c.ffn = 12288;
+  c.q_heads = 32;
+  c.kv_heads = 8;
+  return c;
+}
+
+std::vector<int32_t> prompt_of(int32_t count) {
+  std::vector<int32_t> tokens;
+  for (int32_t i = 0; i < count; ++i) tokens.push_back((i * 7919 + 13) % 151936);
+  return tokens;
+}
+
+// Median tokens per second of decode steps of `sequences` sequences.
+double decode_speed(SeamModel& model, int32_t sequences, int32_t prompt, int32_t steps) {
+  model.reset();
+  for (int32_t s = 0; s < sequences; ++s) model.prefill(s, prompt_of(prompt), true);
+  std::vector<double> times;
+  for (int32_t i = 0; i < steps; ++i) {
+    const auto begin = Clock::now();
+    model.decode(sequences);
+    times.push_back(seconds_since(begin));
+  }
+  std::nth_element(times.begin(), times.begin() + steps / 2, times.end());
+  return sequences / times[static_cast<size_t>(steps / 2)];
+}
+
+void print_decode(const char* shape, const char* kind, int32_t depth, double speed, uint64_t bytes) {
+  fmt::print("decode   {:5} {:7} depth {:5}   {:9.0f} tok/s  {:7.1f} us  {:5.1f} % of read bandwidth\n", shape, kind,
+             depth, speed, 1e6 / speed, 100 * speed * static_cast<double>(bytes) / kReadBytesPerSecond);
+}
+
+void bench_decode(Backend& backend) {
+  for (const Kind& kind : kKinds) {
+    SeamConfig c = small_shape(kind);
+    c.context = 4352;
+    SeamModel model(backend, c);
+    print_decode("0.6B", kind.name, 16, decode_speed(model, 1, 16, 128), model.weight_bytes());
+    if (&kind == kKinds || &kind == kKinds + 2) {
+      model.reset();
+      for (int i = 0; i < 8; ++i) model.prefill(0, prompt_of(512), true);
+      std::vector<double> times;
+      for (int i = 0; i < 64; ++i) {
+        const auto begin = Clock::now();
+        model.decode(1);
+        times.push_back(seconds_since(begin));
+      }
+      std::sort(times.begin(), times.end());
+      print_decode("0.6B", kind.name, 4096, 1 / times[32], model.weight_bytes());
+    }
+  }
+}
+
+void bench_sampling(Backend& backend) {
+  SeamModel model(backend, small_shape(kKinds[2]));
+  model.set_sampling({.temperature = 0.8F, .top_k = 40, .top_p = 0.95F, .min_p = 0.05F, .seed = 1});
+  fmt::print("decode   0.6B  Q8_0, sampled (top-k 40, top-p)  {:9.0f} tok/s\n", decode_speed(model, 1, 16, 128));
+  model.set_sampling({.temperature = 0.8F, .top_p = 0.95F, .seed = 1});
+  fmt::print("decode   0.6B  Q8_0, sampled (top-p alone)      {:9.0f} tok/s\n", decode_speed(model, 1, 16, 128));
+}
+
+void bench_prefill(Backend& backend) {
+  for (const Kind& kind : kKinds) {
+    for (const int32_t chunk : {4096, 512}) {
+      SeamConfig c = small_shape(kind);
+      c.context = 4096;
+      c.max_tokens = chunk;
+      SeamModel model(backend, c);
+      std::vector<double> times;
+      const std::vector<int32_t> prompt = prompt_of(4096);
+      for (int run = 0; run < 6; ++run) {
+        model.reset();
+        const auto begin = Clock::now();
+        for (int32_t at = 0; at < 4096; at += chunk) {
+          model.prefill(0, std::span(prompt).subspan(static_cast<size_t>(at), static_cast<size_t>(chunk)),
+                        at + chunk >= 4096);
+        }
+        times.push_back(seconds_since(begin));
+      }
+      std::sort(times.begin(), times.end());
+      fmt::print("prefill  0.6B  {:7} 4096 tokens, steps of {:4}   {:9.0f} tok/s  {:7.2f} ms\n", kind.name, chunk,
+                 4096 / times[2], 1e3 * times[2]);
+    }
+  }
+}
+
+void bench_batch(Backend& backend) {
+  for (const Kind& kind : {kKinds[0], kKinds[2], kKinds[3]}) {
+    SeamConfig c = small_shape(kind);
+    c.context = 320;
+    c.max_sequences = 128;
+    SeamModel model(backend, c);
+    for (const int32_t streams : {2, 8, 32, 128}) {
+      const double speed = decode_speed(model, streams, 128, 128);
+      fmt::print("batch    0.6B  {:7} {:3} streams   {:9.0f} tok/s  {:7.1f} us per step\n", kind.name, streams, speed,
+                 1e6 * streams / speed);
+    }
+  }
+}
+
+void bench_large(Backend& backend) {
+  SeamModel model(backend, large_shape());
+  print_decode("8B", "Q8_0", 16, decode_speed(model, 1, 16, 64), model.weight_bytes());
+}
+
+// Device time by op of one step, launched op by op.
+void print_ops(Backend& backend, const char* title) {
+  const StepTimes* times = backend.step_times();
+  if (times == nullptr) return;
+  std::map<std::string, std::pair<double, int>> by_op;
+  for (size_t i = 0; i < times->ops.size(); ++i) {
+    const WorkerTime& t = times->time(i, 0);
+    auto& [us, count] = by_op[std::string(op_name(times->ops[i].op()))];
+    us += static_cast<double>(t.end - t.begin) / times->ticks_per_us;
+    ++count;
+  }
+  fmt::print("{}\n", title);
+  for (const auto& [op, sum] : by_op) fmt::print("  {:16} {:3} x  {:9.1f} us\n", op, sum.second, sum.first);
+}
+
+void bench_ops(Backend& backend) {
+  for (const Kind& kind : {kKinds[0], kKinds[2]}) {
+    SeamConfig c = small_shape(kind);
+    c.context = 4352;
+    c.max_tokens = 4096;
+    SeamModel model(backend, c);
+    model.prefill(0, prompt_of(4096), true);
+    model.reset();
+    backend.set_timing(true);
+    model.prefill(0, prompt_of(4096), true);
+    print_ops(backend, fmt::format("prefill 4096 {}", kind.name).c_str());
+    model.decode(1);
+    model.decode(1);
+    print_ops(backend, fmt::format("decode at depth 4096 {}", kind.name).c_str());
+    model.reset();
+    model.prefill(0, prompt_of(16), true);
+    model.decode(1);
+    print_ops(backend, fmt::format("decode at depth 16 {}", kind.name).c_str());
+    backend.set_timing(false);
+    c.max_sequences = 128;
+    c.context = 320;
+    c.max_tokens = 512;
+    SeamModel batch(backend, c);
+    for (int32_t s = 0; s < 128; ++s) batch.prefill(s, prompt_of(192), true);
+    batch.decode(128);
+    backend.set_timing(true);
+    batch.decode(128);
+    print_ops(backend, fmt::format("decode of 128 streams at depth 192 {}", kind.name).c_str());
+    backend.set_timing(false);
+  }
+}
+
+int run(int argc, char** argv) {
+  const auto backend = make_cuda_backend();
+  fmt::print("{}\n", backend->description());
+  const auto wants = [&](const char* name, bool by_default) {
+    for (int i = 1; i < argc; ++i) {
+      if (std::strcmp(argv[i], name) == 0) return true;
+    }
+    return argc == 1 && by_default;
+  };
+  const auto section = [&](const char* name, bool by_default, void (*bench)(Backend&)) {
+    if (!wants(name, by_default)) return;
+    bench(*backend);
+    std::fflush(stdout);
+  };
+  section("decode", true, bench_decode);
+  section("sampling", true, bench_sampling);
+  section("prefill", true, bench_prefill);
+  section("batch", true, bench_batch);
+  section("large", true, bench_large);
+  section("ops", false, bench_ops);
+  return 0;
+}
+
+}  // namespace
+}  // namespace inferno
+
+int main(int argc, char** argv) {
+  try {
+    return inferno::run(argc, argv);
+  } catch (const inferno::Error& error) {
+    fmt::print(stderr, "cuda_bench: {}\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,185 @@
+// Whole steps on the device against the scalar backend: prompts, decoding with captured graphs, batches. The single ops
+// are held to their definitions by the parity tests.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "backend/cuda/cuda.h"
+#include "backend/cuda/seam_model.h"
+#include "backend/factory.h"
+#include "base/error.h"
+
+namespace inferno {
+namespace {
+
+std::unique_ptr<Backend> device_or_null() {
+  try {
+    return make_cuda_backend();
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
+double nmse(const std::vector<float>& reference, const std::vector<float>& tested) {
+  double errors = 0;
+  double squares = 0;
+  for (size_t i = 0; i < reference.size(); ++i) {
+    errors += std::pow(static_cast<double>(tested[i]) - reference[i], 2);
+    squares += std::pow(static_cast<double>(reference[i]), 2);
+  }
+  return errors / squares;
+}
+
+std::vector<int32_t> prompt_of(int32_t count, int32_t vocabulary) {
+  std::vector<int32_t> tokens;
+  for (int32_t i = 0; i < count; ++i) tokens.push_back((i * 131 + 17) % vocabulary);
+  return tokens;
+}
+
+class Steps : public testing::TestWithParam<SeamConfig> {};
+
+// The scalar model is fed the tokens that the device drew, so that a near tie cannot part the two.
+TEST_P(Steps, PromptsAndDecodingGiveTheLogitsOfTheScalarBackend) {
+  const auto device = device_or_null();
+  if (!device) GTEST_SKIP() << "no GPU";
+  const SeamConfig config = GetParam();
+  const auto scalar = create_backend("scalar");
+  SeamModel tested(*device, config);
+  SeamModel reference(*scalar, config);
+  // Activations in 8 bits, weights and cache in 16: errors of a few per cent of a per cent per layer.
+  constexpr double kLimit = 2e-3;
+  for (int32_t s = 0; s < config.max_sequences; ++s) {
+    const std::vector<int32_t> prompt = prompt_of(s == 0 ? 70 : 3 + 5 * s, config.vocabulary);
+    tested.prefill(s, prompt, true);
+    reference.prefill(s, prompt, true);
+    EXPECT_LE(nmse(reference.logits(), tested.logits()), kLimit) << "prompt " << s;
+  }
+  std::vector<int32_t> next;
+  for (int step = 0; step < 6; ++step) {  // from the third on a captured graph runs
+    tested.decode(config.max_sequences);
+    reference.follow(tested);
+    reference.decode(config.max_sequences);
+    EXPECT_LE(nmse(reference.logits(), tested.logits()), kLimit) << "step " << step;
+  }
+}
+
+SeamConfig with(DType dtype, int32_t head_dim, int32_t sequences) {
+  SeamConfig c;
+  c.weight = c.value_down = c.head = dtype;
+  c.head_dim = head_dim;
+  c.q_heads = c.width / head_dim * 2;
+  c.kv_heads = c.q_heads / 2;
+  c.max_sequences = sequences;
+  c.context = 192;
+  return c;
+}
+
+std::vector<SeamConfig> configs() {
+  std::vector<SeamConfig> all;
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0, DType::q6_k}) {
+    all.push_back(with(dtype, 64, 1));
+  }
+  all.push_back(with(DType::bf16, 128, 3));
+  all.push_back(with(DType::q8_0, 128, 20));
+  all.push_back(with(DType::q8_0, 32, 2));  // no tensor-core attention
+  SeamConfig mixed = with(DType::q4_k, 128, 2);
+  mixed.value_down = mixed.head = DType::q6_k;
+  mixed.kv = DType::f16;
+  all.push_back(mixed);
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Steps, testing::ValuesIn(configs()), [](const auto& param) {
+  const SeamConfig& c = param.param;
+  return std::string(dtype_name(c.weight)) + "_" + std::to_string(c.head_dim) + "_wide_" +
+         std::to_string(c.max_sequences) + "_sequences";
+});
+
+TEST(CudaBackend, TheSameStepGivesTheSameBitsCapturedOrNot) {
+  const auto device = device_or_null();
+  if (!device) GTEST_SKIP() << "no GPU";
+  SeamModel model(*device, with(DType::q8_0, 64, 1));
+  const std::vector<int32_t> prompt = prompt_of(33, 1000);
+  std::vector<std::vector<float>> runs;
+  for (int run = 0; run < 3; ++run) {
+    model.reset();
+    model.prefill(0, prompt, true);
+    std::vector<float> all;
+    for (int step = 0; step < 5; ++step) {
+      model.decode(1);
+      const std::vector<float> logits = model.logits();
+      all.insert(all.end(), logits.begin(), logits.end());
+    }
+    runs.push_back(std::move(all));
+  }
+  EXPECT_EQ(runs[0], runs[1]);
+  EXPECT_EQ(runs[0], runs[2]);
+}
+
+TEST(CudaBackend, DeepContextsAreSplitOverBlocks) {
+  const auto device = device_or_null();
+  if (!device) GTEST_SKIP() << "no GPU";
+  SeamConfig config = with(DType::bf16, 128, 2);
+  config.context = 1500;
+  config.layers = 1;
+  const auto scalar = create_backend("scalar");
+  SeamModel tested(*device, config);
+  SeamModel reference(*scalar, config);
+  for (const int32_t count : {500, 511, 301}) {
+    const std::vector<int32_t> prompt = prompt_of(count, config.vocabulary);
+    tested.prefill(0, prompt, true);
+    reference.prefill(0, prompt, true);
+    EXPECT_LE(nmse(reference.logits(), tested.logits()), 1e-3);
+  }
+  tested.prefill(1, prompt_of(5, config.vocabulary), true);
+  reference.prefill(1, prompt_of(5, config.vocabulary), true);
+  for (int step = 0; step < 4; ++step) {
+    tested.decode(2);
+    reference.follow(tested);
+    reference.decode(2);
+    EXPECT_LE(nmse(reference.logits(), tested.logits()), 1e-3) << "step " << step;
+  }
+}
+
+TEST(CudaBackend, WeightsGiveBackTheirRows) {
+  const auto device = device_or_null();
+  if (!device) GTEST_SKIP() << "no GPU";
+  const auto scalar = create_backend("scalar");
+  for (const DType dtype : {DType::f32, DType::f16, DType::q8_0, DType::q5_1, DType::q2_k, DType::q3_k, DType::q6_k}) {
+    const auto a = SeamModel::random_matrix(*device, dtype, 37, 768);
+    const auto b = SeamModel::random_matrix(*scalar, dtype, 37, 768);
+    std::vector<std::byte> row_a(static_cast<size_t>(row_bytes(dtype, 768)));
+    std::vector<std::byte> row_b(row_a.size());
+    for (const int64_t row : {0, 1, 36}) {
+      a->read_row(row, row_a);
+      b->read_row(row, row_b);
+      EXPECT_EQ(row_a, row_b) << dtype_name(dtype);
+    }
+  }
+}
+
+TEST(CudaBackend, AHugeAllocationNamesNeedAndFreeMemory) {
+  const auto device = device_or_null();
+  if (!device) GTEST_SKIP() << "no GPU";
+  try {
+    (void)device->allocate(size_t{1} << 50);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("out of GPU memory: 1024.0 TiB"), std::string::npos) << error.what();
+  }
+}
+
+TEST(CudaBackend, WithoutADeviceSaysSoInOneLine) {
+  if (device_or_null()) GTEST_SKIP() << "there is a GPU";
+  try {
+    (void)create_backend("cuda");
+    FAIL();
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("needs an NVIDIA GPU"), std::string::npos) << text;
+    EXPECT_EQ(text.find('\n'), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace inferno

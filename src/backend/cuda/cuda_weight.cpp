@@ -1,0 +1,144 @@
+#include "backend/cuda/cuda_weight.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "backend/cuda/error.h"
+#include "base/checked.h"
+#include "quant/quant.h"
+
+namespace inferno::cuda {
+namespace {
+
+// Pieces large enough for the bus, small beside the model.
+constexpr size_t kStageBytes = size_t{16} << 20;
+// cuBLAS and 16-byte loads like planes that start at multiples of this.
+constexpr int64_t kPlaneAlignment = 256;
+
+}  // namespace
+
+WeightLoader::WeightLoader(const LaunchContext& context, std::shared_ptr<FreeCount> frees)
+    : context_(context), frees_(std::move(frees)) {
+  context_.overlap = false;
+  for (Stage& stage : stages_) {
+    check(cudaEventCreateWithFlags(&stage.done, cudaEventDisableTiming), "creating an event");
+  }
+}
+
+WeightLoader::~WeightLoader() {
+  for (Stage& stage : stages_) (void)cudaEventDestroy(stage.done);
+}
+
+void WeightLoader::reserve(size_t bytes) {
+  if (bytes <= stage_bytes_) return;
+  check(cudaStreamSynchronize(context_.stream), "loading a weight");
+  for (Stage& stage : stages_) {
+    stage.host = pinned_memory(bytes);
+    stage.device = DeviceMemory(bytes, frees_);
+  }
+  stage_bytes_ = bytes;
+}
+
+void WeightLoader::load(const WeightSource& source, const Planes& planes) {
+  const int64_t rows = source.shape().rows();
+  const int64_t row = row_bytes(source.dtype(), source.shape().cols());
+  reserve(std::max(kStageBytes, static_cast<size_t>(row)));
+  const int64_t rows_per_stage = std::max<int64_t>(1, static_cast<int64_t>(stage_bytes_) / row);
+  int64_t piece = 0;
+  for (int64_t first = 0; first < rows; first += rows_per_stage, ++piece) {
+    const int64_t count = std::min(rows_per_stage, rows - first);
+    const auto bytes = static_cast<size_t>(count * row);
+    Stage& stage = stages_[piece % kStages];
+    check(cudaEventSynchronize(stage.done), "loading a weight");
+    source.read(static_cast<uint64_t>(first * row), std::span(stage.host.get(), bytes));
+    if (is_quantized(source.dtype())) {
+      check(cudaMemcpyAsync(stage.device.data(), stage.host.get(), bytes, cudaMemcpyHostToDevice, context_.stream),
+            "loading a weight");
+      launch_pack(context_, stage.device.data(), source.dtype(), first, count, planes);
+    } else {
+      check(cudaMemcpy2DAsync(planes.q + first * planes.row_stride, static_cast<size_t>(planes.row_stride),
+                              stage.host.get(), static_cast<size_t>(row), static_cast<size_t>(row),
+                              static_cast<size_t>(count), cudaMemcpyHostToDevice, context_.stream),
+            "loading a weight");
+    }
+    check(cudaGetLastError(), "loading a weight");
+    check(cudaEventRecord(stage.done, context_.stream), "loading a weight");
+  }
+}
+
+CudaWeight::CudaWeight(const WeightSource& source, WeightUse uses, WeightLoader& loader)
+    : Weight(source.name(), source.dtype(), source.shape()) {
+  if (has_use(uses, WeightUse::vector)) {
+    load_vector(source, loader);
+    return;
+  }
+  int64_t total = 0;
+  if (is_quantized(dtype())) {
+    const GroupBytes bytes = group_bytes(dtype());
+    planes_.groups = static_cast<int>(cols() / kGroup);
+    const int64_t groups = rows() * planes_.groups;
+    total = round_up(groups * bytes.q, kPlaneAlignment) + round_up(groups * bytes.h, kPlaneAlignment) +
+            round_up(groups * bytes.s, kPlaneAlignment) + round_up(groups / 8 * bytes.d, kPlaneAlignment);
+  } else {
+    planes_.row_stride = round_up(row_bytes(dtype(), cols()), 16);
+    total = rows() * planes_.row_stride;
+  }
+  memory_ = DeviceMemory(static_cast<size_t>(total), loader.frees());
+  place_planes();
+  if (planes_.row_stride > row_bytes(dtype(), cols())) {
+    check(cudaMemsetAsync(memory_.data(), 0, memory_.bytes(), loader.stream()), "loading a weight");
+  }
+  loader.load(source, planes_);
+}
+
+void CudaWeight::place_planes() {
+  auto* at = static_cast<uint8_t*>(memory_.data());
+  planes_.q = at;
+  if (!is_quantized(dtype())) return;
+  const GroupBytes bytes = group_bytes(dtype());
+  const int64_t groups = rows() * planes_.groups;
+  planes_.h = planes_.q + round_up(groups * bytes.q, kPlaneAlignment);
+  planes_.s = planes_.h + round_up(groups * bytes.h, kPlaneAlignment);
+  planes_.d = planes_.s + round_up(groups * bytes.s, kPlaneAlignment);
+}
+
+void CudaWeight::load_vector(const WeightSource& source, WeightLoader& loader) {
+  is_vector_ = true;
+  const int64_t n = shape().elements();
+  std::vector<std::byte> canonical(static_cast<size_t>(row_bytes(dtype(), n)));
+  std::vector<float> values(static_cast<size_t>(n));
+  source.read(0, canonical);
+  dequantize_row(dtype(), canonical.data(), values.data(), n);
+  memory_ = DeviceMemory(values.size() * sizeof(float), loader.frees());
+  check(cudaMemcpyAsync(memory_.data(), values.data(), memory_.bytes(), cudaMemcpyHostToDevice, loader.stream()),
+        "loading a weight");
+  check(cudaStreamSynchronize(loader.stream()), "loading a weight");
+}
+
+void CudaWeight::read_row(int64_t row, std::span<std::byte> out) const {
+  const auto fetch = [](const void* from, int64_t bytes) {
+    std::vector<uint8_t> host(static_cast<size_t>(bytes));
+    if (bytes > 0) check(cudaMemcpy(host.data(), from, host.size(), cudaMemcpyDeviceToHost), "reading a weight");
+    return host;
+  };
+  if (is_vector_) {
+    const std::vector<uint8_t> values = fetch(vector() + row * cols(), cols() * int64_t{sizeof(float)});
+    quantize_row(dtype(), reinterpret_cast<const float*>(values.data()), out.data(), cols());
+    return;
+  }
+  if (!is_quantized(dtype())) {
+    const std::vector<uint8_t> bytes = fetch(planes_.q + row * planes_.row_stride, row_bytes(dtype(), cols()));
+    std::copy_n(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size(), out.data());
+    return;
+  }
+  const GroupBytes bytes = group_bytes(dtype());
+  const std::vector<uint8_t> q = fetch(q_row(planes_, dtype(), row), int64_t{planes_.groups} * bytes.q);
+  const std::vector<uint8_t> h = fetch(h_row(planes_, dtype(), row), int64_t{planes_.groups} * bytes.h);
+  const std::vector<uint8_t> s = fetch(s_row(planes_, dtype(), row), int64_t{planes_.groups} * bytes.s);
+  const std::vector<uint8_t> d = fetch(d_row(planes_, dtype(), row), int64_t{planes_.groups} / 8 * bytes.d);
+  unpack_canonical_row(dtype(), q.data(), h.data(), s.data(), d.data(), planes_.groups,
+                       reinterpret_cast<uint8_t*>(out.data()));
+}
+
+}  // namespace inferno::cuda

@@ -1,0 +1,61 @@
+// A weight in device memory: planes for quantized types (weight_layout.h), padded rows for plain ones, f32 for vectors.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+
+#include "backend/cuda/device_memory.h"
+#include "backend/cuda/kernels/kernels.h"
+#include "backend/weight.h"
+
+namespace inferno::cuda {
+
+// Carries weights to the device in pieces, reading the next while the last is copied and repacked. One per backend.
+class WeightLoader {
+ public:
+  WeightLoader(const LaunchContext& context, std::shared_ptr<FreeCount> frees);
+  ~WeightLoader();
+  WeightLoader(const WeightLoader&) = delete;
+  WeightLoader& operator=(const WeightLoader&) = delete;
+
+  // Rows of a matrix into planes.
+  void load(const WeightSource& source, const Planes& planes);
+  [[nodiscard]] const std::shared_ptr<FreeCount>& frees() const { return frees_; }
+  [[nodiscard]] cudaStream_t stream() const { return context_.stream; }
+
+ private:
+  static constexpr int kStages = 2;
+  struct Stage {
+    PinnedMemory host;
+    DeviceMemory device;
+    cudaEvent_t done = nullptr;
+  };
+  void reserve(size_t bytes);
+
+  LaunchContext context_;
+  std::shared_ptr<FreeCount> frees_;
+  Stage stages_[kStages];
+  size_t stage_bytes_ = 0;
+};
+
+class CudaWeight final : public Weight {
+ public:
+  CudaWeight(const WeightSource& source, WeightUse uses, WeightLoader& loader);
+
+  [[nodiscard]] uint64_t bytes() const override { return memory_.bytes(); }
+  void read_row(int64_t row, std::span<std::byte> out) const override;
+
+  [[nodiscard]] const Planes& planes() const { return planes_; }
+  [[nodiscard]] const float* vector() const { return static_cast<const float*>(memory_.data()); }
+
+ private:
+  void load_vector(const WeightSource& source, WeightLoader& loader);
+  void place_planes();
+
+  DeviceMemory memory_;
+  Planes planes_;
+  bool is_vector_ = false;
+};
+
+}  // namespace inferno::cuda

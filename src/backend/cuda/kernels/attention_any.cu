@@ -1,0 +1,220 @@
+// The cache's kernels that take every head size and cache type: rotation and store, and a plain attention that the
+// tensor-core kernels fall back to.
+#include "backend/cuda/kernels/heads.cuh"
+#include "backend/cuda/kernels/launch.cuh"
+
+namespace inferno::cuda {
+namespace {
+
+// ---- rotation and store: one warp per (token, head); heads are q, then k, then v
+
+constexpr int kStoreWarps = 4;
+
+struct RopeStoreParams {
+  RawHeads raw;
+  HeadNorms norms;
+  const float* table = nullptr;
+  int rotated_dims = 0;
+  bool half_split = true;
+  KvLayerView kv;
+  StepBatch batch;
+  int q_heads = 0;
+  float* q_out = nullptr;
+};
+
+template <typename T>
+__global__ void rope_store_kernel(const __grid_constant__ RopeStoreParams a) {
+  __shared__ float heads[kStoreWarps][kMaxHeadDim];
+  let_next_start();
+  wait_for_previous();
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int d = a.kv.head_dim;
+  const int per_token = a.q_heads + 2 * a.kv.kv_heads;
+  const int64_t item = int64_t{blockIdx.x} * kStoreWarps + warp;
+  if (item >= int64_t{a.batch.tokens} * per_token) return;
+  const int64_t t = item / per_token;
+  const int h = static_cast<int>(item % per_token);
+  const bool query = h < a.q_heads;
+  const bool key = !query && h < a.q_heads + a.kv.kv_heads;
+  const int kv_head = query ? 0 : key ? h - a.q_heads : h - a.q_heads - a.kv.kv_heads;
+  const auto* from = static_cast<const T*>(query ? a.raw.q : key ? a.raw.k : a.raw.v);
+  from += query ? (t * a.q_heads + h) * d : (t * a.kv.kv_heads + kv_head) * d;
+  float* head = heads[warp];
+  for (int i = lane; i < d; i += kWarp) head[i] = widen(from[i]);
+  __syncwarp();
+  if (query || key) {
+    norm_head(head, query ? a.norms.q : a.norms.k, a.norms.eps, d, lane);
+    const float* cos_sin = a.table + int64_t{a.batch.pos[t]} * a.rotated_dims;
+    float turned[kMaxHeadDim / kWarp];
+#pragma unroll
+    for (int j = 0; j < kMaxHeadDim / kWarp; ++j) {
+      const int i = j * kWarp + lane;
+      if (i < d) turned[j] = rotated(head, i, cos_sin, a.rotated_dims, a.half_split);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < kMaxHeadDim / kWarp; ++j) {
+      const int i = j * kWarp + lane;
+      if (i >= d) continue;
+      if (query) {
+        a.q_out[(t * a.q_heads + h) * d + i] = turned[j];
+      } else {
+        head[i] = turned[j];
+      }
+    }
+    __syncwarp();
+  }
+  const int64_t slot = a.batch.slot[t];
+  if (!query && slot >= 0) store_cache_row(a.kv, key ? a.kv.k : a.kv.v, slot, kv_head, head, lane);
+}
+
+// ---- plain attention: one block per (token, query head), its warps share the positions
+
+constexpr int kWarps = 4;
+constexpr int kPerLane = kMaxHeadDim / kWarp;
+
+template <typename T>
+__device__ __forceinline__ float cache_value(const void* base, int64_t row, int d, int i) {
+  return widen(static_cast<const T*>(base)[row * d + i]);
+}
+struct Q8Row {};
+template <>
+__device__ __forceinline__ float cache_value<Q8Row>(const void* base, int64_t row, int d, int i) {
+  const auto* block = static_cast<const uint8_t*>(base) + (row * (d / 32) + i / 32) * 34;
+  const float scale = __half2float(*reinterpret_cast<const __half*>(block));
+  return scale * static_cast<float>(static_cast<int8_t>(block[2 + i % 32]));
+}
+// With a bf16 cache the query and the weights are rounded to bf16 too (the numerics contract).
+template <typename T>
+__device__ __forceinline__ float like_cache(float x) {
+  return x;
+}
+template <>
+__device__ __forceinline__ float like_cache<__nv_bfloat16>(float x) {
+  return round_bf16(x);
+}
+
+template <typename T>
+__global__ void attention_any_kernel(const __grid_constant__ AttentionTask a) {
+  __shared__ float merged[kWarps][kMaxHeadDim + 2];
+  let_next_start();
+  wait_for_previous();
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int d = a.kv.head_dim;
+  const int64_t t = blockIdx.x;
+  const int head = static_cast<int>(blockIdx.y);
+  const int kv_head = head / (a.q_heads / a.kv.kv_heads);
+  const int visible = a.batch.pos[t] + 1;
+  const int32_t* table = a.batch.block_table + int64_t{a.batch.seq_of_token[t]} * a.batch.max_pages;
+  const float* q = a.q + (t * a.q_heads + head) * d;
+  float query[kPerLane];
+  float o[kPerLane] = {};
+#pragma unroll
+  for (int j = 0; j < kPerLane; ++j) {
+    const int i = j * kWarp + lane;
+    query[j] = i < d ? like_cache<T>(load_fresh(q + i)) : 0.0F;
+  }
+  float m = -INFINITY;
+  float l = 0;
+  for (int p = warp; p < visible; p += kWarps) {
+    const int64_t page = table[p / a.kv.page_size];
+    const int64_t row = (page * a.kv.kv_heads + kv_head) * a.kv.page_size + p % a.kv.page_size;
+    float score = 0;
+#pragma unroll
+    for (int j = 0; j < kPerLane; ++j) {
+      const int i = j * kWarp + lane;
+      if (i < d) score = fmaf(query[j], cache_value<T>(a.kv.k, row, d, i), score);
+    }
+    score = warp_sum(score) * a.scale;
+    const float top = fmaxf(m, score);
+    const float keep = __expf(m - top);
+    const float take = __expf(score - top);
+    m = top;
+    l = l * keep + take;
+#pragma unroll
+    for (int j = 0; j < kPerLane; ++j) {
+      const int i = j * kWarp + lane;
+      if (i < d) o[j] = fmaf(like_cache<T>(take), cache_value<T>(a.kv.v, row, d, i), o[j] * keep);
+    }
+  }
+  if (lane == 0) merged[warp][0] = m, merged[warp][1] = l;
+#pragma unroll
+  for (int j = 0; j < kPerLane; ++j) {
+    const int i = j * kWarp + lane;
+    if (i < d) merged[warp][2 + i] = o[j];
+  }
+  __syncthreads();
+  float top = -INFINITY;
+  for (int w = 0; w < kWarps; ++w) top = fmaxf(top, merged[w][0]);
+  float sum = 0;
+  for (int w = 0; w < kWarps; ++w) sum += merged[w][1] * __expf(merged[w][0] - top);
+  for (int i = static_cast<int>(threadIdx.x); i < d; i += kWarps * kWarp) {
+    float value = 0;
+    for (int w = 0; w < kWarps; ++w) value += merged[w][2 + i] * __expf(merged[w][0] - top);
+    a.out[(t * a.q_heads + head) * d + i] = value / sum;
+  }
+}
+
+__global__ void kv_store_kernel(const float* k, const float* v, KvLayerView kv, StepBatch batch) {
+  let_next_start();
+  wait_for_previous();
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int64_t item = int64_t{blockIdx.x} * kStoreWarps + threadIdx.x / kWarp;
+  if (item >= int64_t{batch.tokens} * kv.kv_heads) return;
+  const int64_t t = item / kv.kv_heads;
+  const int head = static_cast<int>(item % kv.kv_heads);
+  const int64_t slot = batch.slot[t];
+  if (slot < 0) return;
+  store_cache_row(kv, kv.k, slot, head, k + item * kv.head_dim, lane);
+  store_cache_row(kv, kv.v, slot, head, v + item * kv.head_dim, lane);
+}
+
+}  // namespace
+
+void launch_rope_store(const LaunchContext& c, const RawHeads& raw, const HeadNorms& norms, const RopeParams& rope,
+                       const KvLayerView& kv, const StepBatch& batch, int q_heads, float* q_out) {
+  RopeStoreParams a;
+  a.raw = raw;
+  a.norms = norms;
+  a.table = rope.table.f32();
+  a.rotated_dims = rope.rotated_dims;
+  a.half_split = rope.pairing == RopePairing::half_split;
+  a.kv = kv;
+  a.batch = batch;
+  a.q_heads = q_heads;
+  a.q_out = q_out;
+  const int64_t items = int64_t{batch.tokens} * (q_heads + 2 * kv.kv_heads);
+  const LaunchShape shape{dim3(static_cast<unsigned>(divide_up<int64_t>(items, kStoreWarps))),
+                          dim3(kStoreWarps * kWarp), 0};
+  if (raw.dtype == DType::f32) {
+    launch(c, shape, rope_store_kernel<float>, a);
+  } else {
+    launch(c, shape, rope_store_kernel<__nv_bfloat16>, a);
+  }
+}
+
+void launch_kv_store(const LaunchContext& c, const float* k, const float* v, const KvLayerView& kv,
+                     const StepBatch& batch) {
+  const int64_t items = int64_t{batch.tokens} * kv.kv_heads;
+  launch(c, {dim3(static_cast<unsigned>(divide_up<int64_t>(items, kStoreWarps))), dim3(kStoreWarps * kWarp), 0},
+         kv_store_kernel, k, v, kv, batch);
+}
+
+void launch_attention_any(const LaunchContext& c, const AttentionTask& task) {
+  const LaunchShape shape{dim3(static_cast<unsigned>(task.batch.tokens), static_cast<unsigned>(task.q_heads)),
+                          dim3(kWarps * kWarp), 0};
+  switch (task.kv.dtype) {
+    case DType::f32:
+      return launch(c, shape, attention_any_kernel<float>, task);
+    case DType::f16:
+      return launch(c, shape, attention_any_kernel<__half>, task);
+    case DType::bf16:
+      return launch(c, shape, attention_any_kernel<__nv_bfloat16>, task);
+    default:
+      return launch(c, shape, attention_any_kernel<Q8Row>, task);
+  }
+}
+
+}  // namespace inferno::cuda

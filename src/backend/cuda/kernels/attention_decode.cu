@@ -1,0 +1,356 @@
+// Attention of one token per sequence over its cached positions, 16-bit caches with heads of 64 or 128.
+//
+// A block has one token, one kv head and one split of the positions; its warps take tiles of 16 positions in turn, each
+// with its own running maximum and sum. The heads of a group are the rows of a tensor-core tile. K and V go straight
+// from the cache into the operands: a dot product does not care about the order of its terms, so lane c of a row may
+// hold 16 neighbouring bytes as its part of the head, and the columns of V may stand in the order in which lanes load
+// them. The cache of earlier steps is read before the wait for the kernel ahead.
+//
+// Fused: the kernel starts from the raw projections. Each block normalizes and rotates its group's queries; split 0
+// also makes this token's key and value, stores them, and adds their term to the sum.
+//
+// The splits of a head meet in memory: the last block to finish adds them up.
+#include "backend/cuda/kernels/heads.cuh"
+#include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/mma.cuh"
+
+namespace inferno::cuda {
+namespace {
+
+constexpr int kTile = 16;     // positions of a warp's tile
+constexpr int kMaxGroup = 8;  // query heads per kv head
+constexpr int kMaxSplits = 32;
+constexpr float kLog2e = 1.4426950408889634F;
+
+struct Params {
+  DecodeAttention a;
+  const float* rope_table = nullptr;
+  int splits = 1;
+};
+
+// Positions per split: whole rounds of tiles, and at most `splits` of them cover the sequence.
+template <int kWarps>
+__device__ __forceinline__ int split_span(int positions, int splits) {
+  constexpr int kRound = kWarps * kTile;
+  const int rounds = (positions + kRound - 1) / kRound;
+  return max(1, (rounds + splits - 1) / splits) * kRound;
+}
+
+// One tile's K or V, as a lane loads it.
+template <int kDim>
+struct TileRegisters {
+  uint4 k[2][kDim / 32];  // [8 positions][chunk]: position g of the eight, bytes 16 c .. of each 64
+  uint4 v[kDim / 64][4];  // [64 columns][position 2c, 2c + 1, 2c + 8, 2c + 9]: columns 8 g .. of the 64
+};
+
+template <typename T, int kDim>
+__device__ __forceinline__ void load_tile(TileRegisters<kDim>& r, const KvLayerView& kv, const int32_t* table,
+                                          int kv_head, int tile, int positions, int lane) {
+  const int g = lane / 4;
+  const int c = lane % 4;
+  const int first = tile * kTile;
+  const int64_t page = table[first / kv.page_size];  // page_size is a multiple of kTile
+  const int64_t base = ((page * kv.kv_heads + kv_head) * kv.page_size + first % kv.page_size) * kDim;
+  const auto* keys = static_cast<const T*>(kv.k) + base;
+  const auto* values = static_cast<const T*>(kv.v) + base;
+  const int last = positions - first - 1;  // rows beyond repeat the last one; their weight is zero
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    const T* row = keys + min(n * 8 + g, last) * kDim;
+#pragma unroll
+    for (int j = 0; j < kDim / 32; ++j) r.k[n][j] = load_fresh_16(row + j * 32 + c * 8);
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const T* row = values + min(2 * c + i % 2 + i / 2 * 8, last) * kDim;
+#pragma unroll
+    for (int h = 0; h < kDim / 64; ++h) r.v[h][i] = load_fresh_16(row + h * 64 + g * 8);
+  }
+}
+
+template <typename T, int kDim, int kWarps, bool kFused>
+__global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
+    decode_attention_kernel(const __grid_constant__ Params p) {
+  __shared__ __align__(16) T queries[kMaxGroup][kDim];
+  __shared__ float rows[kMaxGroup + 2][kDim];          // fused: heads being made; the new key and value last
+  __shared__ float sums[kWarps + 1][kMaxGroup][kDim];  // per warp: o; the new token's last
+  __shared__ float tops[kWarps + 1][kMaxGroup];
+  __shared__ float totals[kWarps + 1][kMaxGroup];
+  __shared__ bool last_block;
+
+  const AttentionTask& a = p.a.task;
+  const KvLayerView& kv = a.kv;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int g = lane / 4;
+  const int c = lane % 4;
+  const int split = static_cast<int>(blockIdx.x);
+  const int kv_head = static_cast<int>(blockIdx.y);
+  const int64_t t = blockIdx.z;
+  const int group = a.q_heads / kv.kv_heads;
+
+  const int position = a.batch.pos[t];
+  const int32_t* table = a.batch.block_table + int64_t{a.batch.seq_of_token[t]} * a.batch.max_pages;
+  const int cached = kFused ? position : position + 1;
+  const int span = split_span<kWarps>(cached, p.splits);
+  const int active = max(1, (cached + span - 1) / span);
+  const int begin = split * span;
+  const int end = min(begin + span, cached);
+  const int first_tile = begin / kTile + warp;
+  const int end_tile = (end + kTile - 1) / kTile;
+
+  TileRegisters<kDim> tile;
+  // Not fused, the last position was written by the kernel ahead: nothing may be read before the wait.
+  if (kFused && split < active && first_tile < end_tile) {
+    load_tile<T, kDim>(tile, kv, table, kv_head, first_tile, end, lane);
+  }
+  let_next_start();
+  wait_for_previous();
+  if (split >= active) return;
+  if (!kFused && first_tile < end_tile) load_tile<T, kDim>(tile, kv, table, kv_head, first_tile, end, lane);
+
+  // ---- queries, and the token's own key and value
+  if constexpr (kFused) {
+    const float* cos_sin = p.rope_table + int64_t{position} * p.a.rope.rotated_dims;
+    const bool half_split = p.a.rope.pairing == RopePairing::half_split;
+    const int makes = split == 0 ? group + 2 : group;
+    for (int h = warp; h < makes; h += kWarps) {
+      const bool query = h < group;
+      const bool key = h == group;
+      const void* raw = query ? p.a.raw.q : key ? p.a.raw.k : p.a.raw.v;
+      const int64_t at = query ? (t * a.q_heads + kv_head * group + h) * kDim : (t * kv.kv_heads + kv_head) * kDim;
+      float* row = rows[query ? h : kMaxGroup + (key ? 0 : 1)];
+      for (int i = lane; i < kDim; i += kWarp) {
+        row[i] = p.a.raw.dtype == DType::f32 ? load_fresh(static_cast<const float*>(raw) + at + i)
+                                             : widen(__ldcg(static_cast<const __nv_bfloat16*>(raw) + at + i));
+      }
+      __syncwarp();
+      if (query || key) {
+        norm_head(row, query ? p.a.norms.q : p.a.norms.k, p.a.norms.eps, kDim, lane);
+        float turned[kDim / kWarp];
+#pragma unroll
+        for (int j = 0; j < kDim / kWarp; ++j) {
+          turned[j] = rotated(row, j * kWarp + lane, cos_sin, p.a.rope.rotated_dims, half_split);
+        }
+        __syncwarp();
+#pragma unroll
+        for (int j = 0; j < kDim / kWarp; ++j) row[j * kWarp + lane] = turned[j];
+        __syncwarp();
+      }
+      for (int i = lane; i < kDim; i += kWarp) {
+        if (query) {
+          queries[h][i] = narrow<T>(row[i]);
+        } else {
+          row[i] = widen(narrow<T>(row[i]));
+        }
+      }
+      __syncwarp();
+      const int64_t slot = a.batch.slot[t];
+      if (!query && slot >= 0) store_cache_row(kv, key ? kv.k : kv.v, slot, kv_head, row, lane);
+    }
+  } else {
+    for (int i = static_cast<int>(threadIdx.x); i < group * kDim; i += kWarps * kWarp) {
+      queries[i / kDim][i % kDim] = narrow<T>(load_fresh(a.q + (t * a.q_heads + kv_head * group) * kDim + i));
+    }
+  }
+  for (int i = group * kDim + static_cast<int>(threadIdx.x); i < kMaxGroup * kDim; i += kWarps * kWarp) {
+    queries[i / kDim][i % kDim] = narrow<T>(0.0F);
+  }
+  __syncthreads();
+  if constexpr (kFused) {
+    if (split == 0) {  // the token's own position: score s, weight 1 at maximum s
+      for (int h = warp; h < group; h += kWarps) {
+        float score = 0;
+        for (int i = lane; i < kDim; i += kWarp) score = fmaf(widen(queries[h][i]), rows[kMaxGroup][i], score);
+        score = warp_sum(score) * a.scale * kLog2e;
+        for (int i = lane; i < kDim; i += kWarp) sums[kWarps][h][i] = rows[kMaxGroup + 1][i];
+        if (lane == 0) tops[kWarps][h] = score, totals[kWarps][h] = 1;
+      }
+    } else {
+      for (int i = static_cast<int>(threadIdx.x); i < group * kDim; i += kWarps * kWarp) {
+        sums[kWarps][i / kDim][i % kDim] = 0;
+      }
+      if (static_cast<int>(threadIdx.x) < group) {
+        tops[kWarps][threadIdx.x] = -INFINITY;
+        totals[kWarps][threadIdx.x] = 0;
+      }
+    }
+  }
+
+  // ---- the cached positions
+  uint4 query[kDim / 32];
+#pragma unroll
+  for (int j = 0; j < kDim / 32; ++j) query[j] = *reinterpret_cast<const uint4*>(&queries[g][j * 32 + c * 8]);
+  const float factor = a.scale * kLog2e;
+  float o[kDim / 64][8][2] = {};
+  float top = -INFINITY;  // of row g, in units of log2
+  float total = 0;        // of row g, this lane's columns
+  for (int i = first_tile; i < end_tile; i += kWarps) {
+    float s[2][4] = {};
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+#pragma unroll
+      for (int j = 0; j < kDim / 32; ++j) {
+        mma<T>(s[n], query[j].x, 0, query[j].y, 0, tile.k[n][j].x, tile.k[n][j].y);
+        mma<T>(s[n], query[j].z, 0, query[j].w, 0, tile.k[n][j].z, tile.k[n][j].w);
+      }
+    }
+    float score[4];  // positions 2c, 2c + 1, 2c + 8, 2c + 9
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      const int at = i * kTile + 2 * c + n % 2 + n / 2 * 8;
+      score[n] = at < end ? s[n / 2][n % 2] * factor : -INFINITY;
+    }
+    float high = fmaxf(fmaxf(score[0], score[1]), fmaxf(score[2], score[3]));
+    high = fmaxf(high, __shfl_xor_sync(kFullMask, high, 1));
+    high = fmaxf(high, __shfl_xor_sync(kFullMask, high, 2));
+    const float new_top = fmaxf(top, high);  // finite: every tile has a position
+    const float keep = exp2f(top - new_top);
+    top = new_top;
+    float weight[4];
+#pragma unroll
+    for (int n = 0; n < 4; ++n) weight[n] = exp2f(score[n] - top);
+    total = total * keep + (weight[0] + weight[1]) + (weight[2] + weight[3]);
+    const uint32_t p0 = pack_pair<T>(weight[0], weight[1]);
+    const uint32_t p1 = pack_pair<T>(weight[2], weight[3]);
+#pragma unroll
+    for (int h = 0; h < kDim / 64; ++h) {
+      const uint32_t* v0 = reinterpret_cast<const uint32_t*>(&tile.v[h][0]);
+      const uint32_t* v1 = reinterpret_cast<const uint32_t*>(&tile.v[h][1]);
+      const uint32_t* v2 = reinterpret_cast<const uint32_t*>(&tile.v[h][2]);
+      const uint32_t* v3 = reinterpret_cast<const uint32_t*>(&tile.v[h][3]);
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+        // Column n of the lane's eight from two positions each, side by side.
+        const uint32_t pick = n % 2 == 0 ? 0x5410U : 0x7632U;
+        const uint32_t b0 = __byte_perm(v0[n / 2], v1[n / 2], pick);
+        const uint32_t b1 = __byte_perm(v2[n / 2], v3[n / 2], pick);
+        float acc[4] = {o[h][n][0] * keep, o[h][n][1] * keep, 0, 0};
+        mma<T>(acc, p0, 0, p1, 0, b0, b1);
+        o[h][n][0] = acc[0];
+        o[h][n][1] = acc[1];
+      }
+    }
+    if (i + kWarps < end_tile) load_tile<T, kDim>(tile, kv, table, kv_head, i + kWarps, end, lane);
+  }
+  total += __shfl_xor_sync(kFullMask, total, 1);
+  total += __shfl_xor_sync(kFullMask, total, 2);
+  if (g < group) {
+#pragma unroll
+    for (int h = 0; h < kDim / 64; ++h) {
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+        sums[warp][g][h * 64 + 2 * c * 8 + n] = o[h][n][0];
+        sums[warp][g][h * 64 + (2 * c + 1) * 8 + n] = o[h][n][1];
+      }
+    }
+    if (c == 0) tops[warp][g] = top, totals[warp][g] = total;
+  }
+  __syncthreads();
+
+  // ---- the block's warps, then the splits
+  constexpr int kTerms = kFused ? kWarps + 1 : kWarps;
+  float* partial = p.a.partials + ((t * kv.kv_heads + kv_head) * p.splits + split) * group * (kDim + 2);
+  float* out = a.out + (t * a.q_heads + kv_head * group) * kDim;
+  for (int i = static_cast<int>(threadIdx.x); i < group * kDim; i += kWarps * kWarp) {
+    const int row = i / kDim;
+    float high = -INFINITY;
+#pragma unroll
+    for (int w = 0; w < kTerms; ++w) high = fmaxf(high, tops[w][row]);
+    float sum = 0;
+    float value = 0;
+#pragma unroll
+    for (int w = 0; w < kTerms; ++w) {
+      const float share = high == -INFINITY ? 0.0F : exp2f(tops[w][row] - high);
+      sum = fmaf(totals[w][row], share, sum);
+      value = fmaf(sums[w][row][i % kDim], share, value);
+    }
+    if (active == 1) {
+      out[i] = value / sum;
+    } else {
+      __stcg(partial + i, value);
+      if (i % kDim == 0) {
+        __stcg(partial + group * kDim + row, high);
+        __stcg(partial + group * kDim + group + row, sum);
+      }
+    }
+  }
+  if (active == 1) return;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    uint32_t* counter = p.a.counters + t * kv.kv_heads + kv_head;
+    last_block = atomicInc(counter, static_cast<unsigned>(active - 1)) == static_cast<unsigned>(active - 1);
+  }
+  __syncthreads();
+  if (!last_block) return;
+  __threadfence();
+  const float* all = p.a.partials + (t * kv.kv_heads + kv_head) * p.splits * group * (kDim + 2);
+  const int stride = group * (kDim + 2);
+  for (int i = static_cast<int>(threadIdx.x); i < group * kDim; i += kWarps * kWarp) {
+    const int row = i / kDim;
+    float high = -INFINITY;
+    for (int s = 0; s < active; ++s) high = fmaxf(high, load_fresh(all + s * stride + group * kDim + row));
+    float sum = 0;
+    float value = 0;
+    for (int s = 0; s < active; ++s) {
+      const float share = exp2f(load_fresh(all + s * stride + group * kDim + row) - high);
+      sum = fmaf(load_fresh(all + s * stride + group * kDim + group + row), share, sum);
+      value = fmaf(load_fresh(all + s * stride + i), share, value);
+    }
+    out[i] = value / sum;
+  }
+}
+
+int split_count(const LaunchContext& c, int tokens, int kv_heads) {
+  const int wanted = divide_up(2 * c.sm_count, tokens * kv_heads);
+  return wanted < 1 ? 1 : wanted > kMaxSplits ? kMaxSplits : wanted;
+}
+
+template <typename T, int kDim, int kWarps>
+void launch_typed(const LaunchContext& c, const Params& p) {
+  const AttentionTask& task = p.a.task;
+  const LaunchShape shape{dim3(static_cast<unsigned>(p.splits), static_cast<unsigned>(task.kv.kv_heads),
+                               static_cast<unsigned>(task.batch.tokens)),
+                          dim3(kWarps * kWarp), 0};
+  if (p.a.fused) {
+    launch(c, shape, decode_attention_kernel<T, kDim, kWarps, true>, p);
+  } else {
+    launch(c, shape, decode_attention_kernel<T, kDim, kWarps, false>, p);
+  }
+}
+
+}  // namespace
+
+bool decode_attention_supports(const KvLayerView& kv, int q_heads) {
+  return (kv.dtype == DType::bf16 || kv.dtype == DType::f16) && (kv.head_dim == 64 || kv.head_dim == 128) &&
+         kv.page_size % kTile == 0 && q_heads / kv.kv_heads <= kMaxGroup;
+}
+
+int64_t decode_partial_floats(const LaunchContext& c, int tokens, int q_heads, const KvLayerView& kv) {
+  return int64_t{tokens} * split_count(c, tokens, kv.kv_heads) * q_heads * (kv.head_dim + 2);
+}
+
+void launch_decode_attention(const LaunchContext& c, const DecodeAttention& task) {
+  Params p;
+  p.a = task;
+  p.rope_table = task.rope.table.f32();
+  p.splits = split_count(c, task.task.batch.tokens, task.task.kv.kv_heads);
+  // Few sequences: more warps per block, so that short contexts need no second split.
+  constexpr int kFewTokens = 16;
+  const bool few = task.task.batch.tokens < kFewTokens;
+  const auto with_type = [&]<typename T>() {
+    if (task.task.kv.head_dim == 128) {
+      few ? launch_typed<T, 128, 8>(c, p) : launch_typed<T, 128, 4>(c, p);
+    } else {
+      few ? launch_typed<T, 64, 8>(c, p) : launch_typed<T, 64, 4>(c, p);
+    }
+  };
+  if (task.task.kv.dtype == DType::bf16) {
+    with_type.template operator()<__nv_bfloat16>();
+  } else {
+    with_type.template operator()<__half>();
+  }
+}
+
+}  // namespace inferno::cuda

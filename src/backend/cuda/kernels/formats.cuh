@@ -1,0 +1,312 @@
+// Weight formats on the device: loading a lane's part of a row, multiplying it, giving back its values.
+//
+// A unit is 1,024 values of a row, handled by one warp. Quantized formats: lane l has group l of the unit (32 values).
+// Plain formats: lane l has pieces of 16 bytes at l, l + 32, ... of the unit. Loads and arithmetic are apart, so that a
+// kernel can have the next unit's loads under way.
+#pragma once
+
+#include "backend/cuda/kernels/device.cuh"
+#include "backend/cuda/weight_layout.h"
+
+namespace inferno::cuda {
+
+inline constexpr int kUnit = 1024;
+
+// Activations of one token in shared memory, as the formats read them.
+enum class Activation : uint8_t {
+  f32,       // K floats
+  split8,    // 16-bit weights: of each 8 floats, the first four in one array, the others in a second
+  quant32,   // 8-bit per 32: see XGroup
+  quant256,  // 8-bit per 256, the scale repeated for each group of 32
+};
+
+template <DType F>
+__host__ __device__ constexpr Activation activation_of() {
+  if constexpr (F == DType::f32) return Activation::f32;
+  if constexpr (F == DType::f16 || F == DType::bf16) return Activation::split8;
+  return canonical_block(F).values == 32 ? Activation::quant32 : Activation::quant256;
+}
+__host__ __device__ constexpr bool is_quant(Activation a) {
+  return a == Activation::quant32 || a == Activation::quant256;
+}
+// Bytes of one token's activations for `units` units.
+__host__ __device__ constexpr int activation_bytes(Activation a, int units) {
+  return is_quant(a) ? units * 32 * 40 : units * kUnit * 4;
+}
+
+// The quantized activations of group g: values 0..15 in `a`, 16..31 in `b`, the scale, the sums of both halves.
+struct XGroup {
+  uint4 a, b;
+  float d;
+  int sum_a, sum_b;
+};
+// One token's arrays: a [groups][16], b [groups][16], d [groups], sums (short, short) [groups].
+struct XQuant {
+  uint8_t* base;
+  int groups;  // padded to whole units
+
+  __device__ __forceinline__ uint8_t* a() const { return base; }
+  __device__ __forceinline__ uint8_t* b() const { return base + groups * 16; }
+  __device__ __forceinline__ float* d() const { return reinterpret_cast<float*>(base + groups * 32); }
+  __device__ __forceinline__ uint32_t* sums() const { return reinterpret_cast<uint32_t*>(base + groups * 36); }
+  __device__ __forceinline__ XGroup group(int g) const {
+    XGroup x;
+    x.a = reinterpret_cast<const uint4*>(a())[g];
+    x.b = reinterpret_cast<const uint4*>(b())[g];
+    x.d = d()[g];
+    const uint32_t pair = sums()[g];
+    x.sum_a = static_cast<int16_t>(pair & 0xffffU);
+    x.sum_b = static_cast<int16_t>(pair >> 16);
+    return x;
+  }
+};
+
+__device__ __forceinline__ int dot16(const uint4& w, const uint4& x) {
+  int sum = __dp4a(static_cast<int>(w.x), static_cast<int>(x.x), 0);
+  sum = __dp4a(static_cast<int>(w.y), static_cast<int>(x.y), sum);
+  sum = __dp4a(static_cast<int>(w.z), static_cast<int>(x.z), sum);
+  return __dp4a(static_cast<int>(w.w), static_cast<int>(x.w), sum);
+}
+
+// A lane's part of a unit: quantized formats.
+template <DType F>
+struct Part {
+  static constexpr GroupBytes kBytes = group_bytes(F);
+  static constexpr int kOffset = level_offset(F);
+  uint4 q0, q1;    // q1: Q8_0 only
+  uint2 h;         // h.y: two-bit parts only
+  uint32_t scale;  // s plane
+  uint32_t super;  // d plane
+
+  // `unit`: index of the unit in the row. Lanes beyond the row get zeros.
+  __device__ __forceinline__ void load(const Planes& p, int64_t row, int unit, int lane) {
+    const int g = unit * 32 + lane;
+    q0 = q1 = make_uint4(0, 0, 0, 0);
+    h = make_uint2(0, 0);
+    scale = super = 0;
+    if (g >= p.groups) return;
+    const int64_t at = row * p.groups + g;
+    if constexpr (kBytes.q == 32) {
+      const uint8_t* q = p.q + row * p.groups * 32;
+      q0 = load_weight_16(q + g * 16);
+      q1 = load_weight_16(q + (p.groups + g) * 16);
+    } else if constexpr (kBytes.q == 16) {
+      q0 = load_weight_16(p.q + at * 16);
+    }
+    if constexpr (kBytes.h == 4) h.x = load_weight_4(p.h + at * 4);
+    if constexpr (kBytes.h == 8) h = load_weight_8(p.h + at * 8);
+    scale = kBytes.s == 2 ? load_weight_2(p.s + at * 2) : load_weight_4(p.s + at * 4);
+    if constexpr (kBytes.d != 0) {
+      const int64_t block = row * (p.groups / 8) + g / 8;
+      super = kBytes.d == 2 ? load_weight_2(p.d + block * 2) : load_weight_4(p.d + block * 4);
+    }
+  }
+
+  // The levels as bytes, values 0..15 in `a` and 16..31 in `b`; the offset is not taken off.
+  __device__ __forceinline__ void levels(uint4& a, uint4& b) const {
+    if constexpr (F == DType::q8_0) {
+      a = q0;
+      b = q1;
+      return;
+    }
+    uint32_t low[4] = {};
+    uint32_t high[4] = {};
+    const uint32_t words[4] = {q0.x, q0.y, q0.z, q0.w};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if constexpr (kBytes.q == 16) {
+        low[j] = words[j] & 0x0f0f0f0fU;
+        high[j] = (words[j] >> 4) & 0x0f0f0f0fU;
+      }
+      if constexpr (kBytes.h == 4) {
+        low[j] |= ((h.x >> j) & 0x01010101U) << 4;
+        high[j] |= ((h.x >> (4 + j)) & 0x01010101U) << 4;
+      }
+      if constexpr (kBytes.h == 8) {
+        constexpr int kShift = kBytes.q == 16 ? 4 : 0;
+        low[j] |= ((h.x >> (2 * j)) & 0x03030303U) << kShift;
+        high[j] |= ((h.y >> (2 * j)) & 0x03030303U) << kShift;
+      }
+    }
+    a = make_uint4(low[0], low[1], low[2], low[3]);
+    b = make_uint4(high[0], high[1], high[2], high[3]);
+  }
+
+  // Scales of both halves and the factor of the minimum: value = d * scale_half * level - or + minimum.
+  struct Scales {
+    float d, m;          // f16 parts
+    int sa, sb, ma, mb;  // integer parts of both halves
+  };
+  __device__ __forceinline__ Scales scales() const {
+    Scales r{};
+    r.sa = r.sb = 1;
+    if constexpr (kBytes.d == 0) {
+      r.d = half_bits(scale & 0xffffU);
+      if constexpr (kBytes.s == 4) {
+        r.m = half_bits(scale >> 16);
+        r.ma = r.mb = -1;  // value = d * level + m
+      }
+    } else {
+      r.d = half_bits(super & 0xffffU);
+      if constexpr (kBytes.d == 4) r.m = half_bits(super >> 16);
+      if constexpr (F == DType::q2_k) {
+        r.sa = static_cast<int>(scale & 15U), r.ma = static_cast<int>((scale >> 4) & 15U);
+        r.sb = static_cast<int>((scale >> 8) & 15U), r.mb = static_cast<int>((scale >> 12) & 15U);
+      } else if constexpr (F == DType::q4_k || F == DType::q5_k) {
+        r.sa = r.sb = static_cast<int>(scale & 0xffU);
+        r.ma = r.mb = static_cast<int>(scale >> 8);
+      } else {
+        r.sa = static_cast<int8_t>(scale & 0xffU);
+        r.sb = static_cast<int8_t>(scale >> 8);
+      }
+    }
+    return r;
+  }
+
+  // The group times M tokens' groups, added to acc[M].
+  template <int M>
+  __device__ __forceinline__ void dot(const uint8_t* x, int token_bytes, int groups, int unit, int lane,
+                                      float* acc) const {
+    uint4 a, b;
+    levels(a, b);
+    const Scales w = scales();
+#pragma unroll
+    for (int m = 0; m < M; ++m) {
+      const XGroup g = XQuant{const_cast<uint8_t*>(x) + m * token_bytes, groups}.group(unit * 32 + lane);
+      const int dot_a = dot16(a, g.a) - kOffset * g.sum_a;
+      const int dot_b = dot16(b, g.b) - kOffset * g.sum_b;
+      const int isum = w.sa * dot_a + w.sb * dot_b;
+      acc[m] = fmaf(static_cast<float>(isum), w.d * g.d, acc[m]);
+      if constexpr (kBytes.d == 4 || kBytes.s == 4) {
+        const int msum = w.ma * g.sum_a + w.mb * g.sum_b;
+        acc[m] = fmaf(-static_cast<float>(msum), w.m * g.d, acc[m]);
+      }
+    }
+  }
+
+  // The group's values, out[32].
+  __device__ __forceinline__ void values(float* out) const {
+    uint4 a, b;
+    levels(a, b);
+    const Scales w = scales();
+    const uint32_t words[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+#pragma unroll
+    for (int v = 0; v < kGroup; ++v) {
+      const uint32_t byte = (words[v / 4] >> (v % 4 * 8)) & 0xffU;
+      const int level = F == DType::q8_0 ? static_cast<int8_t>(byte) : static_cast<int>(byte) - kOffset;
+      const float s = w.d * static_cast<float>(v < 16 ? w.sa : w.sb);
+      const float m = w.m * static_cast<float>(v < 16 ? w.ma : w.mb);
+      out[v] = __fsub_rn(__fmul_rn(s, static_cast<float>(level)), m);
+    }
+  }
+};
+
+// 16-bit weights: four pieces of eight values.
+template <DType F>
+struct HalfPart {
+  uint4 w[4];
+
+  __device__ __forceinline__ void load(const Planes& p, int64_t row, int unit, int lane) {
+    const uint8_t* base = p.q + row * p.row_stride;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int64_t at = (int64_t{unit} * 128 + j * 32 + lane) * 16;
+      w[j] = at < p.row_stride ? load_weight_16(base + at) : make_uint4(0, 0, 0, 0);
+    }
+  }
+
+  template <int M>
+  __device__ __forceinline__ void dot(const uint8_t* x, int token_bytes, int groups, int unit, int lane,
+                                      float* acc) const {
+    const int chunks = groups * 4;  // of eight values, padded to whole units
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const uint32_t words[4] = {w[j].x, w[j].y, w[j].z, w[j].w};
+      float v[8];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if constexpr (F == DType::bf16) {
+          v[2 * i] = bf16_low(words[i]);
+          v[2 * i + 1] = bf16_high(words[i]);
+        } else {
+          v[2 * i] = half_bits(words[i] & 0xffffU);
+          v[2 * i + 1] = half_bits(words[i] >> 16);
+        }
+      }
+      const int chunk = unit * 128 + j * 32 + lane;
+#pragma unroll
+      for (int m = 0; m < M; ++m) {
+        const auto* planes = reinterpret_cast<const float4*>(x + m * token_bytes);
+        const float4 lo = planes[chunk];
+        const float4 hi = planes[chunks + chunk];
+        // Two short chains rather than one long one.
+        const float low = fmaf(v[3], lo.w, fmaf(v[2], lo.z, fmaf(v[1], lo.y, v[0] * lo.x)));
+        const float high = fmaf(v[7], hi.w, fmaf(v[6], hi.z, fmaf(v[5], hi.y, v[4] * hi.x)));
+        acc[m] += low + high;
+      }
+    }
+  }
+};
+template <>
+struct Part<DType::f16> : HalfPart<DType::f16> {};
+template <>
+struct Part<DType::bf16> : HalfPart<DType::bf16> {};
+
+template <>
+struct Part<DType::f32> {
+  uint4 w[8];
+
+  __device__ __forceinline__ void load(const Planes& p, int64_t row, int unit, int lane) {
+    const uint8_t* base = p.q + row * p.row_stride;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const int64_t at = (int64_t{unit} * 256 + j * 32 + lane) * 16;
+      w[j] = at < p.row_stride ? load_weight_16(base + at) : make_uint4(0, 0, 0, 0);
+    }
+  }
+
+  template <int M>
+  __device__ __forceinline__ void dot(const uint8_t* x, int token_bytes, int /*groups*/, int unit, int lane,
+                                      float* acc) const {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+#pragma unroll
+      for (int m = 0; m < M; ++m) {
+        const float4 v = reinterpret_cast<const float4*>(x + m * token_bytes)[unit * 256 + j * 32 + lane];
+        float sum = __uint_as_float(w[j].x) * v.x;
+        sum = fmaf(__uint_as_float(w[j].y), v.y, sum);
+        sum = fmaf(__uint_as_float(w[j].z), v.z, sum);
+        acc[m] += fmaf(__uint_as_float(w[j].w), v.w, sum);
+      }
+    }
+  }
+};
+
+// Calls visit.template operator()<F>() with the weight type as a template argument.
+template <typename Visit>
+void with_dtype(DType dtype, Visit&& visit) {
+  switch (dtype) {
+#define INFERNO_CASE(type)                    \
+  case DType::type:                           \
+    visit.template operator()<DType::type>(); \
+    break;
+    INFERNO_CASE(f32)
+    INFERNO_CASE(f16)
+    INFERNO_CASE(bf16)
+    INFERNO_CASE(q8_0)
+    INFERNO_CASE(q4_0)
+    INFERNO_CASE(q4_1)
+    INFERNO_CASE(q5_0)
+    INFERNO_CASE(q5_1)
+    INFERNO_CASE(q2_k)
+    INFERNO_CASE(q3_k)
+    INFERNO_CASE(q4_k)
+    INFERNO_CASE(q5_k)
+    INFERNO_CASE(q6_k)
+#undef INFERNO_CASE
+    default:
+      break;
+  }
+}
+
+}  // namespace inferno::cuda

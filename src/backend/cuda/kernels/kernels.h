@@ -1,0 +1,137 @@
+// What the host side launches. Each function enqueues kernels on the context's stream and returns; parameters are
+// plain device addresses. Nothing here allocates or synchronizes, so all of it can be captured into a graph.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "backend/cuda/weight_layout.h"
+#include "backend/op_args.h"
+#include "backend/sampling.h"
+
+namespace inferno::cuda {
+
+struct LaunchContext {
+  cudaStream_t stream = nullptr;
+  int sm_count = 1;
+  // Start a kernel while the one before it ends (programmatic dependent launch): needs compute capability 9.0.
+  bool overlap = false;
+};
+
+// ---- matrix–vector: up to kMaxVectorTokens tokens
+// --------------------------------------------------------------------
+
+inline constexpr int kMaxVectorTokens = 8;
+inline constexpr int kMaxSegments = 3;
+
+// One weight of a product and where its output goes.
+struct Segment {
+  Planes w;
+  DType dtype = DType::f32;
+  int rows = 0;
+  const float* bias = nullptr;  // [rows] or null
+  float* out = nullptr;         // [tokens, rows]
+};
+
+// out_i = norm(x[row_ids]) * w_i^T + bias_i (+ residual); SwiGLU: out_0 = silu(. w_0^T) * (. w_1^T).
+struct VectorProduct {
+  const float* x = nullptr;  // [*, k]
+  const int32_t* row_ids = nullptr;
+  const float* norm = nullptr;  // [k] or null
+  float eps = 0;
+  int tokens = 0;
+  int k = 0;
+  int segments = 0;
+  Segment segment[kMaxSegments];
+  const float* residual = nullptr;  // [tokens, rows] or null; one segment
+  bool swiglu = false;              // two segments of one type and as many rows
+};
+// Whether the activations of so many tokens fit the kernel's shared memory.
+[[nodiscard]] bool vector_product_fits(DType dtype, int tokens, int64_t k);
+void launch_vector_product(const LaunchContext& c, const VectorProduct& p);
+
+// ---- rows: embedding, norm, conversion
+// -------------------------------------------------------------------------------
+
+void launch_embed(const LaunchContext& c, const Planes& table, DType dtype, int64_t vocabulary, const int32_t* ids,
+                  int tokens, int64_t cols, float* out);
+void launch_rms_norm(const LaunchContext& c, const float* x, const float* weight, float eps, int64_t rows, int64_t cols,
+                     float* out);
+// Rows for a matrix product: x[row_ids], normalized if `norm` is given, as `dtype` (f32, f16, bf16) with rows
+// `out_stride` elements apart, zero beyond cols.
+void launch_prepare_rows(const LaunchContext& c, const float* x, const int32_t* row_ids, const float* norm, float eps,
+                         int64_t rows, int64_t cols, DType dtype, int64_t out_stride, void* out);
+// out = silu(gate) * up; gate and up [rows, cols] are f32, or bf16 with a bf16 out; out rows out_stride apart.
+void launch_swiglu(const LaunchContext& c, const void* gate, const void* up, int64_t rows, int64_t cols, DType in,
+                   DType out_type, int64_t out_stride, void* out);
+// out [rows, cols] f32 += bias[cols].
+void launch_add_bias(const LaunchContext& c, float* out, const float* bias, int64_t rows, int64_t cols);
+// Rows [first, first + count) of a quantized weight as bf16 [count, cols].
+void launch_unpack_bf16(const LaunchContext& c, const Planes& w, DType dtype, int64_t first, int64_t count, void* out);
+// Canonical rows (in device memory) into planes, rows [first, first + count).
+void launch_pack(const LaunchContext& c, const void* canonical, DType dtype, int64_t first, int64_t count,
+                 const Planes& w);
+
+// ---- cache and attention
+// ---------------------------------------------------------------------------------------------
+
+// Raw projections of the step's tokens, f32 or bf16 rows.
+struct RawHeads {
+  const void* q = nullptr;  // [T, q_heads * head_dim]
+  const void* k = nullptr;  // [T, kv_heads * head_dim]
+  const void* v = nullptr;
+  DType dtype = DType::f32;
+};
+struct HeadNorms {
+  const float* q = nullptr;  // [head_dim] or null
+  const float* k = nullptr;
+  float eps = 0;
+};
+// QK-norm, rotation, cache rows; q_out f32 [T, q_heads * head_dim] may be raw.q.
+void launch_rope_store(const LaunchContext& c, const RawHeads& raw, const HeadNorms& norms, const RopeParams& rope,
+                       const KvLayerView& kv, const StepBatch& batch, int q_heads, float* q_out);
+void launch_kv_store(const LaunchContext& c, const float* k, const float* v, const KvLayerView& kv,
+                     const StepBatch& batch);
+
+// Shared by all attention kernels.
+struct AttentionTask {
+  const float* q = nullptr;  // [T, q_heads * head_dim]
+  float* out = nullptr;      // like q
+  int q_heads = 0;
+  float scale = 1;
+  KvLayerView kv;
+  StepBatch batch;
+};
+// Any head size up to kMaxHeadDim and any cache type; one block per token and head.
+inline constexpr int kMaxHeadDim = 256;
+void launch_attention_any(const LaunchContext& c, const AttentionTask& task);
+
+// One token per sequence: keys cut into splits over blocks. With `raw` the kernel also does QK-norm, rotation and the
+// cache rows of the step's own tokens.
+struct DecodeAttention {
+  AttentionTask task;
+  bool fused = false;
+  RawHeads raw;
+  HeadNorms norms;
+  RopeParams rope;
+  float* partials = nullptr;     // decode_partial_floats
+  uint32_t* counters = nullptr;  // [T * kv_heads], zero, left zero
+};
+[[nodiscard]] bool decode_attention_supports(const KvLayerView& kv, int q_heads);
+[[nodiscard]] int64_t decode_partial_floats(const LaunchContext& c, int tokens, int q_heads, const KvLayerView& kv);
+void launch_decode_attention(const LaunchContext& c, const DecodeAttention& task);
+
+// Many tokens per sequence: tensor-core tiles of queries against tiles of keys.
+[[nodiscard]] bool prefill_attention_supports(const KvLayerView& kv, int q_heads);
+void launch_prefill_attention(const LaunchContext& c, const AttentionTask& task);
+
+// ---- sampling
+// --------------------------------------------------------------------------------------------------------
+
+// One token per row, as backend/sampling.h defines it. `scratch` has sample_scratch_bytes.
+[[nodiscard]] int64_t sample_scratch_bytes(int rows, int64_t vocabulary);
+void launch_sample(const LaunchContext& c, const float* logits, int rows, int64_t vocabulary,
+                   const SampleParams* params, const int32_t* history, void* scratch, int32_t* out);
+
+}  // namespace inferno::cuda

@@ -1,0 +1,43 @@
+// Launching a kernel with the context's stream and launch order. Device-side includes only.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <utility>
+
+#include "backend/cuda/kernels/kernels.h"
+
+namespace inferno::cuda {
+
+struct LaunchShape {
+  dim3 grid;
+  dim3 block;
+  int shared_bytes = 0;
+};
+
+// A failed launch stays in cudaGetLastError; the backend looks after every op.
+template <typename... Params, typename... Args>
+void launch(const LaunchContext& c, const LaunchShape& shape, void (*kernel)(Params...), Args&&... args) {
+  constexpr int kDefaultShared = 48 * 1024;
+  if (shape.shared_bytes > kDefaultShared) {
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shape.shared_bytes);
+  }
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = shape.grid;
+  config.blockDim = shape.block;
+  config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
+  config.stream = c.stream;
+  config.attrs = &attribute;
+  config.numAttrs = c.overlap ? 1 : 0;
+  cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...);
+}
+
+template <typename T>
+[[nodiscard]] constexpr T divide_up(T a, T b) {
+  return (a + b - 1) / b;
+}
+
+}  // namespace inferno::cuda

@@ -1,0 +1,353 @@
+// Drawing tokens on the device, as backend/sampling.h defines it.
+//
+// A first kernel reads the logits once: it applies the repetition penalty and finds each chunk's largest logit. A
+// second one, one block per row, ends a greedy row there; otherwise it selects. A candidate is one 64-bit key, its
+// logit in an order-preserving form above its inverted id, so that descending keys are the definition's order. The
+// candidates that top-k, top-p and min-p leave are always those with key >= some cut; each cut, and the draw itself, is
+// found digit by digit from histograms of counts or of probability mass, without sorting. As soon as few candidates can
+// matter they are gathered into shared memory.
+#include <cfloat>
+
+#include "backend/cuda/kernels/device.cuh"
+#include "backend/cuda/kernels/launch.cuh"
+
+namespace inferno::cuda {
+namespace {
+
+constexpr int kChunk = 4096;  // logits per block of the first kernel
+constexpr int kFirstThreads = 256;
+constexpr int kThreads = 1024;
+constexpr int kBits = 11;
+constexpr int kBins = 1 << kBits;
+constexpr int kListCapacity = 4096;
+
+__device__ __forceinline__ uint32_t ordered_bits(float x) {
+  const uint32_t bits = __float_as_uint(x + 0.0F);  // -0 and +0 are equal
+  return (bits >> 31) != 0 ? ~bits : bits | 0x80000000U;
+}
+__device__ __forceinline__ float from_ordered(uint32_t bits) {
+  return __uint_as_float((bits >> 31) != 0 ? bits & 0x7fffffffU : ~bits);
+}
+__device__ __forceinline__ uint64_t key_of(float logit, int32_t id) {
+  return static_cast<uint64_t>(ordered_bits(logit)) << 32 | static_cast<uint32_t>(~id);
+}
+__device__ __forceinline__ float logit_of(uint64_t key) {
+  return from_ordered(static_cast<uint32_t>(key >> 32));
+}
+__device__ __forceinline__ int32_t id_of(uint64_t key) {
+  return static_cast<int32_t>(~static_cast<uint32_t>(key));
+}
+
+__device__ __forceinline__ uint64_t warp_max_key(uint64_t key) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) {
+    const uint64_t other = __shfl_xor_sync(kFullMask, key, step);
+    key = other > key ? other : key;
+  }
+  return key;
+}
+
+__device__ __forceinline__ uint64_t mix(uint64_t x) {  // as in backend/sampling.cpp
+  x += 0x9e3779b97f4a7c15ULL;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+  return x ^ (x >> 31);
+}
+__device__ __forceinline__ float uniform(const SampleParams& p) {
+  const uint64_t key =
+      (static_cast<uint64_t>(static_cast<uint32_t>(p.sequence)) << 32) | static_cast<uint32_t>(p.position);
+  return static_cast<float>(mix(mix(p.seed) ^ key) >> 40) * 0x1p-24F;
+}
+
+// ---- first kernel: penalty, largest of each chunk
+
+__global__ void scan_kernel(const float* logits, int64_t vocabulary, const SampleParams* params, const int32_t* history,
+                            int chunks, uint64_t* largest, float* adjusted) {
+  __shared__ float values[kChunk];
+  __shared__ uint64_t tops[kFirstThreads / kWarp];
+  let_next_start();
+  wait_for_previous();
+  const int64_t row = blockIdx.y;
+  const int64_t first = int64_t{blockIdx.x} * kChunk;
+  const int count = static_cast<int>(min(int64_t{kChunk}, vocabulary - first));
+  const SampleParams p = params[row];
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kFirstThreads) {
+    const float x = load_fresh(logits + row * vocabulary + first + i);
+    values[i] = isnan(x) ? -INFINITY : x;
+  }
+  __syncthreads();
+  const int seen = min(p.history_length, kSampleHistory);
+  if (p.repeat_penalty != 1.0F && static_cast<int>(threadIdx.x) < seen) {
+    const int32_t* recent = history + row * kSampleHistory;
+    const int32_t id = recent[threadIdx.x];
+    bool once = id >= first && id < first + count;
+    for (int i = 0; once && i < static_cast<int>(threadIdx.x); ++i) once = recent[i] != id;
+    if (once) {
+      const float x = values[id - first];
+      values[id - first] = x > 0 ? __fdiv_rn(x, p.repeat_penalty) : x * p.repeat_penalty;
+    }
+  }
+  __syncthreads();
+  const bool keeps = p.temperature > 0;
+  uint64_t top = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kFirstThreads) {
+    const uint64_t key = key_of(values[i], static_cast<int32_t>(first) + i);
+    top = key > top ? key : top;
+    if (keeps) __stcg(adjusted + row * vocabulary + first + i, values[i]);
+  }
+  top = warp_max_key(top);
+  if (threadIdx.x % kWarp == 0) tops[threadIdx.x / kWarp] = top;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    for (int w = 1; w < kFirstThreads / kWarp; ++w) top = tops[w] > top ? tops[w] : top;
+    __stcg(reinterpret_cast<unsigned long long*>(largest) + row * chunks + blockIdx.x, top);
+  }
+}
+
+// ---- second kernel
+
+// What a candidate counts for: 1, or its probability up to a factor.
+struct Weighting {
+  bool counts;
+  double best;
+  double inverse_temperature;
+  __device__ __forceinline__ double operator()(uint64_t key) const {
+    return counts ? 1.0 : exp((static_cast<double>(logit_of(key)) - best) * inverse_temperature);
+  }
+};
+
+struct Shared {
+  uint64_t list[kListCapacity];
+  double bins[kBins];
+  uint32_t populations[kBins];
+  double scratch[kThreads / kWarp];
+  uint64_t top;
+  int listed;
+  // The bin a search ended in, what lies above it, and how many candidates lie in it or above.
+  int bin;
+  double above;
+  uint32_t population;
+};
+
+struct Selector {
+  Shared& s;
+  const float* logits;  // adjusted, [vocabulary]
+  int vocabulary;
+  uint64_t cut = 0;  // candidates are the keys >= cut
+  bool in_list = false;
+
+  template <typename F>
+  __device__ __forceinline__ void each(F f) const {
+    const int count = in_list ? s.listed : vocabulary;
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) {
+      const uint64_t key = in_list ? s.list[i] : key_of(load_fresh(logits + i), i);
+      if (key >= cut) f(key);
+    }
+  }
+
+  __device__ double sum(const Weighting& weight) {
+    double mine = 0;
+    each([&](uint64_t key) { mine += weight(key); });
+    return block_total(mine);
+  }
+
+  __device__ double block_total(double v) {
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) v += __shfl_xor_sync(kFullMask, v, step);
+    __syncthreads();
+    if (threadIdx.x % kWarp == 0) s.scratch[threadIdx.x / kWarp] = v;
+    __syncthreads();
+    double total = 0;
+    for (int w = 0; w < kThreads / kWarp; ++w) total += s.scratch[w];
+    __syncthreads();
+    return total;
+  }
+
+  // The candidate, in descending order, at which the running weight reaches `target` (strictly passes it if `strict`);
+  // the last one if none does.
+  __device__ uint64_t find(const Weighting& weight, double target, bool strict) {
+    uint64_t prefix = 0;
+    double above = 0;
+    // Digits of the key from the top: 11 + 11 + 10 bits of the logit, then the id's 11 + 11 + 10.
+    for (int digit = 0; digit < 6; ++digit) {
+      const int width = digit % 3 == 2 ? 10 : kBits;
+      const int shift = 64 - (digit / 3 * 32 + digit % 3 * kBits) - width;
+      for (int i = static_cast<int>(threadIdx.x); i < kBins; i += kThreads) s.bins[i] = 0, s.populations[i] = 0;
+      __syncthreads();
+      each([&](uint64_t key) {
+        if (digit != 0 && key >> (shift + width) != prefix) return;
+        const int bin = static_cast<int>(key >> shift) & ((1 << width) - 1);
+        atomicAdd(&s.bins[bin], weight(key));
+        atomicAdd(&s.populations[bin], 1U);
+      });
+      __syncthreads();
+      search(above, target, strict, 1 << width);
+      __syncthreads();
+      prefix = prefix << width | static_cast<uint64_t>(s.bin);
+      above = s.above;
+      const uint32_t population = s.population;
+      __syncthreads();
+      if (digit == 0 && !in_list && population <= kListCapacity) gather(prefix << shift);
+    }
+    return prefix;
+  }
+
+  // One warp walks the bins from the top: 64 per lane, then the lane in whose share the target lies.
+  __device__ void search(double above, double target, bool strict, int bins) {
+    if (threadIdx.x >= kWarp) return;
+    const int lane = static_cast<int>(threadIdx.x);
+    const int share = bins / kWarp;
+    double mine = 0;
+    uint32_t population = 0;
+    int lowest = -1;  // lowest bin of the share that holds anything
+    for (int i = 0; i < share; ++i) {
+      const int bin = bins - 1 - lane * share - i;
+      mine += s.bins[bin];
+      population += s.populations[bin];
+      if (s.populations[bin] != 0) lowest = bin;
+    }
+    double before = above;
+    uint32_t population_before = 0;
+    for (int w = 0; w < kWarp; ++w) {
+      const double other = __shfl_sync(kFullMask, mine, w);
+      const uint32_t others = __shfl_sync(kFullMask, population, w);
+      if (w < lane) before += other, population_before += others;
+    }
+    const bool reaches = population != 0 && (strict ? before + mine > target : before + mine >= target);
+    const unsigned reaching = __ballot_sync(kFullMask, reaches);
+    const unsigned holding = __ballot_sync(kFullMask, population != 0);
+    // Rounding may leave the target just out of reach: then the last candidate is the one.
+    const int chosen = reaching != 0 ? __ffs(static_cast<int>(reaching)) - 1 : 31 - __clz(static_cast<int>(holding));
+    if (lane != chosen) return;
+    for (int i = 0; i < share; ++i) {
+      const int bin = bins - 1 - lane * share - i;
+      population_before += s.populations[bin];
+      const double with = before + s.bins[bin];
+      const bool enough = strict ? with > target : with >= target;
+      if ((s.populations[bin] != 0 && enough && reaching != 0) || bin == lowest) {
+        s.bin = bin;
+        s.above = before;
+        s.population = population_before;
+        return;
+      }
+      before = with;
+    }
+  }
+
+  // Keys >= lowest into the list.
+  __device__ void gather(uint64_t lowest) {
+    if (threadIdx.x == 0) s.listed = 0;
+    __syncthreads();
+    each([&](uint64_t key) {
+      if (key >= lowest) s.list[atomicAdd(&s.listed, 1)] = key;
+    });
+    __syncthreads();
+    in_list = true;
+  }
+
+  // The draw in the order of ids.
+  __device__ int32_t find_by_id(const Weighting& weight, double target) {
+    const int share = (vocabulary + kThreads - 1) / kThreads;
+    const int begin = static_cast<int>(threadIdx.x) * share;
+    const int end = min(begin + share, vocabulary);
+    double mine = 0;
+    int last = -1;
+    for (int i = begin; i < end; ++i) {
+      const uint64_t key = key_of(load_fresh(logits + i), i);
+      if (key >= cut) mine += weight(key), last = i;
+    }
+    // Running sums over the threads: the bins serve as memory.
+    __syncthreads();
+    s.bins[threadIdx.x] = mine;
+    if (threadIdx.x == 0) s.listed = -1, s.bin = kThreads;
+    __syncthreads();
+    double before = 0;
+    for (int i = 0; i < static_cast<int>(threadIdx.x); ++i) before += s.bins[i];
+    if (last >= 0 && before + mine > target) atomicMin(&s.bin, static_cast<int>(threadIdx.x));
+    atomicMax(&s.listed, last);
+    __syncthreads();
+    if (s.bin == static_cast<int>(threadIdx.x)) {
+      int chosen = last;
+      for (int i = begin; i < end; ++i) {
+        const uint64_t key = key_of(load_fresh(logits + i), i);
+        if (key < cut) continue;
+        before += weight(key);
+        if (before > target) {
+          chosen = i;
+          break;
+        }
+      }
+      s.listed = chosen;
+    }
+    __syncthreads();
+    return s.listed;
+  }
+};
+
+__global__ void __launch_bounds__(kThreads)
+    draw_kernel(const float* adjusted, int vocabulary, const SampleParams* params, int chunks, const uint64_t* largest,
+                int32_t* out) {
+  extern __shared__ __align__(16) uint8_t memory[];
+  auto& s = *reinterpret_cast<Shared*>(memory);
+  let_next_start();
+  wait_for_previous();
+  const int64_t row = blockIdx.x;
+  const SampleParams p = params[row];
+  if (threadIdx.x < kWarp) {
+    uint64_t top = 0;
+    for (int i = static_cast<int>(threadIdx.x); i < chunks; i += kWarp) {
+      const uint64_t key = __ldcg(reinterpret_cast<const unsigned long long*>(largest) + row * chunks + i);
+      top = key > top ? key : top;
+    }
+    top = warp_max_key(top);
+    if (threadIdx.x == 0) s.top = top;
+  }
+  __syncthreads();
+  const uint64_t top = s.top;
+  if (p.temperature <= 0) {
+    if (threadIdx.x == 0) out[row] = id_of(top);
+    return;
+  }
+  const float best = logit_of(top);
+  Selector select{s, adjusted + row * vocabulary, vocabulary};
+  const bool by_rank = p.top_k > 0 || p.top_p < 1;
+  if (p.top_k > 0 && p.top_k < vocabulary) {
+    select.cut = select.find({true, best, 1}, p.top_k, false);
+  }
+  if (p.top_p < 1) {
+    const Weighting weight{false, best, 1};
+    const double total = select.sum(weight);
+    select.cut = select.find(weight, p.top_p * total, false);
+  }
+  if (p.min_p > 0) {
+    const uint64_t floor = static_cast<uint64_t>(ordered_bits(best + logf(p.min_p))) << 32;
+    select.cut = floor > select.cut ? floor : select.cut;
+  }
+  const Weighting weight{false, best, 1.0 / p.temperature};
+  const double target = uniform(p) * select.sum(weight);
+  const int32_t id = by_rank ? id_of(select.find(weight, target, true)) : select.find_by_id(weight, target);
+  if (threadIdx.x == 0) out[row] = id;
+}
+
+int64_t chunk_count(int64_t vocabulary) {
+  return divide_up<int64_t>(vocabulary, kChunk);
+}
+
+}  // namespace
+
+int64_t sample_scratch_bytes(int rows, int64_t vocabulary) {
+  return rows * (chunk_count(vocabulary) * 8 + vocabulary * 4);
+}
+
+void launch_sample(const LaunchContext& c, const float* logits, int rows, int64_t vocabulary,
+                   const SampleParams* params, const int32_t* history, void* scratch, int32_t* out) {
+  const auto chunks = static_cast<int>(chunk_count(vocabulary));
+  auto* largest = static_cast<uint64_t*>(scratch);
+  auto* adjusted = reinterpret_cast<float*>(largest + int64_t{rows} * chunks);
+  launch(c, {dim3(static_cast<unsigned>(chunks), static_cast<unsigned>(rows)), dim3(kFirstThreads), 0}, scan_kernel,
+         logits, vocabulary, params, history, chunks, largest, adjusted);
+  launch(c, {dim3(static_cast<unsigned>(rows)), dim3(kThreads), static_cast<int>(sizeof(Shared))}, draw_kernel,
+         adjusted, static_cast<int>(vocabulary), params, chunks, largest, out);
+}
+
+}  // namespace inferno::cuda

@@ -1,0 +1,74 @@
+// Picks the matrix–vector kernel for the types of a product; mixed types that have no kernel of their own are split.
+#include "backend/cuda/kernels/vector_product.cuh"
+
+namespace inferno::cuda {
+namespace {
+
+using Launcher = void (*)(const LaunchContext&, const VectorProduct&);
+
+Launcher launcher_of(DType dtype) {
+  switch (dtype) {
+#define INFERNO_CASE(name) \
+  case DType::name:        \
+    return launch_vector_##name;
+    INFERNO_CASE(f32)
+    INFERNO_CASE(f16)
+    INFERNO_CASE(bf16)
+    INFERNO_CASE(q8_0)
+    INFERNO_CASE(q4_0)
+    INFERNO_CASE(q4_1)
+    INFERNO_CASE(q5_0)
+    INFERNO_CASE(q5_1)
+    INFERNO_CASE(q2_k)
+    INFERNO_CASE(q3_k)
+    INFERNO_CASE(q4_k)
+    INFERNO_CASE(q5_k)
+    INFERNO_CASE(q6_k)
+#undef INFERNO_CASE
+    default:
+      return nullptr;
+  }
+}
+
+Activation activation_kind(DType dtype) {
+  if (dtype == DType::f32) return Activation::f32;
+  if (dtype == DType::f16 || dtype == DType::bf16) return Activation::split8;
+  return canonical_block(dtype).values == 32 ? Activation::quant32 : Activation::quant256;
+}
+
+bool same_type(const VectorProduct& p, int from, int to) {
+  for (int i = from + 1; i < to; ++i) {
+    if (p.segment[i].dtype != p.segment[from].dtype) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool vector_product_fits(DType dtype, int tokens, int64_t k) {
+  constexpr int64_t kSharedBytes = 160 * 1024;
+  if (tokens > kMaxVectorTokens) return false;
+  const int width = tokens == 1 ? 1 : tokens <= 4 ? 4 : 8;
+  const int64_t units = divide_up<int64_t>(k, kUnit);
+  return units * width * activation_bytes(activation_kind(dtype), 1) <= kSharedBytes;
+}
+
+void launch_vector_product(const LaunchContext& c, const VectorProduct& p) {
+  if (p.swiglu || same_type(p, 0, p.segments)) {
+    launcher_of(p.segment[0].dtype)(c, p);
+    return;
+  }
+  const DType last = p.segment[p.segments - 1].dtype;
+  if (same_type(p, 0, p.segments - 1) && last == DType::q6_k) {
+    if (p.segment[0].dtype == DType::q4_k) return launch_vector_q4_k_q6_k(c, p);
+    if (p.segment[0].dtype == DType::q5_k) return launch_vector_q5_k_q6_k(c, p);
+  }
+  for (int i = 0; i < p.segments; ++i) {
+    VectorProduct one = p;
+    one.segments = 1;
+    one.segment[0] = p.segment[i];
+    launcher_of(one.segment[0].dtype)(c, one);
+  }
+}
+
+}  // namespace inferno::cuda

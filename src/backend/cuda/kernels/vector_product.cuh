@@ -1,0 +1,363 @@
+// Matrix–vector products for one to eight tokens: the decode kernel. Included by one file per group of formats.
+//
+// A block of eight warps first has the loads of its first weights under way, then waits for the kernel before it, then
+// brings the activations (normalized, quantized) into shared memory, then multiplies. Each warp owns kRows rows of the
+// output at a time; for few long rows several warps share a row (warps_per_row) and add up through shared memory. Large
+// weights are walked by a fixed number of blocks, each taking every blocks-th set of rows.
+#pragma once
+
+#include "backend/cuda/kernels/formats.cuh"
+#include "backend/cuda/kernels/launch.cuh"
+
+namespace inferno::cuda {
+
+inline constexpr int kVectorWarps = 8;
+inline constexpr int kVectorThreads = kVectorWarps * kWarp;
+
+struct VectorParams {
+  VectorProduct p;
+  int units = 0;  // per row
+  int warps_per_row = 1;
+  int first_block[kMaxSegments + 1] = {};  // of each segment
+};
+
+// Rounds eight finished values of token row `x` to what the weights meet, into shared memory. chunk: index of the eight
+// values in the row. All threads of a warp call it together.
+template <Activation kKind>
+__device__ __forceinline__ void put_chunk(uint8_t* x, int groups, int chunk, const float* v) {
+  if constexpr (kKind == Activation::f32) {
+    reinterpret_cast<float4*>(x)[chunk * 2] = make_float4(v[0], v[1], v[2], v[3]);
+    reinterpret_cast<float4*>(x)[chunk * 2 + 1] = make_float4(v[4], v[5], v[6], v[7]);
+  } else if constexpr (kKind == Activation::split8) {
+    reinterpret_cast<float4*>(x)[chunk] = make_float4(v[0], v[1], v[2], v[3]);
+    reinterpret_cast<float4*>(x)[groups * 4 + chunk] = make_float4(v[4], v[5], v[6], v[7]);
+  } else {
+    // |x| as an integer finds the largest value, and a NaN or an infinity among them (quant/activation.h).
+    uint32_t amax_bits = 0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) amax_bits = max(amax_bits, __float_as_uint(v[i]) & 0x7fffffffU);
+    constexpr int kReach = kKind == Activation::quant32 ? 2 : 16;
+#pragma unroll
+    for (int step = 1; step <= kReach; step *= 2) {
+      amax_bits = max(amax_bits, __shfl_xor_sync(kFullMask, amax_bits, step));
+    }
+    const float amax = __uint_as_float(amax_bits);
+    float d = __fdiv_rn(amax, 127.0F);
+    float inverse = __fdiv_rn(1.0F, d);
+    if (!isfinite(amax) || !isfinite(inverse)) {
+      d = isfinite(amax) ? 0.0F : __uint_as_float(0x7fc00000U);
+      inverse = 0.0F;
+    }
+    int q[8];
+    int sum = 0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      q[i] = isfinite(amax) ? __float2int_rn(v[i] * inverse) : 0;
+      sum += q[i];
+    }
+    sum += __shfl_xor_sync(kFullMask, sum, 1);  // over 16 values
+    const int other = __shfl_down_sync(kFullMask, sum, 2);
+    const auto bytes = [&](int i) {
+      return (static_cast<uint32_t>(q[i]) & 0xffU) | (static_cast<uint32_t>(q[i + 1]) & 0xffU) << 8 |
+             (static_cast<uint32_t>(q[i + 2]) & 0xffU) << 16 | static_cast<uint32_t>(q[i + 3]) << 24;
+    };
+    const XQuant row{x, groups};
+    const int g = chunk / 4;
+    const int quarter = chunk % 4;
+    uint8_t* half = quarter < 2 ? row.a() : row.b();
+    *reinterpret_cast<uint2*>(half + g * 16 + quarter % 2 * 8) = make_uint2(bytes(0), bytes(4));
+    if (quarter == 0) {
+      row.d()[g] = d;
+      row.sums()[g] = (static_cast<uint32_t>(sum) & 0xffffU) | static_cast<uint32_t>(other) << 16;
+    }
+  }
+}
+
+// Brings `tokens` rows of x into shared memory, M rows in all; missing rows and the tail of the last unit are zero.
+template <DType F, int M>
+__device__ __forceinline__ void load_activations(const VectorProduct& p, int units, uint8_t* x, float* partial) {
+  constexpr Activation kKind = activation_of<F>();
+  constexpr int kKept = M == 1 ? 2 : 0;  // chunks kept in registers between the two passes of a norm
+  const int groups = units * 32;
+  const int chunks = units * (kUnit / 8);
+  const int token_bytes = activation_bytes(kKind, units);
+  const bool aligned = p.k % 4 == 0;
+#pragma unroll 1
+  for (int m = 0; m < M; ++m) {
+    const int64_t row = m >= p.tokens ? 0 : p.row_ids != nullptr ? p.row_ids[m] : m;
+    const float* from = p.x + row * p.k;
+    const int width = m < p.tokens ? p.k : 0;
+    float kept[kKept > 0 ? kKept : 1][8];
+    float factor = 1;
+    if (p.norm != nullptr) {
+      float squares = 0;
+      const auto add = [&](const float* v) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) squares = fmaf(v[i], v[i], squares);
+      };
+#pragma unroll
+      for (int j = 0; j < kKept; ++j) {
+        const int at = (j * kVectorThreads + static_cast<int>(threadIdx.x)) * 8;
+        load_fresh8(from + at, width - at, aligned, kept[j]);
+        add(kept[j]);
+      }
+      for (int at = (kKept * kVectorThreads + static_cast<int>(threadIdx.x)) * 8; at < width;
+           at += kVectorThreads * 8) {
+        float v[8];
+        load_fresh8(from + at, width - at, aligned, v);
+        add(v);
+      }
+      factor = 1.0F / sqrtf(block_sum(squares, partial) / static_cast<float>(p.k) + p.eps);
+    }
+    bool too_large = false;
+    const auto finish = [&](int chunk, float* v) {
+      if (p.norm != nullptr) {
+        float w[8];
+        load_fresh8(p.norm + chunk * 8, width - chunk * 8, aligned, w);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) v[i] = v[i] * factor * w[i];
+      }
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        if constexpr (F == DType::bf16) v[i] = round_bf16(v[i]);
+        if constexpr (F == DType::f16) too_large |= fabsf(v[i]) > 65504.0F;
+      }
+      put_chunk<kKind>(x + m * token_bytes, groups, chunk, v);
+    };
+    // Whole warps stay together: chunks is a multiple of 128.
+#pragma unroll
+    for (int j = 0; j < kKept; ++j) {
+      const int chunk = j * kVectorThreads + static_cast<int>(threadIdx.x);
+      if (chunk >= chunks) break;
+      if (p.norm == nullptr) load_fresh8(from + chunk * 8, width - chunk * 8, aligned, kept[j]);
+      finish(chunk, kept[j]);
+    }
+    for (int chunk = kKept * kVectorThreads + static_cast<int>(threadIdx.x); chunk < chunks; chunk += kVectorThreads) {
+      float v[8];
+      load_fresh8(from + chunk * 8, width - chunk * 8, aligned, v);
+      finish(chunk, v);
+    }
+    if constexpr (F == DType::f16) {
+      // Rounded to f16 unless the row has a value that f16 cannot hold; each thread rounds what it wrote.
+      if (__syncthreads_or(too_large) == 0) {
+        auto* values = reinterpret_cast<float*>(x + m * token_bytes);
+        for (int chunk = static_cast<int>(threadIdx.x); chunk < chunks; chunk += kVectorThreads) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            values[chunk * 4 + i] = round_f16(values[chunk * 4 + i]);
+            values[(chunks + chunk) * 4 + i] = round_f16(values[(chunks + chunk) * 4 + i]);
+          }
+        }
+      }
+    }
+  }
+  __syncthreads();
+}
+
+// Rows a warp works on at once: enough bytes under way per lane, few enough registers.
+template <DType F, bool kSwiglu>
+__host__ __device__ constexpr int rows_per_warp() {
+  if (kSwiglu) return 1;
+  return F == DType::f32 || F == DType::f16 || F == DType::bf16 ? 1 : 2;
+}
+
+// The rows of one segment (SwiGLU: of a pair of segments).
+template <DType F, int M, bool kSwiglu>
+__device__ __forceinline__ void multiply_rows(const VectorParams& a, int segment, uint8_t* shared) {
+  constexpr int kRows = rows_per_warp<F, kSwiglu>();
+  constexpr int kParts = kSwiglu ? 2 : kRows;
+  constexpr Activation kKind = activation_of<F>();
+  const VectorProduct& p = a.p;
+  const Segment& s = p.segment[segment];
+  const int block = static_cast<int>(blockIdx.x) - a.first_block[segment];
+  const int blocks = a.first_block[segment + 1] - a.first_block[segment];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int row_warps = kVectorWarps / a.warps_per_row;  // warps with rows of their own
+  const int my_rows = warp / a.warps_per_row;
+  const int first_unit = warp % a.warps_per_row;
+  const int set_rows = row_warps * kRows;
+  const int sets = (s.rows + set_rows - 1) / set_rows;
+  const int token_bytes = activation_bytes(kKind, a.units);
+
+  Part<F> current[kParts];
+  const auto load = [&](Part<F>* parts, int set, int unit) {
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const int row = min((set * row_warps + my_rows) * kRows + r, s.rows - 1);
+      parts[r].load(s.w, row, unit, lane);
+      if constexpr (kSwiglu) parts[1].load(p.segment[1].w, row, unit, lane);
+    }
+  };
+  if (first_unit < a.units) load(current, block, first_unit);
+  let_next_start();
+  wait_for_previous();
+
+  auto* partial = reinterpret_cast<float*>(shared);  // kVectorWarps * kParts * M floats
+  uint8_t* x = shared + kVectorWarps * kParts * M * static_cast<int>(sizeof(float));
+  load_activations<F, M>(p, a.units, x, partial);
+
+  for (int set = block; set < sets; set += blocks) {
+    // The thread that will finish output (row, m), and what it adds to the product.
+    const int item = a.warps_per_row == 1 ? lane : static_cast<int>(threadIdx.x);
+    const int items = a.warps_per_row == 1 ? kRows * M : row_warps * kRows * M;
+    const int item_warp = a.warps_per_row == 1 ? my_rows : item / (kRows * M);
+    const int m = item % M;
+    const int row = (set * row_warps + item_warp) * kRows + item / M % kRows;
+    const bool finishes = item < items && row < s.rows && m < p.tokens;
+    const int64_t at = int64_t{m} * s.rows + row;
+    float extra = 0;
+    if (finishes && s.bias != nullptr) extra += s.bias[row];
+    if (finishes && p.residual != nullptr) extra += load_fresh(p.residual + at);
+
+    float acc[kParts][M] = {};
+#pragma unroll 1
+    for (int unit = first_unit; unit < a.units; unit += a.warps_per_row) {
+      Part<F> next[kParts];
+      int next_unit = unit + a.warps_per_row;
+      int next_set = set;
+      if (next_unit >= a.units) {
+        next_unit = first_unit;
+        next_set += blocks;
+      }
+      if (next_set < sets) load(next, next_set, next_unit);
+#pragma unroll
+      for (int r = 0; r < kParts; ++r) {
+        current[r].template dot<M>(x, token_bytes, a.units * 32, unit, lane, acc[r]);
+        current[r] = next[r];
+      }
+    }
+
+    float result[2] = {};
+#pragma unroll
+    for (int r = 0; r < kParts; ++r) {
+#pragma unroll
+      for (int t = 0; t < M; ++t) {
+        const float sum = warp_sum(acc[r][t]);
+        if (a.warps_per_row > 1) {
+          if (lane == 0) partial[(warp * kParts + r) * M + t] = sum;
+        } else if constexpr (kSwiglu) {
+          if (lane == t) result[r] = sum;
+        } else {
+          if (lane == r * M + t) result[0] = sum;
+        }
+      }
+    }
+    if (a.warps_per_row > 1) {
+      __syncthreads();
+      if (item < items) {
+        for (int w = 0; w < a.warps_per_row; ++w) {
+          const int from = item_warp * a.warps_per_row + w;
+          if constexpr (kSwiglu) {
+            result[0] += partial[from * kParts * M + m];
+            result[1] += partial[(from * kParts + 1) * M + m];
+          } else {
+            result[0] += partial[(from * kParts + item / M % kRows) * M + m];
+          }
+        }
+      }
+      __syncthreads();
+    }
+    if (finishes) s.out[at] = kSwiglu ? swiglu(result[0], result[1]) : result[0] + extra;
+  }
+}
+
+// Blocks a multiprocessor has room for by registers: decode wants its own and the next kernel's side by side.
+template <DType F, int M>
+__host__ __device__ constexpr int resident_blocks() {
+  if (M == 1) return F == DType::f32 ? 2 : 4;
+  return M == 4 && F != DType::f32 ? 2 : 1;
+}
+
+// F2: the type of the last segment, where it differs (Q4_K_M keeps V in Q6_K).
+template <DType F, DType F2, int M, bool kSwiglu>
+__global__ void __launch_bounds__(kVectorThreads, resident_blocks<F, M>())
+    vector_product_kernel(const __grid_constant__ VectorParams a) {
+  extern __shared__ __align__(16) uint8_t shared[];
+  const int block = static_cast<int>(blockIdx.x);
+  int segment = 0;
+  if constexpr (!kSwiglu) {
+    while (segment + 1 < a.p.segments && block >= a.first_block[segment + 1]) ++segment;
+  }
+  if constexpr (F != F2) {
+    if (segment == a.p.segments - 1) {
+      multiply_rows<F2, M, kSwiglu>(a, segment, shared);
+      return;
+    }
+  }
+  multiply_rows<F, M, kSwiglu>(a, segment, shared);
+}
+
+template <DType F, DType F2, int M, bool kSwiglu>
+void launch_vector_kernel(const LaunchContext& c, const VectorProduct& p) {
+  constexpr int kRows = rows_per_warp<F, kSwiglu>();
+  constexpr int kBlocksPerSm = 4;  // enough warps to keep the memory busy, room for the next kernel's blocks
+  VectorParams a;
+  a.p = p;
+  a.units = divide_up(p.k, kUnit);
+  int64_t rows = 0;
+  for (int i = 0; i < (kSwiglu ? 1 : p.segments); ++i) rows += p.segment[i].rows;
+  // Few rows: several warps share each, until every multiprocessor has about two blocks.
+  while (a.warps_per_row < kVectorWarps && a.warps_per_row < a.units &&
+         rows * a.warps_per_row * 2 <= int64_t{2} * c.sm_count * kVectorWarps * kRows) {
+    a.warps_per_row *= 2;
+  }
+  const int set_rows = kVectorWarps / a.warps_per_row * kRows;
+  const int most = c.sm_count * kBlocksPerSm;
+  int64_t sets = 0;
+  for (int i = 0; i < (kSwiglu ? 1 : p.segments); ++i) sets += divide_up(p.segment[i].rows, set_rows);
+  for (int i = 0; i < kMaxSegments; ++i) {
+    int blocks = 0;
+    if (i < (kSwiglu ? 1 : p.segments)) {
+      const int mine = divide_up(p.segment[i].rows, set_rows);
+      // All segments of a large product share the blocks by their rows.
+      blocks = sets <= most ? mine : static_cast<int>(divide_up<int64_t>(int64_t{mine} * most, sets));
+    }
+    a.first_block[i + 1] = a.first_block[i] + blocks;
+  }
+  constexpr int kParts = kSwiglu ? 2 : kRows;
+  const int bytes =
+      kVectorWarps * 2 * M * static_cast<int>(sizeof(float)) + M * activation_bytes(activation_of<F>(), a.units);
+  static_assert(kParts <= 2);
+  launch(c, {dim3(static_cast<unsigned>(a.first_block[kMaxSegments])), dim3(kVectorThreads), bytes},
+         vector_product_kernel<F, F2, M, kSwiglu>, a);
+}
+
+template <DType F, DType F2 = F>
+void launch_vector_for(const LaunchContext& c, const VectorProduct& p) {
+  const auto with_tokens = [&]<int M>() {
+    if (p.swiglu) {
+      if constexpr (F == F2) launch_vector_kernel<F, F, M, true>(c, p);
+    } else {
+      launch_vector_kernel<F, F2, M, false>(c, p);
+    }
+  };
+  if (p.tokens == 1) {
+    with_tokens.template operator()<1>();
+  } else if (p.tokens <= 4) {
+    with_tokens.template operator()<4>();
+  } else {
+    with_tokens.template operator()<8>();
+  }
+}
+
+// One function per type, each in the file that instantiates it.
+#define INFERNO_VECTOR_LAUNCHER(name) void launch_vector_##name(const LaunchContext& c, const VectorProduct& p);
+INFERNO_VECTOR_LAUNCHER(f32)
+INFERNO_VECTOR_LAUNCHER(f16)
+INFERNO_VECTOR_LAUNCHER(bf16)
+INFERNO_VECTOR_LAUNCHER(q8_0)
+INFERNO_VECTOR_LAUNCHER(q4_0)
+INFERNO_VECTOR_LAUNCHER(q4_1)
+INFERNO_VECTOR_LAUNCHER(q5_0)
+INFERNO_VECTOR_LAUNCHER(q5_1)
+INFERNO_VECTOR_LAUNCHER(q2_k)
+INFERNO_VECTOR_LAUNCHER(q3_k)
+INFERNO_VECTOR_LAUNCHER(q4_k)
+INFERNO_VECTOR_LAUNCHER(q5_k)
+INFERNO_VECTOR_LAUNCHER(q6_k)
+INFERNO_VECTOR_LAUNCHER(q4_k_q6_k)
+INFERNO_VECTOR_LAUNCHER(q5_k_q6_k)
+#undef INFERNO_VECTOR_LAUNCHER
+
+}  // namespace inferno::cuda

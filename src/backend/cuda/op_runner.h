@@ -1,0 +1,94 @@
+// The fused ops as kernel launches on one stream.
+//
+// Up to kMaxVectorTokens tokens a linear is a matrix–vector kernel with activations as the numerics contract says. More
+// tokens take the wide mode: activations and unpacked weights in bf16 (F16 and F32 weights: in their own type) through
+// cuBLASLt, f32 accumulation. reserve() asks for the scratch memory an op will use without launching anything.
+#pragma once
+
+#include <span>
+
+#include "backend/cuda/cuda_weight.h"
+#include "backend/cuda/gemm.h"
+#include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/workspace.h"
+#include "backend/plan.h"
+
+namespace inferno::cuda {
+
+class OpRunner {
+ public:
+  OpRunner(const LaunchContext& context, const std::shared_ptr<FreeCount>& frees);
+
+  [[nodiscard]] bool supports(OpId op, DType dtype) const;
+  // Scratch memory for the op.
+  void reserve(const OpRecord& record);
+  // Launches records[0], and records[1] with it where both are one kernel; returns how many were launched.
+  [[nodiscard]] size_t run(std::span<const OpRecord> records);
+  // The next kernel starts when everything before it is done.
+  void start_chain() { first_of_chain_ = true; }
+
+ private:
+  // A linear in general: what all ops with weights come down to.
+  struct Linear {
+    const float* x = nullptr;  // [*, k]
+    const int32_t* row_ids = nullptr;
+    const Weight* norm = nullptr;
+    float eps = 0;
+    int64_t tokens = 0;
+    int64_t k = 0;
+    int count = 0;
+    const Weight* w[kMaxSegments] = {};
+    const Weight* bias[kMaxSegments] = {};
+    void* out[kMaxSegments] = {};
+    DType out_type = DType::f32;  // bf16 in wide mode only
+    const float* residual = nullptr;
+  };
+
+  void run(const EmbedArgs& a);
+  void run(const RmsNormArgs& a);
+  void run(const LinearArgs& a);
+  void run(const QkvRopeStoreArgs& a);
+  void run(const AttentionArgs& a);
+  void run(const GatedMlpArgs& a);
+  void run(const LogitsArgs& a);
+  void run(const SampleArgs& a);
+  void run(const KvStoreArgs& a);
+  void run(const AllReduceArgs& /*a*/) {}
+  void run(const AllGatherArgs& /*a*/) {}
+
+  // Whether both ops together are one projection and one attention kernel.
+  [[nodiscard]] static bool fuses(const QkvRopeStoreArgs& a, const AttentionArgs& b);
+  void run_fused(const QkvRopeStoreArgs& a, const AttentionArgs& b);
+
+  [[nodiscard]] static bool is_wide(const Linear& job);
+  void project(const Linear& job);
+  void project_vector(const Linear& job, bool swiglu);
+  void project_wide(const Linear& job);
+  // silu(w[0] x) * (w[1] x) into out, rows out_stride elements of out_type apart.
+  void gate_and_up(const Linear& job, DType out_type, int64_t out_stride, void* out);
+  // x as the weight's product wants it; the same input is converted once for weights of one type.
+  void multiply_wide(const Weight& w, const void* x, int64_t tokens, DType out_type, void* out, const void* add);
+  // Raw q, k, v; returns where they are.
+  RawHeads project_heads(const QkvRopeStoreArgs& a, float* q_f32);
+  [[nodiscard]] DecodeAttention decode_task(const AttentionArgs& b);
+
+  [[nodiscard]] void* region(Region r, int64_t bytes) { return workspace_.get(r, bytes); }
+  // Calls f(context) unless this is only planning.
+  template <typename F>
+  void enqueue(F f) {
+    if (planning_) return;
+    LaunchContext c = context_;
+    c.overlap = c.overlap && !first_of_chain_;
+    first_of_chain_ = false;
+    f(c);
+  }
+  void enqueue(const Product& p);
+
+  LaunchContext context_;
+  Gemm gemm_;
+  Workspace workspace_;
+  bool planning_ = false;
+  bool first_of_chain_ = true;
+};
+
+}  // namespace inferno::cuda

@@ -1,0 +1,368 @@
+// How a quantized weight lies in device memory, for the GPU's loads and for the host's tests.
+//
+// Every format is cut into groups of 32 values along a row, and the parts of a group go into up to four planes, each
+// row-major over (row, group), so that the 32 lanes of a warp read 32 neighbouring groups with loads of 16 bytes:
+//
+//   q  levels. 4-bit parts: 16 bytes, byte v % 16 holds value v in half v / 16. Q8_0: two runs per row, first the first
+//      16 bytes of every group, then the second 16.
+//   h  bits above the low four. 1 bit: byte v % 4, bit v / 4. 2 bits: word v / 16, byte v % 4, bits 2 * (v % 16 / 4)...
+//      A shift and a mask give the bits of four neighbouring values in the bytes that a dot product of bytes wants.
+//   s  scales of the group: f16 d (and f16 m); K formats: two bytes, (scale, minimum) or the scales of both halves.
+//   d  K formats: f16 d (and f16 dmin) per 256 values.
+//
+// The conversion is lossless both ways.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+#ifdef __CUDACC__
+#define INFERNO_HOST_DEVICE __host__ __device__
+#else
+#define INFERNO_HOST_DEVICE
+#endif
+
+namespace inferno::cuda {
+
+inline constexpr int kGroup = 32;
+
+// Bytes per group in q, h and s; per block of 256 in d.
+struct GroupBytes {
+  int q = 0;
+  int h = 0;
+  int s = 0;
+  int d = 0;
+};
+
+INFERNO_HOST_DEVICE constexpr GroupBytes group_bytes(DType dtype) {
+  switch (dtype) {
+    case DType::q8_0:
+      return {32, 0, 2, 0};
+    case DType::q4_0:
+      return {16, 0, 2, 0};
+    case DType::q4_1:
+      return {16, 0, 4, 0};
+    case DType::q5_0:
+      return {16, 4, 2, 0};
+    case DType::q5_1:
+      return {16, 4, 4, 0};
+    case DType::q2_k:
+      return {0, 8, 2, 4};
+    case DType::q3_k:
+      return {16, 0, 2, 2};
+    case DType::q4_k:
+      return {16, 0, 2, 4};
+    case DType::q5_k:
+      return {16, 4, 2, 4};
+    case DType::q6_k:
+      return {16, 8, 2, 2};
+    default:
+      return {};
+  }
+}
+
+// What is taken off a stored level; 0 for formats with a minimum and for Q8_0, whose levels are signed.
+INFERNO_HOST_DEVICE constexpr int level_offset(DType dtype) {
+  switch (dtype) {
+    case DType::q4_0:
+      return 8;
+    case DType::q5_0:
+      return 16;
+    case DType::q3_k:
+      return 4;
+    case DType::q6_k:
+      return 32;
+    default:
+      return 0;
+  }
+}
+
+// Values and bytes of a canonical block (tensor/dtype.h has the same table, for the host only).
+struct BlockSize {
+  int values = 0;
+  int bytes = 0;
+};
+INFERNO_HOST_DEVICE constexpr BlockSize canonical_block(DType dtype) {
+  switch (dtype) {
+    case DType::q8_0:
+      return {32, 34};
+    case DType::q4_0:
+      return {32, 18};
+    case DType::q4_1:
+      return {32, 20};
+    case DType::q5_0:
+      return {32, 22};
+    case DType::q5_1:
+      return {32, 24};
+    case DType::q2_k:
+      return {256, 84};
+    case DType::q3_k:
+      return {256, 110};
+    case DType::q4_k:
+      return {256, 144};
+    case DType::q5_k:
+      return {256, 176};
+    case DType::q6_k:
+      return {256, 210};
+    default:
+      return {1, 0};
+  }
+}
+
+// The planes of one weight; for plain types q alone, rows `row_stride` bytes apart.
+struct Planes {
+  uint8_t* q = nullptr;
+  uint8_t* h = nullptr;
+  uint8_t* s = nullptr;
+  uint8_t* d = nullptr;
+  int64_t row_stride = 0;  // bytes, plain types only; a multiple of 16
+  int groups = 0;          // per row, quantized types only
+};
+
+// Where `bits` bits of a level stand in a canonical block.
+struct BitField {
+  int byte = 0;
+  int shift = 0;
+  int bits = 0;
+};
+
+// The low four bits (Q8_0: all eight) of level i of a block.
+INFERNO_HOST_DEVICE constexpr BitField low_field(DType dtype, int i) {
+  switch (dtype) {
+    case DType::q8_0:
+      return {2 + i, 0, 8};
+    case DType::q4_0:
+      return {2 + i % 16, i / 16 * 4, 4};
+    case DType::q4_1:
+      return {4 + i % 16, i / 16 * 4, 4};
+    case DType::q5_0:
+      return {6 + i % 16, i / 16 * 4, 4};
+    case DType::q5_1:
+      return {8 + i % 16, i / 16 * 4, 4};
+    case DType::q3_k:
+      return {32 + i / 128 * 32 + i % 32, i % 128 / 32 * 2, 2};
+    case DType::q4_k:
+      return {16 + i / 64 * 32 + i % 32, i % 64 / 32 * 4, 4};
+    case DType::q5_k:
+      return {48 + i / 64 * 32 + i % 32, i % 64 / 32 * 4, 4};
+    case DType::q6_k:
+      return {i / 128 * 64 + i % 64, i % 128 / 64 * 4, 4};
+    default:
+      return {};
+  }
+}
+
+// The bits above those.
+INFERNO_HOST_DEVICE constexpr BitField high_field(DType dtype, int i) {
+  switch (dtype) {
+    case DType::q5_0:
+      return {2 + i / 8, i % 8, 1};
+    case DType::q5_1:
+      return {4 + i / 8, i % 8, 1};
+    case DType::q2_k:
+      return {16 + i / 128 * 32 + i % 32, i % 128 / 32 * 2, 2};
+    case DType::q3_k:
+      return {i % 32, i / 32, 1};
+    case DType::q5_k:
+      return {16 + i % 32, i / 32, 1};
+    case DType::q6_k:
+      return {128 + i / 128 * 32 + i % 32, i % 128 / 32 * 2, 2};
+    default:
+      return {};
+  }
+}
+
+INFERNO_HOST_DEVICE inline int get_bits(const uint8_t* bytes, const BitField& f) {
+  return f.bits == 0 ? 0 : (bytes[f.byte] >> f.shift) & ((1 << f.bits) - 1);
+}
+INFERNO_HOST_DEVICE inline void put_bits(uint8_t* bytes, const BitField& f, int value) {
+  if (f.bits != 0) bytes[f.byte] = static_cast<uint8_t>(bytes[f.byte] | ((value & ((1 << f.bits) - 1)) << f.shift));
+}
+
+// Where the parts of value v stand inside a group's h bytes. Q3_K keeps its third bit in the q plane's nibble.
+INFERNO_HOST_DEVICE constexpr BitField plane_high_field(DType dtype, int v) {
+  switch (group_bytes(dtype).h) {
+    case 4:
+      return {v % 4, v / 4, 1};
+    case 8:
+      return {v / 16 * 4 + v % 4, v % 16 / 4 * 2, 2};
+    default:
+      return {};
+  }
+}
+
+// Row's groups in a plane.
+INFERNO_HOST_DEVICE inline uint8_t* q_row(const Planes& p, DType dtype, int64_t row) {
+  return p.q + row * p.groups * group_bytes(dtype).q;
+}
+INFERNO_HOST_DEVICE inline uint8_t* h_row(const Planes& p, DType dtype, int64_t row) {
+  return p.h + row * p.groups * group_bytes(dtype).h;
+}
+INFERNO_HOST_DEVICE inline uint8_t* s_row(const Planes& p, DType dtype, int64_t row) {
+  return p.s + row * p.groups * group_bytes(dtype).s;
+}
+INFERNO_HOST_DEVICE inline uint8_t* d_row(const Planes& p, DType dtype, int64_t row) {
+  return p.d + row * (p.groups / 8) * group_bytes(dtype).d;
+}
+
+// The two scale bytes of group j (0..7) of a K block.
+INFERNO_HOST_DEVICE inline void get_k_scales(DType dtype, const uint8_t* block, int j, uint8_t* out) {
+  switch (dtype) {
+    case DType::q2_k:
+      out[0] = block[2 * j];
+      out[1] = block[2 * j + 1];
+      return;
+    case DType::q3_k:
+      for (int half = 0; half < 2; ++half) {
+        const int i = 2 * j + half;
+        const int low = (block[96 + i % 8] >> (i / 8 * 4)) & 15;
+        const int high = (block[96 + 8 + i % 4] >> (i / 4 * 2)) & 3;
+        out[half] = static_cast<uint8_t>((low | (high << 4)) - 32);
+      }
+      return;
+    case DType::q4_k:
+    case DType::q5_k: {
+      const uint8_t* packed = block + 4;
+      if (j < 4) {
+        out[0] = packed[j] & 63;
+        out[1] = packed[j + 4] & 63;
+      } else {
+        out[0] = static_cast<uint8_t>((packed[j + 4] & 15) | (packed[j - 4] >> 6 << 4));
+        out[1] = static_cast<uint8_t>((packed[j + 4] >> 4) | (packed[j] >> 6 << 4));
+      }
+      return;
+    }
+    default:  // Q6_K
+      out[0] = block[192 + 2 * j];
+      out[1] = block[192 + 2 * j + 1];
+      return;
+  }
+}
+
+INFERNO_HOST_DEVICE inline void put_k_scales(DType dtype, uint8_t* block, int j, const uint8_t* in) {
+  switch (dtype) {
+    case DType::q2_k:
+      block[2 * j] = in[0];
+      block[2 * j + 1] = in[1];
+      return;
+    case DType::q3_k:
+      for (int half = 0; half < 2; ++half) {
+        const int i = 2 * j + half;
+        const int value = static_cast<uint8_t>(in[half] + 32);
+        put_bits(block, {96 + i % 8, i / 8 * 4, 4}, value & 15);
+        put_bits(block, {96 + 8 + i % 4, i / 4 * 2, 2}, value >> 4);
+      }
+      return;
+    case DType::q4_k:
+    case DType::q5_k: {
+      uint8_t* packed = block + 4;
+      if (j < 4) {
+        put_bits(packed, {j, 0, 6}, in[0]);
+        put_bits(packed, {j + 4, 0, 6}, in[1]);
+      } else {
+        put_bits(packed, {j + 4, 0, 4}, in[0] & 15);
+        put_bits(packed, {j - 4, 6, 2}, in[0] >> 4);
+        put_bits(packed, {j + 4, 4, 4}, in[1] & 15);
+        put_bits(packed, {j, 6, 2}, in[1] >> 4);
+      }
+      return;
+    }
+    default:  // Q6_K
+      block[192 + 2 * j] = in[0];
+      block[192 + 2 * j + 1] = in[1];
+      return;
+  }
+}
+
+// Byte offsets of a block's f16 scales (d, then m or dmin); -1: none.
+struct ScaleOffsets {
+  int d = 0;
+  int m = -1;
+};
+INFERNO_HOST_DEVICE constexpr ScaleOffsets scale_offsets(DType dtype) {
+  switch (dtype) {
+    case DType::q4_1:
+    case DType::q5_1:
+    case DType::q4_k:
+    case DType::q5_k:
+      return {0, 2};
+    case DType::q2_k:
+      return {80, 82};
+    case DType::q3_k:
+      return {108, -1};
+    case DType::q6_k:
+      return {208, -1};
+    default:
+      return {0, -1};
+  }
+}
+
+// Group g of one canonical row into its planes; `planes` already stand at the row (see q_row and the others).
+INFERNO_HOST_DEVICE inline void pack_group(DType dtype, const uint8_t* row, int g, uint8_t* q, uint8_t* h, uint8_t* s,
+                                           uint8_t* d, int groups) {
+  const BlockSize size = canonical_block(dtype);
+  const GroupBytes bytes = group_bytes(dtype);
+  const uint8_t* block = row + int64_t{g} * kGroup / size.values * size.bytes;
+  const int first = g * kGroup % size.values;
+  for (int i = 0; i < bytes.h; ++i) h[g * bytes.h + i] = 0;
+  for (int v = 0; v < kGroup; ++v) {
+    int low = get_bits(block, low_field(dtype, first + v));
+    const int high = get_bits(block, high_field(dtype, first + v));
+    if (dtype == DType::q8_0) {
+      q[(v / 16 * groups + g) * 16 + v % 16] = static_cast<uint8_t>(low);
+      continue;
+    }
+    if (dtype == DType::q3_k) low |= high << 2;
+    if (bytes.q != 0) {
+      uint8_t& byte = q[g * 16 + v % 16];
+      byte = static_cast<uint8_t>(v < 16 ? low : byte | (low << 4));
+    }
+    put_bits(h + g * bytes.h, plane_high_field(dtype, v), high);
+  }
+  const ScaleOffsets at = scale_offsets(dtype);
+  uint8_t* scale = bytes.d == 0 ? s + g * bytes.s : d + g / 8 * bytes.d;
+  if (bytes.d == 0 || g % 8 == 0) {
+    scale[0] = block[at.d];
+    scale[1] = block[at.d + 1];
+    if (at.m >= 0) {
+      scale[2] = block[at.m];
+      scale[3] = block[at.m + 1];
+    }
+  }
+  if (bytes.d != 0) get_k_scales(dtype, block, first / kGroup, s + g * bytes.s);
+}
+
+// The reverse, for one whole row.
+inline void unpack_canonical_row(DType dtype, const uint8_t* q, const uint8_t* h, const uint8_t* s, const uint8_t* d,
+                                 int groups, uint8_t* row) {
+  const BlockSize size = canonical_block(dtype);
+  const GroupBytes bytes = group_bytes(dtype);
+  const ScaleOffsets at = scale_offsets(dtype);
+  for (int64_t i = 0; i < int64_t{groups} * kGroup / size.values * size.bytes; ++i) row[i] = 0;
+  for (int g = 0; g < groups; ++g) {
+    uint8_t* block = row + int64_t{g} * kGroup / size.values * size.bytes;
+    const int first = g * kGroup % size.values;
+    for (int v = 0; v < kGroup; ++v) {
+      int low = 0;
+      if (dtype == DType::q8_0) {
+        low = q[(v / 16 * groups + g) * 16 + v % 16];
+      } else if (bytes.q != 0) {
+        low = (q[g * 16 + v % 16] >> (v / 16 * 4)) & 15;
+      }
+      const int high = dtype == DType::q3_k ? low >> 2 : get_bits(h + g * bytes.h, plane_high_field(dtype, v));
+      put_bits(block, low_field(dtype, first + v), low);
+      put_bits(block, high_field(dtype, first + v), high);
+    }
+    const uint8_t* scale = bytes.d == 0 ? s + g * bytes.s : d + g / 8 * bytes.d;
+    block[at.d] = scale[0];
+    block[at.d + 1] = scale[1];
+    if (at.m >= 0) {
+      block[at.m] = scale[2];
+      block[at.m + 1] = scale[3];
+    }
+    if (bytes.d != 0) put_k_scales(dtype, block, first / kGroup, s + g * bytes.s);
+  }
+}
+
+}  // namespace inferno::cuda

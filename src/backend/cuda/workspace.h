@@ -1,0 +1,38 @@
+// Scratch memory of the ops, by purpose. A region only grows; ops run one after the other, so all layers share it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "backend/cuda/device_memory.h"
+
+namespace inferno::cuda {
+
+enum class Region : uint8_t {
+  raw_heads,  // q, k, v between projection and attention
+  activated,  // the MLP's middle, f32
+  wide_x,     // a linear's input, converted for a matrix product
+  wide_gate,  // results of gate and up
+  wide_up,
+  wide_middle,  // their SwiGLU, converted
+  unpacked,     // rows of a quantized weight as bf16
+  partials,     // splits of attention
+  counters,     // blocks that are done; zero between ops
+  sampling,
+  count
+};
+
+class Workspace {
+ public:
+  explicit Workspace(std::shared_ptr<FreeCount> frees) : frees_(std::move(frees)) {}
+
+  // At least `bytes` of the region. Growing waits for the device, because ops under way may use the old memory.
+  [[nodiscard]] void* get(Region region, int64_t bytes);
+
+ private:
+  std::shared_ptr<FreeCount> frees_;
+  std::array<DeviceMemory, static_cast<size_t>(Region::count)> regions_;
+};
+
+}  // namespace inferno::cuda
