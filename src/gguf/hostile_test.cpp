@@ -154,13 +154,20 @@ TEST(GgufHostile, TenThousandMutationsNeitherCrashNorTakeMuchMemory) {
 }
 
 TEST(GgufHostile, FilesAtTheLimitsOpenWithinTheAllowance) {
-  const std::vector<std::string> files = {build_file_with_many_keys(kMaxMetadataCount),
-                                          build_file_with_many_tensors(kMaxTensorCount),
-                                          build_file_with_nested_arrays(kMaxNestedArrays - 2, kMaxArrayDepth)};
-  for (const std::string& bytes : files) {
+  for (const std::string& bytes :
+       {build_file_with_many_keys(kMaxMetadataCount), build_file_with_many_tensors(kMaxTensorCount),
+        build_file_with_nested_arrays(kMaxNestedArrays - 2, kMaxArrayDepth)}) {
     const Outcome outcome = try_memory(bytes);
     EXPECT_EQ(outcome.error, "");
     EXPECT_LE(outcome.peak, bytes.size() + kAllowance);
+  }
+}
+
+TEST(GgufHostile, FilesBehindTheLimitsAreRefused) {
+  for (const std::string& bytes :
+       {build_file_with_many_keys(kMaxMetadataCount + 1), build_file_with_many_tensors(kMaxTensorCount + 1),
+        build_file_with_nested_arrays(kMaxNestedArrays - 1, kMaxArrayDepth)}) {
+    EXPECT_NE(try_memory(bytes).error, "");
   }
 }
 

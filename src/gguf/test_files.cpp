@@ -293,6 +293,12 @@ std::vector<MalformedFile> build_malformed_files() {
     b.array_head("k", kArray, 1);
     b.array_head("k", 13, 0);
   });
+  for (const uint32_t alignment : {0U, 3U, 13U, 31U, 0x40000008U, 0x80000000U, 0xFFFFFFFFU}) {
+    out.add_entry(fmt::format("alignment {} without tensors", alignment),
+                  [&](Builder& b) { b.scalar("general.alignment", kU32, alignment); });
+  }
+  out.add_entry("alignment is a u64", [](Builder& b) { b.scalar("general.alignment", kU64, uint64_t{32}); });
+  out.add_entry("alignment is a string", [](Builder& b) { b.string("general.alignment", "32"); });
   for (const size_t depth : {5, 6, 100, 20000}) {
     out.add(fmt::format("arrays nested {} deep", depth), build_file_with_nested_arrays(1, depth));
   }
@@ -313,6 +319,13 @@ std::vector<MalformedFile> build_malformed_files() {
     out.add("a key twice, with another type and another key between", std::move(b.file.bytes));
   }
 
+  for (const size_t rank : {0, 5, 6, 1000}) {
+    Builder b;
+    b.preamble(3, 1, 0);
+    b.tensor("t", 0, std::vector<uint64_t>(rank, 1), 0);
+    b.data(32, 32);
+    out.add(fmt::format("a tensor of {} dimensions", rank), std::move(b.file.bytes));
+  }
   out.add_tensors("a tensor twice", {{"a", 0}, {"b", 32}, {"a", 64}}, 96);
   out.add_tensors("two tensors at one place", {{"a", 0}, {"b", 0}}, 64);
   out.add_tensors("first tensor not at 0", {{"a", 32}, {"b", 64}}, 96);
