@@ -1,4 +1,5 @@
 // The neon table: plain 64-bit Arm, no extensions.
+#include "backend/cpu/kernels/arm/attention_f32.h"
 #include "backend/cpu/kernels/arm/gemv.h"
 #include "backend/cpu/kernels/arm/plain_linear.h"
 #include "backend/cpu/kernels/arm/vector_ops.h"
@@ -12,6 +13,10 @@ void fill_neon(KernelTable& table) {
   set_plain<F32Columns, KernelDType::f32>(table, "neon");
   set_plain<F16Columns, KernelDType::f16>(table, "neon");
   set_plain<Bf16Columns, KernelDType::bf16>(table, "neon");
+  set_f32_attention<KernelDType::f32>(table, "neon");
+  set_f32_attention<KernelDType::f16>(table, "neon");
+  set_f32_attention<KernelDType::bf16>(table, "neon");
+  set_f32_attention<KernelDType::q8_0>(table, "neon");
 }
 
 }  // namespace inferno
