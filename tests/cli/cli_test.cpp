@@ -1,0 +1,300 @@
+// The program as a user meets it: output, exit codes, and one clear line for everything that can go wrong.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/test_data.h"
+
+namespace inferno::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Outcome {
+  int code = -1;    // exit code, or 128 + signal
+  std::string out;  // standard output
+  std::string err;
+};
+
+std::string read_all(int fd) {
+  std::string text;
+  char chunk[4096];
+  for (ssize_t n; (n = ::read(fd, chunk, sizeof chunk)) > 0;) text.append(chunk, static_cast<size_t>(n));
+  return text;
+}
+
+struct RunOptions {
+  std::string input;
+  bool close_stdout = false;   // the reader of standard output goes away at once
+  int interrupt_after_ms = 0;  // Ctrl-C
+  rlim_t file_size_limit = RLIM_INFINITY;
+  std::vector<std::pair<std::string, std::string>> environment = {};
+};
+
+Outcome run(std::vector<std::string> args, const RunOptions& options = {}, const std::string& program = "inferno") {
+  const std::string path = std::string(INFERNO_BINARY_DIR) + "/" + program;
+  int in[2], out[2], err[2];
+  EXPECT_EQ(::pipe(in) | ::pipe(out) | ::pipe(err), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(in[0], 0);
+    ::dup2(out[1], 1);
+    ::dup2(err[1], 2);
+    for (const int fd : {in[0], in[1], out[0], out[1], err[0], err[1]}) ::close(fd);
+    if (options.file_size_limit != RLIM_INFINITY) {
+      ::signal(SIGXFSZ, SIG_IGN);
+      const rlimit limit{options.file_size_limit, options.file_size_limit};
+      ::setrlimit(RLIMIT_FSIZE, &limit);
+    }
+    for (const auto& [name, value] : options.environment) ::setenv(name.c_str(), value.c_str(), 1);
+    std::vector<char*> argv = {const_cast<char*>(path.c_str())};
+    for (std::string& arg : args) argv.push_back(arg.data());
+    argv.push_back(nullptr);
+    ::execv(path.c_str(), argv.data());
+    ::_exit(127);
+  }
+  ::close(in[0]);
+  ::close(out[1]);
+  ::close(err[1]);
+  (void)!::write(in[1], options.input.data(), options.input.size());
+  ::close(in[1]);
+  if (options.close_stdout) ::close(out[0]);
+  if (options.interrupt_after_ms > 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(options.interrupt_after_ms));
+    ::kill(child, SIGINT);
+  }
+  Outcome outcome;
+  std::thread errors([&] { outcome.err = read_all(err[0]); });
+  if (!options.close_stdout) outcome.out = read_all(out[0]);
+  errors.join();
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  if (!options.close_stdout) ::close(out[0]);
+  ::close(err[0]);
+  return outcome;
+}
+
+// One line on stderr that begins like an error, and the exit code.
+void expect_error(const Outcome& outcome, int code, const std::string& needle) {
+  EXPECT_EQ(outcome.code, code) << outcome.err;
+  EXPECT_TRUE(outcome.err.starts_with("inferno: error: ")) << outcome.err;
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  EXPECT_NE(outcome.err.find(needle), std::string::npos) << outcome.err;
+}
+
+const std::string kModel = fixture("llama.gguf");
+
+class Folder : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "inferno_cli_XXXXXX";
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  [[nodiscard]] std::string path(const std::string& name) const { return (folder_ / name).string(); }
+
+  fs::path folder_;
+};
+using Cli = Folder;
+
+TEST_F(Cli, HelpAndVersionSucceed) {
+  EXPECT_EQ(run({"--help"}).code, 0);
+  EXPECT_EQ(run({"generate", "--help"}).code, 0);
+  EXPECT_TRUE(run({"--version"}).out.starts_with("inferno "));
+}
+
+TEST_F(Cli, WrongUsageIsExitCode2AndOneLine) {
+  expect_error(run({}), 2, "subcommand");
+  expect_error(run({"generate", "--no-such-option"}), 2, "no-such-option");
+  expect_error(run({"generate", kModel, "x", "-n", "-1"}), 2, "-n");
+  expect_error(run({"generate", kModel, "x", "-n", "99999999999999999999"}), 2, "-n");
+  expect_error(run({"generate", kModel, "x", "--temp", "hot"}), 2, "temp");
+  expect_error(run({"generate", kModel, "x", "--backend", "x"}), 2, "unknown backend \"x\" (supported: scalar");
+  expect_error(run({"generate", kModel, "x", "--kv-type", "q9"}), 2, "q9");
+  expect_error(run({"generate", kModel, "x", "--stop", ""}), 2, "stop");
+  expect_error(run({"generate", kModel, "x", "--ctx", "100000000"}), 2, "--ctx");
+  expect_error(run({"generate", kModel, "--ids", "1,two"}), 2, "two");
+  expect_error(run({"quantize", kModel, path("x.gguf"), "Q9"}), 2, "Q9");
+  expect_error(run({"generate"}, {.environment = {{"INFERNO_LOG", "loud"}}}), 2, "INFERNO_LOG");
+}
+
+TEST_F(Cli, BadFilesAreExitCode1AndOneLine) {
+  expect_error(run({"generate", path("absent.gguf"), "x"}), 1, "absent.gguf");
+  fs::create_directory(path("folder.gguf"));
+  expect_error(run({"generate", path("folder.gguf"), "x"}), 1, "directory");
+  std::ofstream(path("empty.gguf")).flush();
+  expect_error(run({"generate", path("empty.gguf"), "x"}), 1, "empty.gguf");
+  std::ofstream(path("text.gguf")) << "This is a text and no model at all, long enough for a header to be read.";
+  expect_error(run({"generate", path("text.gguf"), "x"}), 1, "text.gguf");
+  const std::string whole = [] {
+    std::ifstream in(kModel, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  }();
+  for (size_t size = 4; size < whole.size(); size = size * 3 / 2 + 1) {
+    std::ofstream(path("cut.gguf"), std::ios::binary) << whole.substr(0, size);
+    expect_error(run({"generate", path("cut.gguf"), "x", "-n", "1"}), 1, "cut.gguf");
+  }
+}
+
+TEST_F(Cli, BadRequestsAreOneLine) {
+  expect_error(run({"generate", kModel, "--ids", "1,2,99999"}), 1, "99999");
+  std::ofstream(path("long.txt")) << std::string(5000, 'x');
+  expect_error(run({"generate", kModel, "--file", path("long.txt")}), 1, "context");
+  expect_error(run({"generate", kModel, "--file", path("absent.txt")}), 1, "absent.txt");
+  expect_error(run({"logits", kModel, "--ids", "1,99999"}), 1, "99999");
+  expect_error(run({"perplexity", kModel, path("long.txt"), "--ctx", "999999"}), 2, "--ctx");
+}
+
+TEST_F(Cli, GenerateJsonHasItsKeysInOrderAndAgreesWithItself) {
+  const Outcome outcome = run({"generate", kModel, "The sea", "-n", "8", "--json", "--ignore-end"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 1);
+  const auto line = nlohmann::ordered_json::parse(outcome.out);
+  EXPECT_EQ(line["generated_ids"].size(), 8U);
+  EXPECT_EQ(line.begin().key(), "prompt_ids");
+  EXPECT_EQ((--line.end()).key(), "metrics");
+  EXPECT_EQ(line["metrics"]["per_forward_ms"]["n"], 8);
+}
+
+TEST_F(Cli, PromptsFromFileStandardInputAndIdsGiveTheSameTokens) {
+  std::ofstream(path("prompt.txt")) << "The sea";
+  const auto ids = [](const Outcome& outcome) { return nlohmann::json::parse(outcome.out)["generated_ids"]; };
+  const auto expected = ids(run({"generate", kModel, "The sea", "-n", "8", "--json"}));
+  EXPECT_EQ(ids(run({"generate", kModel, "--file", path("prompt.txt"), "-n", "8", "--json"})), expected);
+  EXPECT_EQ(ids(run({"generate", kModel, "--file", "-", "-n", "8", "--json"}, {.input = "The sea"})), expected);
+}
+
+TEST_F(Cli, QuietPrintsTextAloneAndMetricsGoToStderr) {
+  const Outcome loud = run({"generate", kModel, "The sea", "-n", "4"});
+  EXPECT_NE(loud.err.find("time_to_first_token_ms"), std::string::npos);
+  EXPECT_EQ(loud.out.find("time_to_first_token_ms"), std::string::npos);
+  const Outcome quiet = run({"generate", kModel, "The sea", "-n", "4", "--quiet"});
+  EXPECT_EQ(quiet.err, "");
+  EXPECT_EQ(quiet.out, loud.out);
+}
+
+TEST_F(Cli, ModelGeneratePrintsBackendCacheTextAndMetrics) {
+  for (const bool kv : {false, true}) {
+    std::vector<std::string> args = {"--backend", "scalar", kModel, "The sea", "5"};
+    if (kv) args.insert(args.begin(), "--kv");
+    const Outcome outcome = run(args, {}, "model-generate");
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_TRUE(outcome.out.starts_with(std::string("backend: scalar\nkv cache: ") + (kv ? "basic" : "off") + "\n"));
+    EXPECT_NE(outcome.out.find("metrics:\n  time_to_first_token_ms: "), std::string::npos);
+    EXPECT_NE(outcome.out.find("(n=5)\n"), std::string::npos);
+  }
+  expect_error(run({}, {}, "model-generate"), 2, "usage: model-generate");
+  expect_error(run({kModel, "x", "many"}, {}, "model-generate"), 2, "many");
+}
+
+TEST_F(Cli, QuantizeWritesAModelThatRunsAndRefusesItsInput) {
+  ASSERT_EQ(run({"quantize", kModel, path("q.gguf"), "q8_0", "--quiet"}).code, 0);
+  EXPECT_EQ(run({"generate", path("q.gguf"), "The sea", "-n", "3", "--quiet"}).code, 0);
+  fs::copy_file(kModel, path("in.gguf"));
+  expect_error(run({"quantize", path("in.gguf"), path("in.gguf"), "q8_0"}), 2, "input itself");
+  fs::create_symlink(path("in.gguf"), path("link.gguf"));
+  expect_error(run({"quantize", path("in.gguf"), path("link.gguf"), "q8_0"}), 2, "input itself");
+}
+
+TEST_F(Cli, QuantizeSaysWhichRowsDoNotFitTheirType) {
+  const Outcome outcome = run({"quantize", kModel, path("q.gguf"), "Q4_K_M"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("Q5_0 instead of Q4_K"), std::string::npos) << outcome.err;
+}
+
+TEST_F(Cli, AFullDiskLeavesTheOldFileAndNoTemporary) {
+  std::ofstream(path("out.gguf")) << "old";
+  const Outcome outcome = run({"quantize", kModel, path("out.gguf"), "f16"}, {.file_size_limit = 4096});
+  expect_error(outcome, 1, "out.gguf");
+  std::string text;
+  std::ifstream(path("out.gguf")) >> text;
+  EXPECT_EQ(text, "old");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+}
+
+TEST_F(Cli, AnUnwritableOutputIsAnError) {
+  expect_error(run({"quantize", kModel, path("no/such/folder/x.gguf"), "f16"}), 1, "x.gguf");
+}
+
+TEST_F(Cli, AClosedPipeIsAnErrorNotADeath) {
+  const Outcome outcome = run({"generate", kModel, "The sea", "-n", "100", "--ignore-end"}, {.close_stdout = true});
+  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  EXPECT_NE(outcome.err.find("standard output"), std::string::npos) << outcome.err;
+}
+
+TEST_F(Cli, CtrlCPrintsTheMetricsSoFar) {
+  // Recomputing everything for every token makes this long enough to be interrupted.
+  const Outcome outcome = run({"generate", kModel, "The sea", "-n", "200", "--kv", "off", "--fused", "off", "--backend",
+                               "scalar", "--ignore-end"},
+                              {.interrupt_after_ms = 400});
+  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  EXPECT_NE(outcome.err.find("decode_tokens_per_second"), std::string::npos) << outcome.err;
+}
+
+TEST_F(Cli, TokenizeGoesThereAndBack) {
+  const Outcome ids = run({"tokenize", kModel, "--ids", "The old ship"});
+  ASSERT_EQ(ids.code, 0) << ids.err;
+  EXPECT_EQ(run({"tokenize", kModel, "--decode", ids.out}).out, "The old ship");
+  const Outcome lines =
+      run({"tokenize", kModel, "--jsonl"}, {.input = "{\"text\": \"The old ship\"}\n{\"text\": \"\"}\n"});
+  EXPECT_EQ(std::count(lines.out.begin(), lines.out.end(), '\n'), 2);
+  expect_error(run({"tokenize", kModel, "--jsonl"}, {.input = "nonsense\n"}), 1, "line 1");
+}
+
+TEST_F(Cli, LogitsAreRawFloatsOfOneOrAllPositions) {
+  const size_t row = 288 * sizeof(float);
+  EXPECT_EQ(run({"logits", kModel, "--ids", "1,2,3"}).out.size(), row);
+  const Outcome all = run({"logits", kModel, "--ids", "1,2,3", "--all"});
+  EXPECT_EQ(all.out.size(), 3 * row);
+  EXPECT_EQ(all.out.substr(2 * row), run({"logits", kModel, "--ids", "1,2,3"}).out);
+}
+
+TEST_F(Cli, InspectJsonListsEveryTensor) {
+  const Outcome outcome = run({"inspect", kModel, "--json"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_GT(nlohmann::json::parse(outcome.out)["tensors"].size(), 10U);
+}
+
+// Files made by hand to be wrong: each must behave as its manifest says, and never crash, hang or print two lines.
+void check_manifest(const std::string& folder, const std::vector<std::string>& before,
+                    const std::vector<std::string>& after) {
+  const nlohmann::json manifest = read_json(folder + "/manifest.json");
+  for (const auto& entry : manifest["cases"]) {
+    const std::string file = entry["file"].get<std::string>();
+    const std::string expect = entry["expect"].get<std::string>();
+    std::vector<std::string> args = before;
+    args.push_back(folder + "/" + file);
+    args.insert(args.end(), after.begin(), after.end());
+    const Outcome outcome = run(args);
+    SCOPED_TRACE(file + ": " + outcome.err);
+    EXPECT_TRUE(outcome.code == 0 || outcome.code == 1) << outcome.code;
+    EXPECT_TRUE(expect != "loads" || outcome.code == 0);
+    EXPECT_TRUE(expect != "clear error" || outcome.code == 1);
+    if (outcome.code == 1) expect_error(outcome, 1, "");
+  }
+}
+
+TEST_F(Cli, MalformedFilesBehaveAsTheirManifestSays) {
+  INFERNO_REQUIRE_TEST_DATA();
+  check_manifest(test_data("data/gguf-malformed"), {"inspect"}, {});
+}
+
+TEST_F(Cli, BadModelsBehaveAsTheirManifestSays) {
+  INFERNO_REQUIRE_TEST_DATA();
+  check_manifest(test_data("data/gguf-badmodels"), {"generate"}, {"Once", "-n", "2", "--quiet"});
+}
+
+}  // namespace
+}  // namespace inferno::testing
