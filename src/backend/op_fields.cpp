@@ -31,15 +31,16 @@ struct Adapter {
 class LayerFinder final : public FieldVisitor {
  public:
   void weight(std::string_view /*name*/, const Weight*& value) override {
+    if (layer || value == nullptr) return;
+    layer = -1;
     constexpr std::string_view kPrefix = "blk.";
-    if (layer >= 0 || value == nullptr) return;
     const std::string_view name = value->name();
     if (!name.starts_with(kPrefix)) return;
     int found = 0;
     const auto [end, error] = std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), found);
     if (error == std::errc() && end != name.data() + name.size() && *end == '.') layer = found;
   }
-  int layer = -1;
+  std::optional<int> layer;
 };
 
 }  // namespace
@@ -77,7 +78,7 @@ void call_op(Backend& backend, const OpRecord& record) {
   record.visit([&](const auto& args) { OpOf<std::decay_t<decltype(args)>>::call(backend, args); });
 }
 
-int layer_of(const OpRecord& record) {
+std::optional<int> layer_of(const OpRecord& record) {
   LayerFinder finder;
   visit_fields(record, finder);
   return finder.layer;

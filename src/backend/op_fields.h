@@ -2,6 +2,7 @@
 // against this one visitor and never against a single op.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include "backend/plan.h"
@@ -37,8 +38,9 @@ void call_op(Backend& backend, const OpRecord& record);
 [[nodiscard]] constexpr bool is_written(FieldTag tag) {
   return tag == FieldTag::out || tag == FieldTag::inout || tag == FieldTag::kv_out;
 }
-// N of the first weight named "blk.N.…" among the args; -1 when there is none.
-[[nodiscard]] int layer_of(const OpRecord& record);
+// N when the first weight among the args is named "blk.N.…", -1 when it is named otherwise; nothing when the op has no
+// weights and thus belongs where the op before it did.
+[[nodiscard]] std::optional<int> layer_of(const OpRecord& record);
 
 // The cached rows an op may touch: what capacity the arrays of a batch have is known to their owner alone, but not more
 // than this is read. Entries of one sequence's block table, and of all arrays.

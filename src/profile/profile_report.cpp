@@ -1,0 +1,177 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "profile/profile.h"
+
+namespace inferno {
+namespace {
+
+// How ops are called where people read about losses.
+std::string loss_name(OpId op) {
+  switch (op) {
+    case OpId::rms_norm:
+      return "norms";
+    case OpId::sample:
+      return "sampling";
+    default:
+      return std::string(op_name(op));
+  }
+}
+
+double percent(double part, double whole) {
+  return whole > 0 ? 100 * part / whole : 0;
+}
+
+std::vector<OpId> by_time(const PhaseTotals& totals) {
+  std::vector<OpId> ops;
+  for (int i = 0; i < kOpCount; ++i) {
+    if (totals.ops[static_cast<size_t>(i)].calls > 0) ops.push_back(static_cast<OpId>(i));
+  }
+  std::sort(ops.begin(), ops.end(), [&](OpId a, OpId b) {
+    return totals.ops[static_cast<size_t>(a)].total_us > totals.ops[static_cast<size_t>(b)].total_us;
+  });
+  return ops;
+}
+
+}  // namespace
+
+std::vector<Profile::Loss> Profile::losses(const PhaseTotals& totals) const {
+  const double wall = totals.wall_us();
+  std::vector<Loss> losses;
+  double waits = 0;
+  for (int i = 0; i < kOpCount; ++i) {
+    const OpTotals& op = totals.ops[static_cast<size_t>(i)];
+    waits += op.wait_us;
+    losses.push_back({loss_name(static_cast<OpId>(i)), (op.work_us - op.least_us) / wall});
+  }
+  losses.push_back({"barriers", waits / wall});
+  losses.push_back({"idle", (wall - totals.ops_us()) / wall});
+  std::sort(losses.begin(), losses.end(), [](const Loss& a, const Loss& b) { return a.share > b.share; });
+  return losses;
+}
+
+std::string Profile::speed_of_light(Phase phase) const {
+  const PhaseTotals& totals = phases_[static_cast<size_t>(phase)];
+  if (totals.steps == 0) return "";
+  constexpr double kShown = 0.005;  // smaller losses are noise
+  const double wall = totals.wall_us();
+  std::string lost;
+  for (const Loss& loss : losses(totals)) {
+    if (loss.share >= kShown)
+      lost += fmt::format("{}{} {:.0f} %", lost.empty() ? "" : ", ", loss.name, 100 * loss.share);
+  }
+  // Single tokens are bound by reading the weights, prompts by multiplying.
+  std::string limit;
+  if (phase == Phase::decode) {
+    limit = fmt::format("{:.0f} GB/s", totals.bytes / totals.bandwidth_us / 1e3);
+  } else {
+    double operations = 0;
+    for (const OpTotals& op : totals.ops) operations += op.operations;
+    limit = fmt::format("{:.0f} GOP/s", operations / totals.least_us() / 1e3);
+  }
+  return fmt::format("{} {:.1f} tok/s = {:.0f} % of what {} allows; lost: {}", phase_name(phase),
+                     static_cast<double>(totals.tokens) / wall * 1e6, percent(totals.least_us(), wall), limit,
+                     lost.empty() ? "nothing" : lost);
+}
+
+std::string Profile::table(Phase phase) const {
+  const PhaseTotals& totals = phases_[static_cast<size_t>(phase)];
+  if (totals.steps == 0) return "";
+  const double wall = totals.wall_us();
+  std::string text = fmt::format("\n{}: {} tokens in {} steps, {:.1f} ms\n", phase_name(phase), totals.tokens,
+                                 totals.steps, wall / 1e3);
+  text += fmt::format("  {:<22}{:>8}{:>11}{:>8}{:>11}{:>8}{:>9}{:>9}{:>8}{:>8}\n", "op", "calls", "total ms", "share",
+                      "mean us", "GB/s", "GOP/s", "% limit", "wait %", "imbal %");
+  for (const OpId id : by_time(totals)) {
+    const OpTotals& op = totals.ops[static_cast<size_t>(id)];
+    text += fmt::format("  {:<22}{:>8}{:>11.2f}{:>7.1f}%{:>11.1f}{:>8.1f}{:>9.1f}{:>9.0f}{:>8.1f}{:>8.1f}\n",
+                        op_name(id), op.calls, op.total_us / 1e3, percent(op.total_us, wall),
+                        op.total_us / static_cast<double>(op.calls), op.bytes / op.total_us / 1e3,
+                        op.operations / op.total_us / 1e3, percent(op.least_us, op.total_us),
+                        percent(op.wait_us, op.total_us), percent(op.most_us - op.work_us, op.most_us));
+  }
+  const double outside = totals.step_us - totals.ops_us();
+  text += fmt::format("  {:<22}{:>19.2f}{:>7.1f}%   start of work, hand-over\n", "(in steps)", outside / 1e3,
+                      percent(outside, wall));
+  text += fmt::format("  {:<22}{:>19.2f}{:>7.1f}%   between steps\n", "(host)", totals.between_us / 1e3,
+                      percent(totals.between_us, wall));
+  return text;
+}
+
+std::string Profile::report() const {
+  std::string text =
+      fmt::format("profile: {}, {} worker{}; limits {:.1f} GB/s read, {:.0f} GOP/s int8\n", backend_, workers_,
+                  workers_ == 1 ? "" : "s", limits_.read.back().gb_per_s, limits_.multiply_gop_per_s(Multiply::int8));
+  for (const Phase phase : {Phase::prefill, Phase::decode}) text += table(phase);
+  const PhaseTotals& decode = this->phase(Phase::decode);
+  const PhaseTotals& shown = decode.steps > 0 ? decode : this->phase(Phase::prefill);
+  if (shown.steps > 0 && !shown.layer_us.empty()) {
+    constexpr size_t kPerLine = 10;
+    text += fmt::format("\nlayers of a {} step, us (outside of them {:.1f}):\n",
+                        decode.steps > 0 ? "decode" : "prefill", shown.outside_us / static_cast<double>(shown.steps));
+    for (size_t i = 0; i < shown.layer_us.size(); ++i) {
+      if (i % kPerLine == 0) text += fmt::format("{}  {:>3}:", i == 0 ? "" : "\n", i);
+      text += fmt::format("{:>9.1f}", shown.layer_us[i] / static_cast<double>(shown.steps));
+    }
+    text += '\n';
+  }
+  text += '\n';
+  for (const Phase phase : {Phase::prefill, Phase::decode}) {
+    const std::string line = speed_of_light(phase);
+    if (!line.empty()) text += line + "\n";
+  }
+  return text;
+}
+
+std::string Profile::json() const {
+  using Json = nlohmann::ordered_json;
+  Json json;
+  json["backend"] = backend_;
+  json["workers"] = workers_;
+  json["limits"] = {{"cpu", limits_.cpu}, {"threads", limits_.threads}};
+  for (const ReadBandwidth& read : limits_.read) {
+    json["limits"]["read"].push_back({{"working_set_bytes", read.working_set}, {"gb_per_s", read.gb_per_s}});
+  }
+  for (int kind = 0; kind < kMultiplyKinds; ++kind) {
+    json["limits"]["multiply_gop_per_s"][std::string(multiply_name(static_cast<Multiply>(kind)))] =
+        limits_.multiply_gop_per_s(static_cast<Multiply>(kind));
+  }
+  for (const Phase phase : {Phase::prefill, Phase::decode}) {
+    const PhaseTotals& totals = this->phase(phase);
+    if (totals.steps == 0) continue;
+    Json& out = json[std::string(phase_name(phase))];
+    const double wall = totals.wall_us();
+    out["tokens"] = totals.tokens;
+    out["steps"] = totals.steps;
+    out["step_us"] = totals.step_us;
+    out["between_us"] = totals.between_us;
+    out["tokens_per_second"] = static_cast<double>(totals.tokens) / wall * 1e6;
+    out["least_us"] = totals.least_us();
+    out["share_of_limit"] = totals.least_us() / wall;
+    out["bytes"] = totals.bytes;
+    out["speed_of_light"] = speed_of_light(phase);
+    for (const Loss& loss : losses(totals)) {
+      if (loss.share > 0) out["lost"][loss.name] = loss.share;
+    }
+    for (const OpId id : by_time(totals)) {
+      const OpTotals& op = totals.ops[static_cast<size_t>(id)];
+      out["ops"].push_back({{"op", op_name(id)},
+                            {"calls", op.calls},
+                            {"total_us", op.total_us},
+                            {"work_us", op.work_us},
+                            {"wait_us", op.wait_us},
+                            {"slowest_us", op.most_us},
+                            {"least_us", op.least_us},
+                            {"bytes", op.bytes},
+                            {"operations", op.operations}});
+    }
+    out["layer_us"] = totals.layer_us;
+    out["outside_layers_us"] = totals.outside_us;
+  }
+  return json.dump(1) + "\n";
+}
+
+}  // namespace inferno

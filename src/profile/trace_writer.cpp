@@ -1,0 +1,152 @@
+#include "profile/trace_writer.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace inferno {
+namespace {
+
+constexpr int kStepTrack = 0;
+constexpr size_t kFlushBytes = size_t{4} << 20;
+
+int worker_track(int worker) {
+  return worker + 1;
+}
+
+}  // namespace
+
+TraceWriter::TraceWriter(const std::string& path, std::string backend) : file_(path), backend_(std::move(backend)) {
+  text_ = "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [";
+}
+
+void TraceWriter::track(int id, const std::string& name) {
+  text_ += fmt::format(
+      "{}\n{{\"ph\": \"M\", \"name\": \"thread_name\", \"pid\": 1, \"tid\": {}, \"args\": {{\"name\": "
+      "\"{}\"}}}}",
+      first_event_ ? "" : ",", id, name);
+  first_event_ = false;
+}
+
+void TraceWriter::span(int track, const char* category, const std::string& name, uint64_t begin, uint64_t end) {
+  if (end < begin) return;
+  fmt::format_to(
+      std::back_inserter(text_),
+      ",\n{{\"ph\": \"X\", \"cat\": \"{}\", \"name\": \"{}\", \"pid\": 1, \"tid\": {}, \"ts\": {:.3f}, \"dur\": "
+      "{:.3f}}}",
+      category, name, track, static_cast<double>(begin - origin_) / ticks_per_us_,
+      static_cast<double>(end - begin) / ticks_per_us_);
+}
+
+void TraceWriter::add_step(const StepTimes& times, const StepView& view) {
+  if (steps_ == 0) {
+    origin_ = times.begin;
+    ticks_per_us_ = times.ticks_per_us;
+    workers_ = times.workers;
+    asleep_since_.assign(static_cast<size_t>(workers_), times.begin);
+    track(kStepTrack, "steps");
+    for (int w = 0; w < workers_; ++w) track(worker_track(w), fmt::format("{} {}", backend_, w));
+  }
+  const std::string name =
+      view.phase == Phase::prefill ? fmt::format("prompt of {}", view.tokens) : fmt::format("token {}", position_);
+  if (view.phase == Phase::decode) position_ += view.tokens;
+  span(kStepTrack, "step", name, times.begin, times.end);
+  for (size_t i = 0; i < view.ops.size();) {
+    size_t next = i + 1;
+    while (next < view.ops.size() && view.ops[next].layer == view.ops[i].layer) ++next;
+    if (view.ops[i].layer >= 0) {
+      span(kStepTrack, "layer", fmt::format("layer {}", view.ops[i].layer), view.ops[i].begin, view.ops[next - 1].end);
+    }
+    for (; i < next; ++i)
+      span(kStepTrack, "op", std::string(op_name(view.ops[i].op)), view.ops[i].begin, view.ops[i].end);
+  }
+  size_t dispatch = 0;
+  for (size_t i = 0; i < view.ops.size(); ++i) {
+    while (dispatch + 1 < times.dispatches.size() && times.dispatches[dispatch + 1] <= i) ++dispatch;
+    const bool first = times.dispatches[dispatch] == i;
+    const bool last =
+        i + 1 == view.ops.size() || (dispatch + 1 < times.dispatches.size() && times.dispatches[dispatch + 1] == i + 1);
+    for (int w = 0; w < workers_; ++w) {
+      const WorkerTime& time = times.time(i, w);
+      const uint64_t work_end = time.end - std::min(time.wait, time.end - time.begin);
+      const uint64_t wait_end = last ? time.end : times.time(i + 1, w).begin;
+      uint64_t& asleep = asleep_since_[static_cast<size_t>(w)];
+      if (first) span(worker_track(w), "sleep", w == 0 ? "host" : "sleep", asleep, time.begin);
+      span(worker_track(w), "work", std::string(op_name(view.ops[i].op)), time.begin, work_end);
+      if (wait_end > work_end) span(worker_track(w), "wait", "barrier", work_end, wait_end);
+      asleep = wait_end;
+    }
+  }
+  ++steps_;
+  if (text_.size() >= kFlushBytes) flush();
+}
+
+void TraceWriter::flush() {
+  file_.write(text_);
+  text_.clear();
+}
+
+void TraceWriter::finish() {
+  text_ += "\n]}\n";
+  flush();
+  file_.commit();
+}
+
+std::string check_trace(const std::string& text) {
+  using Json = nlohmann::json;
+  struct Span {
+    double begin;
+    double end;
+    std::string name;
+  };
+  // Times are rounded to nanoseconds.
+  constexpr double kRounding = 0.0021;
+  std::map<int, std::vector<Span>> tracks;
+  std::set<int> named;
+  try {
+    const Json json = Json::parse(text);
+    for (const Json& event : json.at("traceEvents")) {
+      const auto phase = event.at("ph").get<std::string>();
+      const auto track = event.at("tid").get<int>();
+      if (event.at("pid").get<int>() != 1) return "an event of another process";
+      if (phase == "M") {
+        if (event.at("name") == "thread_name" && !event.at("args").at("name").get<std::string>().empty()) {
+          named.insert(track);
+        }
+        continue;
+      }
+      if (phase != "X") return "an event of the kind " + phase;
+      const auto begin = event.at("ts").get<double>();
+      const auto duration = event.at("dur").get<double>();
+      auto name = event.at("name").get<std::string>();
+      if (!(begin >= 0) || !(duration >= 0) || !std::isfinite(begin + duration)) return "a bad time at " + name;
+      if (event.at("cat").get<std::string>().empty() || name.empty()) return "a span without a name";
+      tracks[track].push_back({begin, begin + duration, std::move(name)});
+    }
+  } catch (const Json::exception& error) {
+    return error.what();
+  }
+  if (tracks.empty()) return "no spans";
+  for (auto& [track, spans] : tracks) {
+    if (!named.contains(track)) return fmt::format("track {} has no name", track);
+    std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
+      return a.begin < b.begin || (a.begin == b.begin && a.end > b.end);
+    });
+    std::vector<Span> open;
+    for (const Span& span : spans) {
+      while (!open.empty() && span.begin >= open.back().end - kRounding) open.pop_back();
+      if (!open.empty() && span.end > open.back().end + kRounding) {
+        return fmt::format("on track {} \"{}\" overlaps the end of \"{}\"", track, span.name, open.back().name);
+      }
+      open.push_back(span);
+    }
+  }
+  return "";
+}
+
+}  // namespace inferno

@@ -1,0 +1,48 @@
+// A trace of steps for ui.perfetto.dev and chrome://tracing (the JSON form both read).
+//
+// One track shows steps, in them layers, in them ops: the intervals the profile adds up. One more track per worker
+// shows its own work on each op, its waits for the others, and its sleep between hand-overs. Waits in the middle of an
+// op are drawn at its end: only their length is known.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "profile/profile.h"
+
+namespace inferno {
+
+class TraceWriter {
+ public:
+  // Opens the file at once, so that a path that cannot be written is an Error before any work is done.
+  TraceWriter(const std::string& path, std::string backend);
+
+  void add_step(const StepTimes& times, const StepView& view);
+  // Writes what is left and puts the file in place.
+  void finish();
+
+ private:
+  void track(int id, const std::string& name);
+  void span(int track, const char* category, const std::string& name, uint64_t begin, uint64_t end);
+  void flush();
+
+  AtomicOutputFile file_;
+  std::string backend_;
+  std::string text_;  // events not written yet
+  bool first_event_ = true;
+  int workers_ = 0;
+  int64_t steps_ = 0;
+  int64_t position_ = 0;  // tokens of decode steps so far
+  uint64_t origin_ = 0;   // ticks at which the trace begins
+  double ticks_per_us_ = 1;
+  std::vector<uint64_t> asleep_since_;  // per worker
+};
+
+// Why a text is no trace as TraceWriter makes them; empty when it is: valid JSON, all events complete, tracks named,
+// spans of a track either apart or one inside the other.
+[[nodiscard]] std::string check_trace(const std::string& text);
+
+}  // namespace inferno
