@@ -79,6 +79,8 @@ class Backend {
   // Whether host code may read and write the backend's memory through its pointers. Default bodies that look at a
   // step's lengths, and primitives, need it.
   [[nodiscard]] virtual bool host_visible() const = 0;
+  // Threads that share an op.
+  [[nodiscard]] virtual int workers() const { return 1; }
   // Whether this backend has its own kernel for the op with weights or cache of this type (else the default body runs).
   [[nodiscard]] virtual bool supports(OpId op, DType dtype) const = 0;
 

@@ -18,6 +18,7 @@ class BackendDecorator : public Backend {
   [[nodiscard]] std::string description() const override { return inner_->description(); }
   [[nodiscard]] DType default_kv_dtype() const override { return inner_->default_kv_dtype(); }
   [[nodiscard]] bool host_visible() const override { return inner_->host_visible(); }
+  [[nodiscard]] int workers() const override { return inner_->workers(); }
   [[nodiscard]] bool supports(OpId op, DType dtype) const override { return inner_->supports(op, dtype); }
 
   [[nodiscard]] Buffer allocate(size_t bytes) override { return inner_->allocate(bytes); }

@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <string>
 #include <utility>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernels/select.h"
+#include "backend/placement.h"
+#include "backend/tracing.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 #ifdef INFERNO_CUDA
 #include "backend/cuda/cuda.h"
@@ -61,17 +65,31 @@ std::string known_names() {
   return names;
 }
 
-}  // namespace
-
-std::unique_ptr<Backend> create_backend(std::string_view name, const BackendOptions& options) {
-  const std::string_view wanted = trim(name);
+std::unique_ptr<Backend> create_one(std::string_view wanted, const BackendOptions& options) {
   for (const Entry& entry : kBackends) {
     if (entry.name != wanted) continue;
     if (entry.make == nullptr)
       fail_usage("backend \"{}\" is not built yet; use --backend {}", wanted, default_backend_name());
-    return entry.make(options);
+    std::unique_ptr<Backend> made = entry.make(options);
+    if (log_level() == LogLevel::trace) made = std::make_unique<TracingBackend>(std::move(made));
+    return made;
   }
   fail_usage("unknown backend \"{}\" (supported: {})", printable(wanted), known_names());
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> create_backend(std::string_view choice, const BackendOptions& options) {
+  PlacementSpec spec = parse_placement(choice);
+  std::unique_ptr<Backend> main = create_one(spec.backend, options);
+  if (spec.rules.empty()) return main;
+  std::map<std::string, std::unique_ptr<Backend>> others;
+  for (const PlacementRule& rule : spec.rules) {
+    if (rule.backend != spec.backend && !others.contains(rule.backend)) {
+      others.emplace(rule.backend, create_one(rule.backend, options));
+    }
+  }
+  return std::make_unique<PlacementBackend>(std::move(main), std::move(spec), std::move(others));
 }
 
 std::span<const std::string_view> backend_names() {

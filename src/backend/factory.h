@@ -14,8 +14,9 @@ struct BackendOptions {
   bool fused = true;  // false: fused ops run their default bodies, made of primitives
 };
 
-// The name is trimmed. An unknown one is a usage Error that lists the known ones.
-[[nodiscard]] std::unique_ptr<Backend> create_backend(std::string_view name, const BackendOptions& options = {});
+// `choice` is a name, or a name and rules for single ops (placement.h). Names are trimmed; an unknown one is a usage
+// Error that lists the known ones. With INFERNO_LOG=trace the backend prints its ops (tracing.h).
+[[nodiscard]] std::unique_ptr<Backend> create_backend(std::string_view choice, const BackendOptions& options = {});
 // All known names, those not in this build included.
 [[nodiscard]] std::span<const std::string_view> backend_names();
 // The best one that is built in; what the command line defaults to.

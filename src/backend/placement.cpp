@@ -1,0 +1,255 @@
+#include "backend/placement.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "backend/op_fields.h"
+#include "base/error.h"
+#include "base/text.h"
+
+namespace inferno {
+namespace {
+
+bool glob_matches(std::string_view glob, std::string_view text) {
+  if (glob.empty()) return text.empty();
+  if (glob.front() == '*') {
+    for (size_t skip = 0; skip <= text.size(); ++skip) {
+      if (glob_matches(glob.substr(1), text.substr(skip))) return true;
+    }
+    return false;
+  }
+  if (text.empty() || (glob.front() != '?' && glob.front() != text.front())) return false;
+  return glob_matches(glob.substr(1), text.substr(1));
+}
+
+[[noreturn]] void fail_unknown_op(std::string_view glob) {
+  std::vector<std::string_view> names;
+  std::string list;
+  for (int i = 0; i < kOpCount; ++i) {
+    names.push_back(op_name(static_cast<OpId>(i)));
+    list += fmt::format("{}{}", i == 0 ? "" : ", ", names.back());
+  }
+  const std::string_view near = nearest(glob, names);
+  fail_usage("unknown op \"{}\" in --backend{} (known: {})", printable(glob),
+             near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near), list);
+}
+
+PlacementRule parse_rule(std::string_view text) {
+  PlacementRule rule;
+  rule.text = trim(text);
+  const size_t equals = rule.text.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == rule.text.size()) {
+    fail_usage("\"{}\" in --backend is not [blk.N.]OP=BACKEND, for example attention=scalar or blk.3.linear=simd",
+               printable(rule.text));
+  }
+  std::string_view op = std::string_view(rule.text).substr(0, equals);
+  rule.backend = trim(std::string_view(rule.text).substr(equals + 1));
+  constexpr std::string_view kLayer = "blk.";
+  if (op.starts_with(kLayer)) {
+    const size_t dot = op.find('.', kLayer.size());
+    const auto number = parse_int(op.substr(kLayer.size(), dot == std::string_view::npos ? dot : dot - kLayer.size()));
+    if (dot == std::string_view::npos || !number || *number < 0 || *number > INT32_MAX) {
+      fail_usage("\"{}\" in --backend: a layer is written blk.N., for example blk.3.linear=simd", printable(rule.text));
+    }
+    rule.layer = static_cast<int>(*number);
+    op.remove_prefix(dot + 1);
+  }
+  rule.op_glob = op;
+  for (int i = 0; i < kOpCount; ++i) {
+    if (glob_matches(op, op_name(static_cast<OpId>(i)))) return rule;
+  }
+  fail_unknown_op(op);
+}
+
+// Weights replaced by their copies on another backend that shares the memory.
+class UseCopies final : public FieldVisitor {
+ public:
+  UseCopies(WeightCopies& copies, OpId op) : copies_(copies), op_(op) {}
+  void weight(std::string_view /*name*/, const Weight*& w) override {
+    if (w != nullptr) w = copies_.get(w, op_);
+  }
+
+ private:
+  WeightCopies& copies_;
+  OpId op_;
+};
+
+}  // namespace
+
+bool PlacementRule::matches(OpId op, int in_layer) const {
+  return (!layer || *layer == in_layer) && glob_matches(op_glob, op_name(op));
+}
+
+const std::string& PlacementSpec::choice(OpId op, int layer) const {
+  const auto found =
+      std::find_if(rules.rbegin(), rules.rend(), [&](const PlacementRule& rule) { return rule.matches(op, layer); });
+  return found == rules.rend() ? backend : found->backend;
+}
+
+PlacementSpec parse_placement(std::string_view text) {
+  PlacementSpec spec;
+  size_t comma = text.find(',');
+  spec.backend = trim(text.substr(0, comma));
+  while (comma != std::string_view::npos) {
+    text.remove_prefix(comma + 1);
+    comma = text.find(',');
+    spec.rules.push_back(parse_rule(text.substr(0, comma)));
+  }
+  return spec;
+}
+
+PlacementBackend::PlacementBackend(std::unique_ptr<Backend> main, PlacementSpec spec,
+                                   std::map<std::string, std::unique_ptr<Backend>> others)
+    : BackendDecorator(std::move(main)), spec_(std::move(spec)), used_(spec_.rules.size(), false) {
+  for (auto& [name, backend] : others) others_.emplace(name, std::move(backend));
+  current_ = &inner();
+}
+
+std::string PlacementBackend::description() const {
+  std::string text = BackendDecorator::description();
+  for (const PlacementRule& rule : spec_.rules) text += fmt::format(", {}", rule.text);
+  return text;
+}
+
+void PlacementBackend::switch_to(Backend* next) {
+  if (current_ == next) return;
+  current_->synchronize();
+  current_ = next;
+}
+
+void PlacementBackend::begin_step(StepMode mode) {
+  in_step_ = true;
+  planning_ = mode == StepMode::plan;
+  layer_ = -1;
+  inner().begin_step(mode);
+  for (auto& [name, other] : others_) {
+    if (other.backend->host_visible() && host_visible()) other.backend->begin_step(mode);
+  }
+}
+
+void PlacementBackend::end_step() {
+  switch_to(&inner());
+  inner().end_step();
+  for (auto& [name, other] : others_) {
+    if (other.backend->host_visible() && host_visible()) other.backend->end_step();
+  }
+  in_step_ = false;
+  if (planning_) {
+    for (size_t i = 0; i < used_.size(); ++i) {
+      if (!used_[i]) fail_usage("no op of this model matches \"{}\" in --backend", printable(spec_.rules[i].text));
+    }
+  } else if (timing_) {
+    collect_times();
+  }
+  planning_ = false;
+}
+
+void PlacementBackend::synchronize() {
+  switch_to(&inner());
+  inner().synchronize();
+}
+
+void PlacementBackend::download(void* host, const void* source, size_t bytes) {
+  switch_to(&inner());
+  inner().download(host, source, bytes);
+}
+
+void PlacementBackend::upload(void* destination, const void* host, size_t bytes) {
+  switch_to(&inner());
+  inner().upload(destination, host, bytes);
+}
+
+void PlacementBackend::set_timing(bool on) {
+  timing_ = on;
+  inner().set_timing(on);
+  for (auto& [name, other] : others_) other.backend->set_timing(on);
+}
+
+// The steps of all backends as one: their ops in the order they began, each a hand-over of its own.
+void PlacementBackend::collect_times() {
+  std::vector<const StepTimes*> parts = {inner().step_times()};
+  for (const auto& [name, other] : others_) parts.push_back(other.backend->step_times());
+  std::erase_if(parts, [](const StepTimes* times) { return times == nullptr; });
+  times_.clear();
+  if (parts.empty()) return;
+  times_.ticks_per_us = parts[0]->ticks_per_us;
+  times_.begin = parts[0]->begin;
+  times_.end = parts[0]->end;
+  times_.workers = 1;
+  struct At {
+    const StepTimes* times;
+    size_t op;
+  };
+  std::vector<At> order;
+  for (const StepTimes* part : parts) {
+    times_.workers = std::max(times_.workers, part->workers);
+    for (size_t i = 0; i < part->ops.size(); ++i) order.push_back({part, i});
+  }
+  std::sort(order.begin(), order.end(),
+            [](const At& a, const At& b) { return a.times->time(a.op, 0).begin < b.times->time(b.op, 0).begin; });
+  for (const At& at : order) {
+    times_.dispatches.push_back(times_.ops.size());
+    times_.ops.push_back(at.times->ops[at.op]);
+    for (int w = 0; w < times_.workers; ++w) {
+      WorkerTime time = at.times->time(at.op, std::min(w, at.times->workers - 1));
+      if (w >= at.times->workers) time = {time.begin, time.end, time.end - time.begin};  // it only waits
+      times_.times.push_back(time);
+    }
+  }
+}
+
+void PlacementBackend::run_beside(Other& other, const OpRecord& record) {
+  OpRecord copy = record;
+  UseCopies use(other.weights, record.op());
+  visit_fields(copy, use);
+  if (!planning_) switch_to(other.backend.get());
+  call_op(*other.backend, copy);
+  if (!in_step_) other.backend->synchronize();
+}
+
+void PlacementBackend::run_apart(Other& other, const OpRecord& record) {
+  if (planning_) {
+    OpRecord copy = record;
+    UseCopies use(other.weights, record.op());
+    visit_fields(copy, use);
+    return;
+  }
+  OpImage image = OpImage::capture(inner(), record);
+  PlacedOp placed(image, *other.backend, other.weights);
+  placed.run();
+  placed.download(image);
+  image.replace_written(inner());
+}
+
+template <typename Args>
+void PlacementBackend::place(const Args& args) {
+  OpRecord record;
+  record.assign(args);
+  layer_ = layer_of(record).value_or(layer_);
+  constexpr OpId kOp = OpOf<Args>::kId;
+  if (planning_) {
+    for (size_t i = 0; i < used_.size(); ++i) used_[i] = used_[i] || spec_.rules[i].matches(kOp, layer_);
+  }
+  const std::string& name = spec_.choice(kOp, layer_);
+  if (name == spec_.backend) {
+    switch_to(&inner());
+    OpOf<Args>::call(inner(), args);
+    return;
+  }
+  Other& other = others_.find(name)->second;
+  if (other.backend->host_visible() && host_visible()) {
+    run_beside(other, record);
+  } else {
+    run_apart(other, record);
+  }
+}
+
+#define OP(name, Args)                            \
+  void PlacementBackend::name(const Args& args) { \
+    place(args);                                  \
+  }
+#include "backend/op_list.inc"
+
+}  // namespace inferno

@@ -1,0 +1,90 @@
+// Per-op choice of a backend: `parallel,attention=scalar,blk.3.linear=simd`.
+//
+//   BACKEND{,[blk.N.]OP-GLOB=BACKEND}
+//
+// The first name is the main backend: it owns the memory, and runs every op that no rule names. A rule sends ops whose
+// name matches the glob (* and ?), in one layer or in all, to another backend; of several that match the last counts.
+// What runs where is decided while the model plans its first step: then every chosen backend loads the weights its ops
+// need. Backends that share the host's memory work on the same tensors; for others tensors and cache rows are copied
+// there and back around each op, by their tags.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/decorator.h"
+#include "backend/op_image.h"
+#include "backend/step_times.h"
+
+namespace inferno {
+
+struct PlacementRule {
+  std::string text;          // as given
+  std::optional<int> layer;  // none: all
+  std::string op_glob;
+  std::string backend;
+
+  [[nodiscard]] bool matches(OpId op, int in_layer) const;
+};
+
+struct PlacementSpec {
+  std::string backend;
+  std::vector<PlacementRule> rules;
+
+  // The backend's name for an op of a layer (-1: outside the layers).
+  [[nodiscard]] const std::string& choice(OpId op, int layer) const;
+};
+
+// A malformed rule, or a glob that matches no op, is a usage Error that lists the known ops. Backend names are checked
+// by whoever makes the backends.
+[[nodiscard]] PlacementSpec parse_placement(std::string_view text);
+
+class PlacementBackend final : public BackendDecorator {
+ public:
+  // `others` are the backends the rules name, by name.
+  PlacementBackend(std::unique_ptr<Backend> main, PlacementSpec spec,
+                   std::map<std::string, std::unique_ptr<Backend>> others);
+
+  [[nodiscard]] std::string description() const override;
+  // A rule that no op of the planned step matched is a usage Error.
+  void begin_step(StepMode mode) override;
+  void end_step() override;
+  void synchronize() override;
+  void download(void* host, const void* source, size_t bytes) override;
+  void upload(void* destination, const void* host, size_t bytes) override;
+  void set_timing(bool on) override;
+  [[nodiscard]] const StepTimes* step_times() const override { return timing_ ? &times_ : nullptr; }
+
+#define OP(name, Args) void name(const Args& args) override;
+#include "backend/op_list.inc"
+
+ private:
+  struct Other {
+    explicit Other(std::unique_ptr<Backend> made) : backend(std::move(made)), weights(*backend) {}
+    std::unique_ptr<Backend> backend;
+    WeightCopies weights;
+  };
+
+  template <typename Args>
+  void place(const Args& args);
+  void run_beside(Other& other, const OpRecord& record);
+  void run_apart(Other& other, const OpRecord& record);
+  void switch_to(Backend* next);
+  void collect_times();
+
+  PlacementSpec spec_;
+  std::map<std::string, Other, std::less<>> others_;
+  std::vector<bool> used_;      // rules some op matched
+  Backend* current_ = nullptr;  // whose ops were recorded last
+  bool in_step_ = false;
+  bool planning_ = false;
+  int layer_ = -1;
+  bool timing_ = false;
+  StepTimes times_;
+};
+
+}  // namespace inferno

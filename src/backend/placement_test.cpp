@@ -1,0 +1,119 @@
+#include "backend/placement.h"
+
+#include <gtest/gtest.h>
+
+#include "backend/factory.h"
+#include "backend/tracing.h"
+#include "base/error.h"
+
+namespace inferno {
+namespace {
+
+TEST(Placement, RulesNameOpsLayersAndBackends) {
+  const PlacementSpec spec = parse_placement("parallel, attention=scalar,blk.3.linear=simd,q*=simd");
+  EXPECT_EQ(spec.backend, "parallel");
+  EXPECT_EQ(spec.choice(OpId::embed, -1), "parallel");
+  EXPECT_EQ(spec.choice(OpId::attention, 7), "scalar");
+  EXPECT_EQ(spec.choice(OpId::linear, 3), "simd");
+  EXPECT_EQ(spec.choice(OpId::linear, 4), "parallel");
+  EXPECT_EQ(spec.choice(OpId::qkv_rope_store, 0), "simd");
+  EXPECT_EQ(parse_placement("scalar,*=simd,embed=scalar").choice(OpId::embed, -1), "scalar") << "the last rule counts";
+}
+
+std::string error_of(std::string_view spec) {
+  try {
+    (void)create_backend(spec);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), Error::Kind::usage);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Placement, BadRulesAreUsageErrorsThatHelp) {
+  EXPECT_NE(error_of("scalar,atention=simd").find("did you mean \"attention\"?"), std::string::npos);
+  EXPECT_NE(error_of("scalar,atention=simd").find("kv_store"), std::string::npos);
+  EXPECT_NE(error_of("scalar,linear").find("[blk.N.]OP=BACKEND"), std::string::npos);
+  EXPECT_NE(error_of("scalar,blk.x.linear=simd").find("blk.N."), std::string::npos);
+  EXPECT_NE(error_of("scalar,blk.3=simd").find("blk.N."), std::string::npos);
+  EXPECT_NE(error_of("scalar,linear=fast").find("supported: scalar"), std::string::npos);
+  EXPECT_NE(error_of("fast,linear=simd").find("unknown backend \"fast\""), std::string::npos);
+}
+
+// A backend that hides its memory from the host, as a device does.
+class Hidden final : public BackendDecorator {
+ public:
+  using BackendDecorator::BackendDecorator;
+  [[nodiscard]] bool host_visible() const override { return false; }
+};
+
+struct Outcome {
+  std::vector<std::string> lines;  // ops as the backends saw them
+  std::vector<float> result;
+};
+
+// x is normalized and multiplied by two weights, of layers 0 and 1.
+Outcome run_chain(std::string_view choice, bool hidden) {
+  Outcome outcome;
+  const PlacementSpec spec = parse_placement(choice);
+  const auto make = [&](const std::string& name, bool hide) -> std::unique_ptr<Backend> {
+    std::unique_ptr<Backend> made = create_backend(name);
+    if (hide) made = std::make_unique<Hidden>(std::move(made));
+    return std::make_unique<TracingBackend>(
+        std::move(made), [&](const std::string& line) { outcome.lines.push_back(line.substr(0, 16)); });
+  };
+  std::map<std::string, std::unique_ptr<Backend>> others;
+  for (const PlacementRule& rule : spec.rules) others.emplace(rule.backend, make(rule.backend, hidden));
+  PlacementBackend backend(make(spec.backend, false), spec, std::move(others));
+
+  OpImage image;
+  std::vector<std::byte> ones(64 * 64 * 4);
+  for (size_t i = 0; i < 64 * 64; ++i) reinterpret_cast<float*>(ones.data())[i] = static_cast<float>(i % 7) - 3;
+  std::vector<std::unique_ptr<Weight>> weights;
+  for (const char* name : {"blk.0.w", "blk.1.w"}) {
+    weights.push_back(
+        backend.load_weight(WeightRows(HostWeight(name, DType::f32, Shape(64, 64), ones)), WeightUse::matmul));
+  }
+  const Tensor x = image.tensor({2, 64});
+  const Tensor y = image.tensor({2, 64});
+  for (int i = 0; i < 128; ++i) x.f32()[i] = static_cast<float>(i) / 64;
+  for (const StepMode mode : {StepMode::plan, StepMode::run}) {
+    backend.begin_step(mode);
+    backend.scale({.x = x, .s = 0.5F, .out = x});
+    LinearArgs linear{.x = x};
+    linear.w[0] = weights[0].get();
+    linear.out[0] = y;
+    backend.linear(linear);
+    backend.add_scalar({.x = y, .s = 1, .out = y});
+    linear.x = y;
+    linear.w[0] = weights[1].get();
+    linear.out[0] = x;
+    backend.linear(linear);
+    backend.end_step();
+  }
+  outcome.result.assign(x.f32(), x.f32() + x.elements());
+  return outcome;
+}
+
+TEST(Placement, OpsRunWhereTheRulesSay) {
+  for (const bool hidden : {false, true}) {
+    const Outcome alone = run_chain("scalar", false);
+    const Outcome placed = run_chain("scalar,blk.1.linear=simd,add_scalar=simd", hidden);
+    EXPECT_EQ(placed.lines, (std::vector<std::string>{"[SCALAR] [scale]", "[SCALAR] [linear", "[SIMD] [add_scal",
+                                                      "[SIMD] [linear] "}));
+    for (size_t i = 0; i < alone.result.size(); ++i) EXPECT_NEAR(placed.result[i], alone.result[i], 1e-2) << hidden;
+  }
+}
+
+TEST(Placement, ARuleThatMatchesNothingIsAUsageError) {
+  try {
+    (void)run_chain("scalar,blk.5.linear=simd", false);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), Error::Kind::usage);
+    EXPECT_STREQ(error.what(), "no op of this model matches \"blk.5.linear=simd\" in --backend");
+  }
+}
+
+}  // namespace
+}  // namespace inferno
