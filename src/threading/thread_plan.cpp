@@ -64,8 +64,11 @@ std::vector<Cpu> performance_cpus(const std::vector<Cpu>& cpus) {
 std::vector<Cpu> compact_order(std::vector<Cpu> cpus) {
   std::map<int, int> used;
   for (Cpu& cpu : cpus) cpu.sibling = used[cpu.core]++;  // of those that are left
-  std::stable_sort(cpus.begin(), cpus.end(), [](const Cpu& a, const Cpu& b) {
-    return std::make_tuple(a.sibling, !a.performance) < std::make_tuple(b.sibling, !b.performance);
+  std::sort(cpus.begin(), cpus.end(), [](const Cpu& a, const Cpu& b) {
+    const auto key = [](const Cpu& cpu) {
+      return std::make_tuple(cpu.sibling, !cpu.performance, cpu.package, cpu.node, cpu.l3, cpu.core);
+    };
+    return key(a) < key(b);
   });
   return cpus;
 }
@@ -83,7 +86,7 @@ std::vector<Cpu> spread_order(const std::vector<Cpu>& cpus) {
   std::map<int, int> first_l3;  // package -> its first L3, so that "first cache of each package" compare equal
   for (const Cpu& cpu : cpus) first_l3.try_emplace(cpu.package, cpu.l3);
   for (auto& [key, cpu] : keyed) std::get<1>(key) -= first_l3[cpu.package];
-  std::stable_sort(keyed.begin(), keyed.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::sort(keyed.begin(), keyed.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<Cpu> order;
   for (const auto& [key, cpu] : keyed) order.push_back(cpu);
   return order;
