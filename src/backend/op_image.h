@@ -64,8 +64,9 @@ class OpImage {
                                      std::vector<std::byte> canonical);
   template <typename Args>
   void set(const Args& args) {
-    record_.assign(args);
-    mark_written();
+    OpRecord record;
+    record.assign(args);
+    set_record(record);
   }
 
   // ---- taken from a backend, before the op runs there. Weights are not copied: the image points to the originals.
@@ -80,6 +81,19 @@ class OpImage {
 
   // The op; its pointers lead into this image.
   [[nodiscard]] const OpRecord& record() const { return record_; }
+
+  // ---- the memory itself, for writing images to files and reading them back
+  size_t add_block(size_t bytes);  // zeroed; returns its index
+  [[nodiscard]] size_t block_count() const { return blocks_.size(); }
+  [[nodiscard]] std::span<std::byte> block(size_t index) const {
+    return {blocks_[index].data.get(), blocks_[index].bytes};
+  }
+  // The block that holds the address, and where in it.
+  [[nodiscard]] std::pair<size_t, size_t> locate(const void* address) const;
+  void set_record(const OpRecord& record) {
+    record_ = record;
+    mark_written();
+  }
 
  private:
   friend class PlacedOp;
@@ -103,10 +117,7 @@ class OpImage {
   class Capture;
   class Relocate;
 
-  size_t add_block(size_t bytes);
   void mark_written();
-  // The block that holds the address, and where in it.
-  [[nodiscard]] std::pair<size_t, size_t> locate(const void* address) const;
 
   OpRecord record_;
   std::vector<Block> blocks_;

@@ -154,6 +154,7 @@ class Types final : public FieldVisitor {
 //   Quantized: 8 bits of the largest of 32 or 256 values, which is about 2.5 or 3.5 deviations: (3.5 / 127)^2 / 12.
 double product_limit(DType dtype, Numerics numerics) {
   constexpr double kOrder = 1e-11;
+  if (numerics == Numerics::default_bodies) return kOrder;
   if (numerics == Numerics::cpu_kernels) return is_quantized(dtype) ? 0 : kOrder;
   if (dtype == DType::f32) return kOrder;
   if (dtype == DType::f16) return 5e-7;

@@ -27,8 +27,9 @@ struct FieldDifference {
 
 // What a result is held to.
 enum class Numerics : uint8_t {
-  definition,  // the default body, in exact f32: kernels convert activations as the contract says
-  cpu_kernels  // another CPU table's kernel, which follows the same contract
+  definition,     // the default body, in exact f32: kernels convert activations as the contract says
+  cpu_kernels,    // another CPU table's kernel, which follows the same contract
+  default_bodies  // both sides run the default body: f32 everywhere
 };
 
 // Largest nmse the op may have, from its weights' and cache's types. One table for tests, verify and shadow checks.
