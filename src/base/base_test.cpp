@@ -43,6 +43,9 @@ TEST(Checked, OverflowIsReportedNotWrapped) {
 TEST(Text, PrintableNeverPassesControlBytesOrBadUtf8) {
   EXPECT_EQ(printable("a\x1b[31m\xff\n"), "a\\x1b[31m\\xff\\x0a");
   EXPECT_EQ(printable("h\xc3\xa9"), "h\xc3\xa9");
+  EXPECT_EQ(printable("a\xc2\x9b"
+                      "31m"),
+            "a\\xc2\\x9b31m");
   EXPECT_EQ(printable("abcdef", 3), "abc...");
 }
 

@@ -58,7 +58,9 @@ std::string printable(std::string_view text, size_t limit) {
     if (out.size() >= limit) return out + "...";
     const size_t length = utf8_sequence_length(text);
     const auto byte = static_cast<unsigned char>(text[0]);
-    if (length == 0 || byte < 0x20 || byte == 0x7F) {
+    // U+0080 to U+009F: some terminals obey these as they obey escape sequences.
+    const bool c1_control = length == 2 && byte == 0xC2 && static_cast<unsigned char>(text[1]) < 0xA0;
+    if (length == 0 || byte < 0x20 || byte == 0x7F || c1_control) {
       out += fmt::format("\\x{:02x}", byte);
       text.remove_prefix(1);
     } else {

@@ -165,9 +165,10 @@ void GgufFile::add_split_parts(Part opened, uint64_t count) {
   if (!name || !std::cmp_equal(name->number, *opened_number + 1) || !std::cmp_equal(name->count, count))
     fail("\"{}\" is part {} of {} of a split model and must be named NAME-{:05}-of-{:05}.gguf", path_,
          *opened_number + 1, count, *opened_number + 1, count);
+  std::optional<Part> pending = std::move(opened);
   for (uint64_t number = 0; number < count; ++number) {
     if (number == *opened_number) {
-      add_part(std::move(opened));
+      add_part(*std::exchange(pending, std::nullopt));
       continue;
     }
     const std::string path = split_path(*name, number + 1);

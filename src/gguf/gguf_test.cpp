@@ -1,5 +1,6 @@
 #include "gguf/gguf.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,7 +40,7 @@ TEST(Gguf, EveryMalformedFileBehavesAsItsManifestSays) {
   for (const auto& entry : manifest.at("cases")) {
     const auto file = entry.at("file").get<std::string>();
     const auto expect = entry.at("expect").get<std::string>();
-    const std::string error = open_error(folder + "/" + file);
+    const std::string error = open_error(fmt::format("{}/{}", folder, file));
     if (expect == "loads") {
       EXPECT_EQ(error, "") << file;
     } else if (expect == "clear error") {

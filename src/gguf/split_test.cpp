@@ -23,11 +23,13 @@ struct PartSpec {
 };
 
 class GgufSplitTest : public testing::Test {
+ public:
+  ~GgufSplitTest() override { std::filesystem::remove_all(folder_); }
+
  protected:
   GgufSplitTest() : folder_(testing::TempDir() + "inferno_split_" + std::to_string(::getpid())) {
     std::filesystem::create_directories(folder_);
   }
-  ~GgufSplitTest() override { std::filesystem::remove_all(folder_); }
 
   [[nodiscard]] std::string path(const std::string& name) const { return folder_ + "/" + name; }
 

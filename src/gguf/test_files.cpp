@@ -97,8 +97,8 @@ constexpr uint64_t bit(int n) {
 // Values that are wrong in a field of this kind wherever it stands in the sample.
 std::vector<uint64_t> bad_values(FieldKind kind) {
   // Times 1, 2, 4, 8 or 32 these wrap to something small; plus anything, the last ones do.
-  const std::vector<uint64_t> huge = {bit(31), bit(32), bit(40),  bit(59),   bit(60),     bit(61),     bit(62),
-                                      bit(63), kMax,    kMax - 7, kMax - 31, bit(61) + 1, bit(63) + 1, bit(63) - 1};
+  std::vector<uint64_t> huge = {bit(31), bit(32), bit(40),  bit(59),   bit(60),     bit(61),     bit(62),
+                                bit(63), kMax,    kMax - 7, kMax - 31, bit(61) + 1, bit(63) + 1, bit(63) - 1};
   switch (kind) {
     case FieldKind::magic:
       return {0, 1, 0x46475547, 0x47475546, 0xFFFFFFFF, 0x80000000};

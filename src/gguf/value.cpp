@@ -46,12 +46,10 @@ void append_array(std::string& out, const GgufArray& array, size_t max_length) {
             out += "...";
             return;
           }
-          const auto item = items[i];
-          if constexpr (std::is_convertible_v<decltype(item), bool> &&
-                        std::is_same_v<std::decay_t<decltype(items)>, std::vector<bool>>) {
-            append_item(out, static_cast<bool>(item), max_length);
+          if constexpr (std::is_same_v<std::decay_t<decltype(items)>, std::vector<bool>>) {
+            append_item(out, static_cast<bool>(items[i]), max_length);  // items[i] is a proxy, not a bool
           } else {
-            append_item(out, item, max_length);
+            append_item(out, items[i], max_length);
           }
         }
       },

@@ -18,11 +18,13 @@ namespace inferno {
 namespace {
 
 class GgufWriterTest : public testing::Test {
+ public:
+  ~GgufWriterTest() override { std::filesystem::remove_all(folder_); }
+
  protected:
   GgufWriterTest() : folder_(testing::TempDir() + "inferno_writer_" + std::to_string(::getpid())) {
     std::filesystem::create_directories(folder_);
   }
-  ~GgufWriterTest() override { std::filesystem::remove_all(folder_); }
   [[nodiscard]] std::string path(const std::string& name = "file.gguf") const { return folder_ + "/" + name; }
   [[nodiscard]] size_t files_in_folder() const {
     return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder_), {}));
