@@ -134,5 +134,6 @@ void fill_scalar(KernelTable& table);
 void fill_neon(KernelTable& table);
 void fill_neon_dotprod(KernelTable& table);
 void fill_neon_i8mm(KernelTable& table);
+void fill_avx2(KernelTable& table);
 
 }  // namespace inferno

@@ -30,6 +30,11 @@ struct Isa {
 #else
 #define INFERNO_ARM(function) nullptr
 #endif
+#if defined(__x86_64__)
+#define INFERNO_X86(function) function
+#else
+#define INFERNO_X86(function) nullptr
+#endif
 
 constexpr Isa kIsas[] = {
     {"scalar", [](const CpuFeatures&) { return true; }, fill_scalar},
@@ -38,6 +43,7 @@ constexpr Isa kIsas[] = {
     {"neon_i8mm",
      [](const CpuFeatures& cpu) { return cpu.neon && cpu.dotprod && cpu.i8mm && cpu.bf16 && cpu.fp16 && cpu.fp16fml; },
      INFERNO_ARM(fill_neon_i8mm)},
+    {"avx2", [](const CpuFeatures& cpu) { return cpu.avx2; }, INFERNO_X86(fill_avx2)},
 };
 
 struct Tables {

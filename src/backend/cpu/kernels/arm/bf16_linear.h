@@ -97,10 +97,15 @@ inline void run_bf16(const LinearTask& task) noexcept {
     }
     return;
   }
-  for (int64_t g = first; g < first + groups; ++g) {
-    int64_t pair = 0;
-    for (; pair + 4 <= pairs; pair += 4) bf16_groups<4, 1>(task, &g, pair);
-    for (; pair < pairs; ++pair) bf16_groups<1, 1>(task, &g, pair);
+  const int64_t fit = kPlainTokenBytes / (pair_stride(task.k) * 2) / 4 * 4;
+  const int64_t step = fit < 4 ? 4 : fit;
+  for (int64_t begin = 0; begin < pairs; begin += step) {
+    const int64_t end = begin + step < pairs ? begin + step : pairs;
+    for (int64_t g = first; g < first + groups; ++g) {
+      int64_t pair = begin;
+      for (; pair + 4 <= end; pair += 4) bf16_groups<4, 1>(task, &g, pair);
+      for (; pair < end; ++pair) bf16_groups<1, 1>(task, &g, pair);
+    }
   }
 }
 

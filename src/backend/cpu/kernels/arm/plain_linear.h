@@ -132,6 +132,14 @@ inline int64_t plain_bytes(int64_t tokens, int64_t k) {
   return (tokens * plain_stride(k) * 4 + halves + 63) / 64 * 64;
 }
 
+// Whether half floats hold rows [begin, begin + count).
+inline bool all_halves(const PlainRows& rows, int64_t begin, int64_t count) {
+  for (int64_t t = begin; t < begin + count; ++t) {
+    if (rows.flags[t] == 0) return false;
+  }
+  return true;
+}
+
 // Round to nearest even, NaN stays NaN; the result as f32.
 inline float32x4_t round_to_bf16(float32x4_t x) {
   const uint32x4_t bits = vreinterpretq_u32_f32(x);
@@ -224,26 +232,36 @@ inline void plain_gemv(const LinearTask& task, bool halves) {
   }
 }
 
-template <int kTokens>
-inline void plain_panel(const LinearTask& task, const uint8_t* panel, int64_t row, int64_t token) {
+// kTokens tokens from `token` on times one group. F16 without widening where the CPU can and half floats hold the
+// tokens.
+template <typename Columns, int kTokens>
+inline void plain_panel(const LinearTask& task, const uint8_t* group, int64_t row, int64_t token) {
+  const PlainRows rows = plain_rows(task.activations, task.tokens, task.k);
   const int64_t stride = plain_stride(task.k);
   PlainSums<kTokens, 1> sums;
-  plain_tile<F32Columns, kTokens, 1>(&panel, static_cast<const float*>(task.activations) + token * stride, stride,
-                                     task.k, sums);
+#if defined(__ARM_FEATURE_FP16_FML)
+  if constexpr (std::is_same_v<Columns, F16Columns>) {
+    if (all_halves(rows, token, kTokens)) {
+      half_tile<kTokens, 1>(&group, rows.f16 + token * stride, stride, task.k, sums);
+    } else {
+      plain_tile<Columns, kTokens, 1>(&group, rows.f32 + token * stride, stride, task.k, sums);
+    }
+  } else {
+    plain_tile<Columns, kTokens, 1>(&group, rows.f32 + token * stride, stride, task.k, sums);
+  }
+#else
+  plain_tile<Columns, kTokens, 1>(&group, rows.f32 + token * stride, stride, task.k, sums);
+#endif
   for (int t = 0; t < kTokens; ++t) put_rows(task, token + t, row, sums.of[0][t][0], sums.of[0][t][1]);
 }
 
+// Tokens met in one go: their rows stay in the second-level cache while all weights pass by.
+inline constexpr int64_t kPlainTokenBytes = 384 << 10;
+
 template <typename Columns>
 inline void run_plain(const LinearTask& task) noexcept {
-  bool halves = Columns::kBytes == 2 && task.tokens < 4;
-#if defined(__ARM_FEATURE_FP16_FML)
-  if constexpr (std::is_same_v<Columns, F16Columns>) {
-    const PlainRows rows = plain_rows(task.activations, task.tokens, task.k);
-    for (int64_t t = 0; halves && t < task.tokens; ++t) halves = rows.flags[t] != 0;
-  } else {
-    halves = false;
-  }
-#endif
+  constexpr bool kIsF16 = std::is_same_v<Columns, F16Columns>;
+  const bool halves = kIsF16 && all_halves(plain_rows(task.activations, task.tokens, task.k), 0, task.tokens);
   switch (task.tokens) {
     case 1:
       return plain_gemv<Columns, 1>(task, halves);
@@ -254,38 +272,25 @@ inline void run_plain(const LinearTask& task) noexcept {
     default:
       break;
   }
-  // Many tokens: each group widened to f32 once, then met by all of them.
-  auto* scratch = static_cast<float*>(task.scratch);
-  for (int64_t row = task.row_begin; row < task.row_end; row += kInterleavedRows) {
-    const uint8_t* panel = static_cast<const uint8_t*>(task.weight) + row * task.k * Columns::kBytes;
-    if constexpr (!std::is_same_v<Columns, F32Columns>) {
-      for (int64_t i = 0; i < task.k; ++i) {
-        const EightScales w = Columns::at(panel, i);
-        vst1q_f32(scratch + 8 * i, w.low);
-        vst1q_f32(scratch + 8 * i + 4, w.high);
-      }
-      panel = static_cast<const uint8_t*>(task.scratch);
+  const int64_t fit = kPlainTokenBytes / (task.k * (kIsF16 ? 2 : 4)) / 8 * 8;
+  const int64_t step = fit < 8 ? 8 : fit;
+  for (int64_t first = 0; first < task.tokens; first += step) {
+    const int64_t end = first + step < task.tokens ? first + step : task.tokens;
+    for (int64_t row = task.row_begin; row < task.row_end; row += kInterleavedRows) {
+      const uint8_t* group = static_cast<const uint8_t*>(task.weight) + row * task.k * Columns::kBytes;
+      int64_t t = first;
+      for (; t + 8 <= end; t += 8) plain_panel<Columns, 8>(task, group, row, t);
+      for (; t + 4 <= end; t += 4) plain_panel<Columns, 4>(task, group, row, t);
+      for (; t < end; ++t) plain_panel<Columns, 1>(task, group, row, t);
     }
-    int64_t t = 0;
-    for (; t + 8 <= task.tokens; t += 8) plain_panel<8>(task, panel, row, t);
-    for (; t + 4 <= task.tokens; t += 4) plain_panel<4>(task, panel, row, t);
-    for (; t < task.tokens; ++t) plain_panel<1>(task, panel, row, t);
   }
-}
-
-template <typename Columns>
-inline int64_t plain_scratch(int64_t k, int64_t tokens) {
-  return tokens < 4 || Columns::kBytes == 4 ? 0 : 8 * k * 4;
 }
 
 template <typename Columns, KernelDType kType>
 inline void set_plain(KernelTable& table, const char* name) {
-  table.linear[static_cast<int>(kType)] = {name,
-                                           &column_interleaved_layout(Columns::kBytes),
-                                           &kPlain<kType>,
-                                           kInterleavedRows,
-                                           plain_scratch<Columns>,
-                                           run_plain<Columns>};
+  table.linear[static_cast<int>(kType)] = {name,           &column_interleaved_layout(Columns::kBytes),
+                                           &kPlain<kType>, kInterleavedRows,
+                                           no_scratch,     run_plain<Columns>};
 }
 
 }  // namespace

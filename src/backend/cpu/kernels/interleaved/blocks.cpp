@@ -7,6 +7,47 @@
 namespace inferno {
 namespace {
 
+// The inverse of each join below. Written as plain loops over bytes, which compilers turn into vector code: every
+// weight passes through here at load.
+void split_halves(const uint8_t* qs, int offset, int8_t* levels) noexcept {
+  for (int i = 0; i < 16; ++i) levels[i] = static_cast<int8_t>((qs[i] & 15) - offset);
+  for (int i = 0; i < 16; ++i) levels[i + 16] = static_cast<int8_t>((qs[i] >> 4) - offset);
+}
+
+void add_fifths(const uint8_t* qh, int8_t* levels) noexcept {
+  for (int byte = 0; byte < 4; ++byte) {
+    for (int i = 0; i < 8; ++i) {
+      levels[byte * 8 + i] = static_cast<int8_t>(levels[byte * 8 + i] + (((qh[byte] >> i) & 1) << 4));
+    }
+  }
+}
+
+void split_k_halves(const uint8_t* qs, int8_t* levels) noexcept {
+  for (int p = 0; p < 4; ++p) {
+    for (int i = 0; i < 32; ++i) levels[64 * p + i] = static_cast<int8_t>(qs[32 * p + i] & 15);
+    for (int i = 0; i < 32; ++i) levels[64 * p + 32 + i] = static_cast<int8_t>(qs[32 * p + i] >> 4);
+  }
+}
+
+void split_quarters(const uint8_t* qs, int offset, int8_t* levels) noexcept {
+  for (int h = 0; h < 2; ++h) {
+    for (int p = 0; p < 4; ++p) {
+      for (int i = 0; i < 32; ++i) {
+        levels[128 * h + 32 * p + i] = static_cast<int8_t>(((qs[32 * h + i] >> (2 * p)) & 3) - offset);
+      }
+    }
+  }
+}
+
+// Bit p of byte i, times `value`, onto level 32p + i.
+void add_bits(const uint8_t* bits, int value, int8_t* levels) noexcept {
+  for (int p = 0; p < 8; ++p) {
+    for (int i = 0; i < 32; ++i) {
+      levels[32 * p + i] = static_cast<int8_t>(levels[32 * p + i] + ((bits[i] >> p) & 1) * value);
+    }
+  }
+}
+
 // Levels i and i + 16 share byte i.
 void join_halves(const int8_t* levels, int offset, uint8_t* qs) noexcept {
   for (int i = 0; i < 16; ++i) {
@@ -46,7 +87,7 @@ void join_quarters(const int8_t* levels, int offset, uint8_t* qs) noexcept {
 
 void take_apart(const BlockQ8_0& block, BlockParts* parts) noexcept {
   parts->d = block.d;
-  unpack_levels(block, parts->levels);
+  std::copy_n(block.qs, 32, parts->levels);
 }
 void put_together(const BlockParts& parts, BlockQ8_0* block) noexcept {
   block->d = parts.d;
@@ -55,7 +96,7 @@ void put_together(const BlockParts& parts, BlockQ8_0* block) noexcept {
 
 void take_apart(const BlockQ4_0& block, BlockParts* parts) noexcept {
   parts->d = block.d;
-  unpack_levels(block, parts->levels);
+  split_halves(block.qs, 8, parts->levels);
 }
 void put_together(const BlockParts& parts, BlockQ4_0* block) noexcept {
   block->d = parts.d;
@@ -65,7 +106,7 @@ void put_together(const BlockParts& parts, BlockQ4_0* block) noexcept {
 void take_apart(const BlockQ4_1& block, BlockParts* parts) noexcept {
   parts->d = block.d;
   parts->m = block.m;
-  unpack_levels(block, parts->levels);
+  split_halves(block.qs, 0, parts->levels);
 }
 void put_together(const BlockParts& parts, BlockQ4_1* block) noexcept {
   block->d = parts.d;
@@ -75,7 +116,8 @@ void put_together(const BlockParts& parts, BlockQ4_1* block) noexcept {
 
 void take_apart(const BlockQ5_0& block, BlockParts* parts) noexcept {
   parts->d = block.d;
-  unpack_levels(block, parts->levels);
+  split_halves(block.qs, 16, parts->levels);
+  add_fifths(block.qh, parts->levels);
 }
 void put_together(const BlockParts& parts, BlockQ5_0* block) noexcept {
   block->d = parts.d;
@@ -86,7 +128,8 @@ void put_together(const BlockParts& parts, BlockQ5_0* block) noexcept {
 void take_apart(const BlockQ5_1& block, BlockParts* parts) noexcept {
   parts->d = block.d;
   parts->m = block.m;
-  unpack_levels(block, parts->levels);
+  split_halves(block.qs, 0, parts->levels);
+  add_fifths(block.qh, parts->levels);
 }
 void put_together(const BlockParts& parts, BlockQ5_1* block) noexcept {
   block->d = parts.d;
@@ -98,7 +141,7 @@ void put_together(const BlockParts& parts, BlockQ5_1* block) noexcept {
 void take_apart(const BlockQ2_K& block, BlockParts* parts) noexcept {
   parts->d = block.d;
   parts->m = block.dmin;
-  unpack_levels(block, parts->levels);
+  split_quarters(block.qs, 0, parts->levels);
   unpack_scales(block, parts->scales, parts->minimums);
 }
 void put_together(const BlockParts& parts, BlockQ2_K* block) noexcept {
@@ -110,7 +153,8 @@ void put_together(const BlockParts& parts, BlockQ2_K* block) noexcept {
 
 void take_apart(const BlockQ3_K& block, BlockParts* parts) noexcept {
   parts->d = block.d;
-  unpack_levels(block, parts->levels);
+  split_quarters(block.qs, 4, parts->levels);
+  add_bits(block.hmask, 4, parts->levels);
   int8_t scales[16];
   unpack_scales(block, scales);
   std::transform(scales, scales + 16, parts->scales, [](int8_t s) { return static_cast<uint8_t>(s); });
@@ -135,7 +179,7 @@ void put_together(const BlockParts& parts, BlockQ3_K* block) noexcept {
 void take_apart(const BlockQ4_K& block, BlockParts* parts) noexcept {
   parts->d = block.d;
   parts->m = block.dmin;
-  unpack_levels(block, parts->levels);
+  split_k_halves(block.qs, parts->levels);
   unpack_scales(block, parts->scales, parts->minimums);
 }
 void put_together(const BlockParts& parts, BlockQ4_K* block) noexcept {
@@ -148,7 +192,8 @@ void put_together(const BlockParts& parts, BlockQ4_K* block) noexcept {
 void take_apart(const BlockQ5_K& block, BlockParts* parts) noexcept {
   parts->d = block.d;
   parts->m = block.dmin;
-  unpack_levels(block, parts->levels);
+  split_k_halves(block.qs, parts->levels);
+  add_bits(block.qh, 16, parts->levels);
   unpack_scales(block, parts->scales, parts->minimums);
 }
 void put_together(const BlockParts& parts, BlockQ5_K* block) noexcept {
@@ -165,7 +210,16 @@ void put_together(const BlockParts& parts, BlockQ5_K* block) noexcept {
 
 void take_apart(const BlockQ6_K& block, BlockParts* parts) noexcept {
   parts->d = block.d;
-  unpack_levels(block, parts->levels);
+  for (int h = 0; h < 2; ++h) {
+    int8_t* levels = parts->levels + 128 * h;
+    for (int i = 0; i < 64; ++i) levels[i] = static_cast<int8_t>((block.ql[64 * h + i] & 15) - 32);
+    for (int i = 0; i < 64; ++i) levels[i + 64] = static_cast<int8_t>((block.ql[64 * h + i] >> 4) - 32);
+    for (int p = 0; p < 4; ++p) {
+      for (int i = 0; i < 32; ++i) {
+        levels[32 * p + i] = static_cast<int8_t>(levels[32 * p + i] + (((block.qh[32 * h + i] >> (2 * p)) & 3) << 4));
+      }
+    }
+  }
   std::transform(block.scales, block.scales + 16, parts->scales, [](int8_t s) { return static_cast<uint8_t>(s); });
 }
 void put_together(const BlockParts& parts, BlockQ6_K* block) noexcept {

@@ -12,49 +12,49 @@ namespace {
 constexpr int kLanes = 16;
 constexpr int kVectors = 8;
 
-// u: the 8 levels of one byte position, each below 2^bits; b: their `bits` bytes. Written lane by lane over the whole
-// vectors so that the compiler makes vector code of it. Level u0.. of a tile vector; "high bits of b0" below means the
-// place where a kernel finds the level without moving it.
+// The levels of one tile, each below 2^bits: vector c, byte position i.
 using Levels = uint8_t[kVectors][kLanes];
 
 uint8_t byte_of(int value) {
   return static_cast<uint8_t>(value);
 }
 
-// Signed: levels sit in the high bits of their byte, so that an and or one shift leaves level * 2^(8 - bits).
+// Signed levels sit in the high bits of their byte, so that an and or one shift leaves level * 2^(8 - bits); unsigned
+// ones in the low bits. Byte j of lane i is tile[j][i].
 template <int kBits, bool kSigned>
-void pack_lane(const int* u, uint8_t* b) noexcept {
+void pack_lane(const Levels& u, int i, uint8_t (*b)[kLanes]) noexcept {
+  const auto level = [&](int c) { return static_cast<unsigned>(u[c][i]); };
+  const auto put = [&](int j, unsigned bits) { b[j][i] = static_cast<uint8_t>(bits); };
   if constexpr (kBits == 8) {
-    for (int i = 0; i < 8; ++i) b[i] = byte_of(u[i]);
+    for (int j = 0; j < 8; ++j) put(j, level(j));
   } else if constexpr (kBits == 4) {
-    for (int i = 0; i < 4; ++i) b[i] = byte_of(u[i] | (u[i + 4] << 4));
+    for (int j = 0; j < 4; ++j) put(j, level(j) | level(j + 4) << 4);
   } else if constexpr (kBits == 2) {
-    for (int i = 0; i < 2; ++i) {
-      b[i] = byte_of(u[4 * i] | (u[4 * i + 1] << 2) | (u[4 * i + 2] << 4) | (u[4 * i + 3] << 6));
-    }
+    put(0, level(0) | level(1) << 2 | level(2) << 4 | level(3) << 6);
+    put(1, level(4) | level(5) << 2 | level(6) << 4 | level(7) << 6);
   } else if constexpr (kBits == 3) {
-    b[0] = byte_of((u[0] << 5) | (u[1] << 2) | (u[6] >> 1));
-    b[1] = byte_of((u[2] << 5) | (u[3] << 2) | ((u[6] & 1) << 1) | (u[7] >> 2));
-    b[2] = byte_of((u[4] << 5) | (u[5] << 2) | (u[7] & 3));
+    put(0, level(0) << 5 | level(1) << 2 | level(6) >> 1);
+    put(1, level(2) << 5 | level(3) << 2 | (level(6) & 1) << 1 | level(7) >> 2);
+    put(2, level(4) << 5 | level(5) << 2 | (level(7) & 3));
   } else if constexpr (kBits == 6) {
-    for (int i = 0; i < 2; ++i) {
-      const int last = u[4 * i + 3];
-      b[3 * i] = byte_of((u[4 * i] << 2) | (last >> 4));
-      b[3 * i + 1] = byte_of((u[4 * i + 1] << 2) | ((last >> 2) & 3));
-      b[3 * i + 2] = byte_of((u[4 * i + 2] << 2) | (last & 3));
-    }
+    put(0, level(0) << 2 | level(3) >> 4);
+    put(1, level(1) << 2 | (level(3) >> 2 & 3));
+    put(2, level(2) << 2 | (level(3) & 3));
+    put(3, level(4) << 2 | level(7) >> 4);
+    put(4, level(5) << 2 | (level(7) >> 2 & 3));
+    put(5, level(6) << 2 | (level(7) & 3));
   } else if constexpr (kSigned) {
-    b[0] = byte_of((u[0] << 3) | (u[5] >> 2));
-    b[1] = byte_of((u[1] << 3) | ((u[5] & 3) << 1) | (u[6] >> 4));
-    b[2] = byte_of((u[2] << 3) | ((u[6] >> 1) & 7));
-    b[3] = byte_of((u[3] << 3) | ((u[6] & 1) << 2) | (u[7] >> 3));
-    b[4] = byte_of((u[4] << 3) | (u[7] & 7));
-  } else {  // the same turned round: the levels in the low bits
-    b[0] = byte_of(u[0] | ((u[5] & 7) << 5));
-    b[1] = byte_of(u[1] | ((u[5] >> 3) << 5) | ((u[6] & 1) << 7));
-    b[2] = byte_of(u[2] | (((u[6] >> 1) & 7) << 5));
-    b[3] = byte_of(u[3] | ((u[6] >> 4) << 5) | ((u[7] & 3) << 6));
-    b[4] = byte_of(u[4] | ((u[7] >> 2) << 5));
+    put(0, level(0) << 3 | level(5) >> 2);
+    put(1, level(1) << 3 | (level(5) & 3) << 1 | level(6) >> 4);
+    put(2, level(2) << 3 | (level(6) >> 1 & 7));
+    put(3, level(3) << 3 | (level(6) & 1) << 2 | level(7) >> 3);
+    put(4, level(4) << 3 | (level(7) & 7));
+  } else {
+    put(0, level(0) | (level(5) & 7) << 5);
+    put(1, level(1) | (level(5) >> 3) << 5 | (level(6) & 1) << 7);
+    put(2, level(2) | (level(6) >> 1 & 7) << 5);
+    put(3, level(3) | (level(6) >> 4) << 5 | (level(7) & 3) << 6);
+    put(4, level(4) | (level(7) >> 2) << 5);
   }
 }
 
@@ -91,16 +91,11 @@ void unpack_lane(const uint8_t* b, int* u) noexcept {
   }
 }
 
-// u -> tile [kBits][16]
 template <int kBits, bool kSigned>
 void pack_tile(const Levels& u, uint8_t* tile) noexcept {
-  for (int lane = 0; lane < kLanes; ++lane) {
-    int levels[kVectors];
-    uint8_t bytes[kBits];
-    for (int c = 0; c < kVectors; ++c) levels[c] = u[c][lane];
-    pack_lane<kBits, kSigned>(levels, bytes);
-    for (int i = 0; i < kBits; ++i) tile[i * kLanes + lane] = bytes[i];
-  }
+  uint8_t bytes[kBits][kLanes];
+  for (int i = 0; i < kLanes; ++i) pack_lane<kBits, kSigned>(u, i, bytes);
+  std::memcpy(tile, bytes, sizeof(bytes));
 }
 
 // ---- whole groups

@@ -1,0 +1,24 @@
+# The kernel tables for CMAKE_SYSTEM_PROCESSOR: sets `kernels`, and the instruction-set flags of the files that need
+# them. Each table is compiled for exactly the CPU it is chosen on. Not -mcpu=native: the program must run elsewhere,
+# and gcc 12 expands it wrongly on some cores.
+set(kernels
+  ${CMAKE_CURRENT_LIST_DIR}/select.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/interleaved/blocks.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/interleaved/interleaved.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/interleaved/plain.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/scalar/scalar_attention.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/scalar/scalar_linear.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/scalar/scalar_vector.cpp)
+
+macro(inferno_kernel_file file)
+  list(APPEND kernels ${CMAKE_CURRENT_LIST_DIR}/${file})
+  set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/${file} PROPERTIES COMPILE_OPTIONS "${ARGN}")
+endmacro()
+
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
+  inferno_kernel_file(arm/neon.cpp)
+  inferno_kernel_file(arm/neon_dotprod.cpp -march=armv8.2-a+dotprod)
+  inferno_kernel_file(arm/neon_i8mm.cpp -march=armv8.2-a+dotprod+i8mm+bf16+fp16+fp16fml -mtune=neoverse-v1)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  inferno_kernel_file(x86/avx2.cpp -mavx2 -mfma -mf16c)
+endif()

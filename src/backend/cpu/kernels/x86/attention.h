@@ -1,0 +1,224 @@
+// Attention over one span with f32 arithmetic, for every cache type (bf16: queries and weights are rounded to bf16
+// first). Keys and values are widened a chunk at a time and shared by all queries of the block. A score is one chain in
+// ascending dimension, an output one chain in ascending position: as in the scalar table, whose results differ only by
+// its exp.
+#pragma once
+
+#include "backend/cpu/kernels/x86/vector_ops.h"
+
+namespace inferno {
+namespace {
+
+inline constexpr int64_t kQueryBlock = 32;
+inline constexpr int64_t kChunk = 64;  // positions that are widened and multiplied in one go: fits the first cache
+
+// Rows [begin, begin + count) of the span; from `rows` on the last row once more, whose weight will be zero.
+inline void find_rows(const SpanTask& task, const void* const* pages, int64_t begin, int64_t count, int64_t rows,
+                      const uint8_t** out) {
+  int64_t page = begin / task.page_size;
+  int64_t offset = begin % task.page_size;
+  for (int64_t i = 0; i < count; ++i) {
+    out[i] = static_cast<const uint8_t*>(pages[page]) + offset * task.row_bytes;
+    if (begin + i + 1 >= rows) continue;
+    if (++offset == task.page_size) {
+      offset = 0;
+      ++page;
+    }
+  }
+}
+
+inline int64_t most_visible(const SpanTask& task) {
+  int64_t most = 0;
+  for (int64_t i = 0; i < task.queries; ++i) most = task.visible[i] > most ? task.visible[i] : most;
+  return most;
+}
+
+// scores[padded], `visible` of them valid, times scale -> weights exp(score - m) in place, zero past `visible`; padded
+// is a multiple of 8. Returns m and l. The sum runs over eight lanes in ascending order whatever `visible` is.
+struct Softmax {
+  float m;
+  float l;
+};
+inline Softmax span_softmax(float* scores, int64_t visible, int64_t padded, float scale) {
+  const __m256 lowest = _mm256_set1_ps(-__builtin_inff());
+  if (visible == 0) {
+    for (int64_t i = 0; i < padded; i += 8) _mm256_storeu_ps(scores + i, _mm256_setzero_ps());
+    return {-__builtin_inff(), 0.0F};
+  }
+  __m256 top = lowest;
+  for (int64_t i = 0; i < padded; i += 8) {
+    __m256 s = _mm256_mul_ps(_mm256_loadu_ps(scores + i), _mm256_set1_ps(scale));
+    if (i + 8 > visible) s = _mm256_blendv_ps(lowest, s, _mm256_castsi256_ps(first_lanes(visible - i)));
+    _mm256_storeu_ps(scores + i, s);
+    top = _mm256_max_ps(top, s);
+  }
+  const float m = largest_lane(top);
+  const __m256 most = _mm256_set1_ps(m);
+  __m256 sum = _mm256_setzero_ps();
+  for (int64_t i = 0; i < padded; i += 8) {
+    const __m256 e = exp_f32(_mm256_sub_ps(_mm256_loadu_ps(scores + i), most));
+    _mm256_storeu_ps(scores + i, e);
+    sum = _mm256_add_ps(sum, e);
+  }
+  return {m, sum_lanes(sum)};
+}
+
+inline int64_t padded_dim(int64_t head_dim) {
+  return (head_dim + 15) / 16 * 16;
+}
+
+inline int64_t attention_scratch(int64_t queries, int64_t head_dim) {
+  const int64_t blocks = (queries + 3) / 4 * 4;
+  // queries, outputs, scores, one chunk (keys by dimension or values by position), eight rows being turned
+  return (blocks * padded_dim(head_dim) * 2 + blocks * kAttentionSpan + (kChunk + 8) * padded_dim(head_dim)) * 4;
+}
+
+template <KernelDType kType>
+inline void widen_row(const uint8_t* row, float* out, int64_t n) {
+  if constexpr (kType == KernelDType::f32) {
+    const auto* from = static_cast<const float*>(static_cast<const void*>(row));
+    for (int64_t i = 0; i < n; i += 8) store_some(out + i, load_some(from + i, n - i), n - i);
+  } else if constexpr (kType == KernelDType::f16) {
+    load_f16_row(row, out, n);
+  } else if constexpr (kType == KernelDType::bf16) {
+    load_bf16_row(row, out, n);
+  } else {
+    load_q8_0_row(row, out, n);
+  }
+}
+
+// in: eight rows `stride` floats apart; out: eight rows kChunk floats apart, columns for rows.
+inline void transpose_8(const float* in, int64_t stride, float* out) {
+  __m256 r[8];
+  __m256 t[8];
+  for (int i = 0; i < 8; ++i) r[i] = _mm256_loadu_ps(in + i * stride);
+  for (int i = 0; i < 4; ++i) {
+    t[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+    t[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+  }
+  for (int i = 0; i < 2; ++i) {
+    r[4 * i] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0x44);
+    r[4 * i + 1] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0xee);
+    r[4 * i + 2] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0x44);
+    r[4 * i + 3] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0xee);
+  }
+  for (int i = 0; i < 4; ++i) {
+    _mm256_storeu_ps(out + i * kChunk, _mm256_permute2f128_ps(r[i], r[i + 4], 0x20));
+    _mm256_storeu_ps(out + (i + 4) * kChunk, _mm256_permute2f128_ps(r[i], r[i + 4], 0x31));
+  }
+}
+
+// chunk[d][kChunk]: the keys by dimension. turning: [8][padded_dim]
+template <KernelDType kType>
+inline void load_keys(const uint8_t* const* rows, int64_t count, int64_t head_dim, float* chunk, float* turning) {
+  const int64_t stride = padded_dim(head_dim);
+  for (int64_t p = 0; p < count; p += 8) {
+    for (int r = 0; r < 8; ++r) widen_row<kType>(rows[p + r], turning + r * stride, head_dim);
+    for (int64_t d = 0; d < head_dim; d += 8) transpose_8(turning + d, stride, chunk + d * kChunk + p);
+  }
+}
+
+// scores[4][kAttentionSpan] of 4 queries and 16 positions of the chunk.
+inline void score_tile(const float* q, int64_t stride, const float* chunk, int64_t head_dim, float* scores) {
+  __m256 s[4][2] = {};
+  for (int64_t d = 0; d < head_dim; ++d) {
+    const __m256 low = _mm256_loadu_ps(chunk + d * kChunk);
+    const __m256 high = _mm256_loadu_ps(chunk + d * kChunk + 8);
+    for (int i = 0; i < 4; ++i) {
+      const __m256 query = _mm256_set1_ps(q[i * stride + d]);
+      s[i][0] = _mm256_fmadd_ps(low, query, s[i][0]);
+      s[i][1] = _mm256_fmadd_ps(high, query, s[i][1]);
+    }
+  }
+  for (int i = 0; i < 4; ++i) {
+    _mm256_storeu_ps(scores + i * kAttentionSpan, s[i][0]);
+    _mm256_storeu_ps(scores + i * kAttentionSpan + 8, s[i][1]);
+  }
+}
+
+// Adds `count` positions to o[4][stride], 16 dimensions.
+inline void output_tile(const float* weights, const float* chunk, int64_t stride, int64_t count, float* o) {
+  __m256 s[4][2];
+  for (int i = 0; i < 4; ++i) {
+    s[i][0] = _mm256_loadu_ps(o + i * stride);
+    s[i][1] = _mm256_loadu_ps(o + i * stride + 8);
+  }
+  for (int64_t p = 0; p < count; ++p) {
+    const __m256 low = _mm256_loadu_ps(chunk + p * stride);
+    const __m256 high = _mm256_loadu_ps(chunk + p * stride + 8);
+    for (int i = 0; i < 4; ++i) {
+      const __m256 weight = _mm256_set1_ps(weights[i * kAttentionSpan + p]);
+      s[i][0] = _mm256_fmadd_ps(low, weight, s[i][0]);
+      s[i][1] = _mm256_fmadd_ps(high, weight, s[i][1]);
+    }
+  }
+  for (int i = 0; i < 4; ++i) {
+    _mm256_storeu_ps(o + i * stride, s[i][0]);
+    _mm256_storeu_ps(o + i * stride + 8, s[i][1]);
+  }
+}
+
+template <KernelDType kType>
+inline void run_attention(const SpanTask& task) noexcept {
+  const int64_t d = task.head_dim;
+  const int64_t stride = padded_dim(d);
+  const int64_t queries = (task.queries + 3) / 4 * 4;
+  const int64_t rows = most_visible(task);
+  const int64_t padded = (rows + 15) / 16 * 16;
+  auto* q = static_cast<float*>(task.scratch);
+  float* o = q + queries * stride;
+  float* scores = o + queries * stride;
+  float* chunk = scores + queries * kAttentionSpan;
+  float* turning = chunk + kChunk * stride;
+  const auto rounded = [](__m256 v) { return kType == KernelDType::bf16 ? round_to_bf16(v) : v; };
+  for (int64_t i = 0; i < queries; ++i) {
+    for (int64_t j = 0; j < stride; j += 8) {
+      const bool some = i < task.queries && j < d;
+      const __m256 v = some ? load_some(span_query(task, i) + j, d - j) : _mm256_setzero_ps();
+      _mm256_storeu_ps(q + i * stride + j, rounded(v));
+      _mm256_storeu_ps(o + i * stride + j, _mm256_setzero_ps());
+    }
+  }
+  const uint8_t* row[kChunk];
+  for (int64_t p = 0; p < padded; p += kChunk) {
+    const int64_t count = padded - p < kChunk ? padded - p : kChunk;
+    find_rows(task, task.k_pages, p, count, rows, row);
+    load_keys<kType>(row, count, d, chunk, turning);
+    for (int64_t i = 0; i < queries; i += 4) {
+      for (int64_t j = 0; j < count; j += 16) {
+        score_tile(q + i * stride, stride, chunk + j, d, scores + i * kAttentionSpan + p + j);
+      }
+    }
+  }
+  for (int64_t i = 0; i < queries; ++i) {
+    float* s = scores + i * kAttentionSpan;
+    const Softmax soft = span_softmax(s, i < task.queries ? task.visible[i] : 0, padded, task.scale);
+    if constexpr (kType == KernelDType::bf16) {
+      for (int64_t p = 0; p < padded; p += 8) _mm256_storeu_ps(s + p, round_to_bf16(_mm256_loadu_ps(s + p)));
+    }
+    if (i >= task.queries) continue;
+    task.m[i] = soft.m;
+    task.l[i] = soft.l;
+  }
+  for (int64_t p = 0; p < rows; p += kChunk) {
+    const int64_t count = rows - p < kChunk ? rows - p : kChunk;
+    find_rows(task, task.v_pages, p, count, rows, row);
+    for (int64_t i = 0; i < count; ++i) widen_row<kType>(row[i], chunk + i * stride, d);
+    for (int64_t i = 0; i < queries; i += 4) {
+      for (int64_t j = 0; j < d; j += 16) {
+        output_tile(scores + i * kAttentionSpan + p, chunk + j, stride, count, o + i * stride + j);
+      }
+    }
+  }
+  for (int64_t i = 0; i < task.queries; ++i) {
+    for (int64_t j = 0; j < d; j += 8) store_some(task.o + i * d + j, _mm256_loadu_ps(o + i * stride + j), d - j);
+  }
+}
+
+template <KernelDType kType>
+inline void set_attention(KernelTable& table, const char* name) {
+  table.attention[static_cast<int>(kType)] = {name, kQueryBlock, attention_scratch, run_attention<kType>};
+}
+
+}  // namespace
+}  // namespace inferno

@@ -1,0 +1,25 @@
+// The avx2 table: AVX2 with FMA and F16C.
+#include "backend/cpu/kernels/x86/attention.h"
+#include "backend/cpu/kernels/x86/gemv.h"
+#include "backend/cpu/kernels/x86/plain_linear.h"
+#include "backend/cpu/kernels/x86/vector_ops.h"
+
+namespace inferno {
+
+void fill_avx2(KernelTable& table) {
+  table.name = "avx2";
+  fill_vector_ops(table);
+  fill_quantized(table, []<InterleavedFormat kFormat>(KernelDType dtype) {
+    return LinearKernel{"avx2",     &interleaved_layout(dtype), &kRows<kFormat.block>, kInterleavedRows,
+                        no_scratch, run_gemv<kFormat>};
+  });
+  set_plain<F32Columns, KernelDType::f32>(table, "avx2");
+  set_plain<F16Columns, KernelDType::f16>(table, "avx2");
+  set_plain<Bf16Columns, KernelDType::bf16>(table, "avx2");
+  set_attention<KernelDType::f32>(table, "avx2");
+  set_attention<KernelDType::f16>(table, "avx2");
+  set_attention<KernelDType::bf16>(table, "avx2");
+  set_attention<KernelDType::q8_0>(table, "avx2");
+}
+
+}  // namespace inferno

@@ -1,0 +1,99 @@
+// Eight floats at a time: parts of rows, conversions, sums, and e^x.
+#pragma once
+
+#include <immintrin.h>
+
+#include "backend/cpu/kernels/kernel_table.h"
+
+namespace inferno {
+namespace {
+
+// The first n lanes, n < 8.
+inline __m256i first_lanes(int64_t n) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+// Up to eight floats; what is missing is zero.
+inline __m256 load_some(const float* x, int64_t n) {
+  return n >= 8 ? _mm256_loadu_ps(x) : _mm256_maskload_ps(x, first_lanes(n));
+}
+inline void store_some(float* out, __m256 v, int64_t n) {
+  if (n >= 8) {
+    _mm256_storeu_ps(out, v);
+  } else {
+    _mm256_maskstore_ps(out, first_lanes(n), v);
+  }
+}
+inline __m128i load_some_u16(const uint16_t* x, int64_t n) {
+  if (n >= 8) return _mm_loadu_si128(static_cast<const __m128i*>(static_cast<const void*>(x)));
+  uint16_t some[8] = {};
+  for (int64_t i = 0; i < n; ++i) some[i] = x[i];
+  return _mm_loadu_si128(static_cast<const __m128i*>(static_cast<const void*>(some)));
+}
+inline void store_some_u16(uint16_t* out, __m128i v, int64_t n) {
+  if (n >= 8) {
+    _mm_storeu_si128(static_cast<__m128i*>(static_cast<void*>(out)), v);
+    return;
+  }
+  uint16_t some[8];
+  _mm_storeu_si128(static_cast<__m128i*>(static_cast<void*>(some)), v);
+  for (int64_t i = 0; i < n; ++i) out[i] = some[i];
+}
+
+// Lanes added in a fixed order.
+inline float sum_lanes(__m256 v) {
+  __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+  return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+inline float largest_lane(__m256 v) {
+  __m128 s = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+  return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
+}
+
+inline __m256 bf16_to_f32(__m128i halves) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+}
+// Round to nearest even, NaN stays NaN; the result as f32.
+inline __m256 round_to_bf16(__m256 x) {
+  const __m256i bits = _mm256_castps_si256(x);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+  const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+  const __m256 nan = _mm256_cmp_ps(x, x, _CMP_UNORD_Q);
+  const __m256 chosen = _mm256_blendv_ps(_mm256_castsi256_ps(rounded), _mm256_castsi256_ps(quiet), nan);
+  return _mm256_and_ps(chosen, _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(0xffff0000U))));
+}
+
+// e^x within 2 units in the last place over the whole range: overflow gives infinity, underflow goes through the
+// subnormals to zero, NaN stays NaN.
+inline __m256 exp_f32(__m256 x) {
+  // Beyond these the result is infinity or zero in any case. (With x on the right max and min keep NaN.)
+  x = _mm256_min_ps(_mm256_set1_ps(89.0F), _mm256_max_ps(_mm256_set1_ps(-105.0F), x));
+  // x = n ln 2 + r, |r| <= ln 2 / 2; ln 2 in two parts, so that r is exact to the last bit.
+  const __m256 n =
+      _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(0x1.715476p+0F)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0x1.62e4p-1F), x);
+  r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0x1.7f7d1cp-20F), r);
+  // e^r = 1 + r + r^2 p(r), p fitted to the smallest largest error on the interval.
+  __m256 p = _mm256_set1_ps(1.9875691500e-4F);
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.3981999507e-3F));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(8.3334519073e-3F));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(4.1665795894e-2F));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.6666665459e-1F));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(5.0000001201e-1F));
+  p = _mm256_add_ps(_mm256_fmadd_ps(_mm256_mul_ps(r, r), p, r), _mm256_set1_ps(1.0F));
+  // Times 2^n in two steps: 2^n alone may be subnormal or too large.
+  const __m256i whole = _mm256_cvtps_epi32(n);
+  const __m256i half = _mm256_srai_epi32(whole, 1);
+  const __m256i one = _mm256_set1_epi32(127);
+  const __m256i first = _mm256_slli_epi32(_mm256_add_epi32(half, one), 23);
+  const __m256i second = _mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(whole, half), one), 23);
+  return _mm256_mul_ps(_mm256_mul_ps(p, _mm256_castsi256_ps(first)), _mm256_castsi256_ps(second));
+}
+inline float exp_f32(float x) {
+  return _mm256_cvtss_f32(exp_f32(_mm256_set1_ps(x)));
+}
+
+}  // namespace
+}  // namespace inferno

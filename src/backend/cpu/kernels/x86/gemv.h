@@ -1,0 +1,248 @@
+// Quantized weights times one to four activation rows: decoding, and prefill where a table has nothing better.
+// Bit-equal to quant/numerics.h.
+//
+// The range of groups is cut into far-apart parts that are walked in step, a few blocks at a time: the memory system
+// of a core delivers more from several streams than from one.
+#pragma once
+
+#include "backend/cpu/kernels/x86/dot.h"
+
+namespace inferno {
+namespace {
+
+inline constexpr int kStreams = 4;
+// Bytes of a stream before its turn is over: long enough to hide the change, short enough to keep all streams running.
+inline constexpr int kTurnBytes = 1024;
+
+// Running sums of one group for kTokens tokens.
+template <int kTokens>
+struct GroupSums {
+  __m256 main[kTokens];
+  __m256 minimum[kTokens];
+};
+
+// `count` blocks of 32 columns from block `first`.
+template <InterleavedFormat kFormat, int kTokens>
+inline void add_blocks(const uint8_t* group, const Row32* x, int64_t first, int64_t count, GroupSums<kTokens>& sums) {
+  using Layout = InterleavedBlock<kFormat>;
+  GroupSums<kTokens> s = sums;
+  for (int64_t b = first; b < first + count; ++b) {
+    const uint8_t* block = group + b * Layout::kBytes;
+    const __m256 d = load_scales(block + Layout::kD);
+    __m256i w[8];
+    unpack_tile<kFormat.bits, kFormat.is_signed>(block + Layout::kTiles, w);
+    for (int t = 0; t < kTokens; ++t) {
+      __m256i isum = row_dot<kFormat.bits, 8>(w, x[t].q + b * 32);
+      if constexpr (kHasOffset<kFormat>) {
+        isum = _mm256_sub_epi32(isum, _mm256_slli_epi32(_mm256_set1_epi32(x[t].sums[b]), kOffsetShift<kFormat>));
+      }
+      const __m256 dx = _mm256_set1_ps(x[t].d[b]);
+      s.main[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(isum), _mm256_mul_ps(d, dx), s.main[t]);
+      if constexpr (kFormat.minimums) {
+        const __m256 m = load_scales(block + Layout::kM);
+        const __m256 msum = _mm256_cvtepi32_ps(_mm256_set1_epi32(x[t].sums[b]));
+        s.minimum[t] = _mm256_fmadd_ps(msum, _mm256_mul_ps(m, dx), s.minimum[t]);
+      }
+    }
+  }
+  sums = s;
+}
+
+// Scales or minimums of four sub-blocks: 16 bytes of each half.
+template <InterleavedFormat kFormat>
+inline __m256i load_subs(const uint8_t* subs, int four) {
+  return load_halves(subs + 16 * four, 4 * InterleavedBlock<kFormat>::kSubs);
+}
+template <InterleavedFormat kFormat>
+inline __m256i load_sub_scales(const uint8_t* block, int four) {
+  const __m256i v = load_subs<kFormat>(block + InterleavedBlock<kFormat>::kScales, four);
+  return kFormat.joined_scales ? down<0>(v, 15) : v;
+}
+template <InterleavedFormat kFormat>
+inline __m256i load_minimums(const uint8_t* block, int four) {
+  const __m256i v = load_subs<kFormat>(block + InterleavedBlock<kFormat>::kMins, four);
+  return kFormat.joined_scales ? down<4>(v, 15) : v;
+}
+
+inline __m256i two_sums(const int16_t* sums) {
+  int32_t two;
+  __builtin_memcpy(&two, sums, 4);
+  return _mm256_set1_epi32(two);
+}
+
+// Sum over sub-blocks of minimum * sum of q, per row.
+template <InterleavedFormat kFormat>
+inline __m256i minimum_dot(const uint8_t* block, const BlockSums& x) {
+  const int16_t* sums = kFormat.sub == 32 ? x.shuffled_32 : x.shuffled_16;
+  __m256i total = _mm256_setzero_si256();
+  for (int i = 0; i < InterleavedBlock<kFormat>::kSubs / 4; ++i) {
+    const __m256i m = load_minimums<kFormat>(block, i);
+    const __m256i even = _mm256_and_si256(m, _mm256_set1_epi16(0xff));
+    const __m256i odd = _mm256_srli_epi16(m, 8);
+    total = _mm256_add_epi32(total, _mm256_madd_epi16(even, two_sums(sums + 4 * i)));
+    total = _mm256_add_epi32(total, _mm256_madd_epi16(odd, two_sums(sums + 4 * i + 2)));
+  }
+  return total;
+}
+
+// 32 columns of a super-block: tile kTile of four that share the vectors of scales.
+template <InterleavedFormat kFormat, int kTile, int kTokens>
+inline void add_tile(const uint8_t* tiles, const __m256i* scales, const Row256* x, int64_t b, int first_tile,
+                     __m256i* isum, __m256i* offset) {
+  using Layout = InterleavedBlock<kFormat>;
+  constexpr bool kSigned = !kFormat.minimums;
+  const int tile = first_tile + kTile;
+  __m256i w[8];
+  unpack_tile<kFormat.bits, kFormat.is_signed>(tiles + 2 * tile * Layout::kTileBytes, w);
+  if constexpr (kFormat.sub == 32) {
+    static_assert(!kHasOffset<kFormat>);
+    const __m256i factor = scale_factor<kTile, kSigned>(scales[0]);
+    for (int t = 0; t < kTokens; ++t) {
+      const int8_t* q = x[t].q + b * 256 + tile * 32;
+      isum[t] = _mm256_add_epi32(isum[t], scaled_dot<kFormat.bits, 8>(w, q, factor));
+    }
+  } else {
+    const __m256i left = scale_factor<kTile % 2 * 2, kSigned>(scales[kTile / 2]);
+    const __m256i right = scale_factor<kTile % 2 * 2 + 1, kSigned>(scales[kTile / 2]);
+    for (int t = 0; t < kTokens; ++t) {
+      const int8_t* q = x[t].q + b * 256 + tile * 32;
+      isum[t] = _mm256_add_epi32(isum[t], scaled_dot<kFormat.bits, 4>(w, q, left));
+      isum[t] = _mm256_add_epi32(isum[t], scaled_dot<kFormat.bits, 4>(w + 4, q + 16, right));
+      if constexpr (kHasOffset<kFormat>) {
+        // Only the low half of a factor meets the sum: the scale itself in either form of a factor.
+        const int32_t* sums = x[t].sums[b].low_16 + 2 * tile;
+        offset[t] = _mm256_add_epi32(offset[t], _mm256_madd_epi16(left, _mm256_set1_epi32(sums[0])));
+        offset[t] = _mm256_add_epi32(offset[t], _mm256_madd_epi16(right, _mm256_set1_epi32(sums[1])));
+      }
+    }
+  }
+}
+
+// `count` super-blocks of 256 columns from super-block `first`.
+template <InterleavedFormat kFormat, int kTokens>
+inline void add_blocks(const uint8_t* group, const Row256* x, int64_t first, int64_t count, GroupSums<kTokens>& sums) {
+  using Layout = InterleavedBlock<kFormat>;
+  constexpr int kFours = Layout::kSubs / 8;  // vectors of scales for 128 columns
+  for (int64_t b = first; b < first + count; ++b) {
+    const uint8_t* block = group + b * Layout::kBytes;
+    const uint8_t* tiles = block + Layout::kTiles;
+    __m256i isum[kTokens] = {};
+    __m256i offset[kTokens] = {};
+    for (int half = 0; half < 2; ++half) {
+      __m256i scales[kFours];
+      for (int i = 0; i < kFours; ++i) scales[i] = load_sub_scales<kFormat>(block, half * kFours + i);
+      add_tile<kFormat, 0, kTokens>(tiles, scales, x, b, 4 * half, isum, offset);
+      add_tile<kFormat, 1, kTokens>(tiles, scales, x, b, 4 * half, isum, offset);
+      add_tile<kFormat, 2, kTokens>(tiles, scales, x, b, 4 * half, isum, offset);
+      add_tile<kFormat, 3, kTokens>(tiles, scales, x, b, 4 * half, isum, offset);
+    }
+    const __m256 d = load_scales(block + Layout::kD);
+    for (int t = 0; t < kTokens; ++t) {
+      if constexpr (kHasOffset<kFormat>) {
+        isum[t] = _mm256_sub_epi32(isum[t], _mm256_slli_epi32(offset[t], kOffsetShift<kFormat>));
+      }
+      const __m256 dx = _mm256_set1_ps(x[t].d[b]);
+      sums.main[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(isum[t]), _mm256_mul_ps(d, dx), sums.main[t]);
+      if constexpr (kFormat.minimums) {
+        const __m256 m = load_scales(block + Layout::kM);
+        const __m256 msum = _mm256_cvtepi32_ps(minimum_dot<kFormat>(block, x[t].sums[b]));
+        sums.minimum[t] = _mm256_fmadd_ps(msum, _mm256_mul_ps(m, dx), sums.minimum[t]);
+      }
+    }
+  }
+}
+
+// Eight finished outputs of token t.
+inline void put_rows(const LinearTask& task, int64_t t, int64_t row, __m256 product) {
+  float* out = task.out + t * task.out_stride + row;
+  if (row + 8 <= task.row_end) {
+    if (task.accumulate) product = _mm256_add_ps(_mm256_loadu_ps(out), product);
+    _mm256_storeu_ps(out, product);
+    return;
+  }
+  float rows[8];
+  _mm256_storeu_ps(rows, product);
+  for (int64_t r = 0; r < task.row_end - row; ++r) out[r] = task.accumulate ? out[r] + rows[r] : rows[r];
+}
+
+// Tokens [first_token, first_token + kTokens) of the task.
+template <InterleavedFormat kFormat, int kTokens>
+inline void gemv(const LinearTask& task, int64_t first_token) {
+  using Layout = InterleavedBlock<kFormat>;
+  constexpr int64_t kTurn = kTurnBytes / Layout::kBytes > 1 ? kTurnBytes / Layout::kBytes : 1;
+  const int64_t blocks = task.k / kFormat.block;
+  const int64_t group_bytes = blocks * Layout::kBytes;
+  const int64_t first_group = task.row_begin / kInterleavedRows;
+  const int64_t groups = (task.row_end + kInterleavedRows - 1) / kInterleavedRows - first_group;
+  const int64_t part = (groups + kStreams - 1) / kStreams;
+
+  decltype(activation_row<kFormat.block>(nullptr, 0, 0)) x[kTokens];
+  for (int t = 0; t < kTokens; ++t) {
+    x[t] = activation_row<kFormat.block>(task.activations, first_token + t, task.k);
+  }
+  for (int64_t i = 0; i < part; ++i) {
+    GroupSums<kTokens> sums[kStreams] = {};
+    int64_t at[kStreams];
+    int streams = 0;
+    for (int64_t g = i; g < groups; g += part) at[streams++] = first_group + g;
+    for (int64_t b = 0; b < blocks; b += kTurn) {
+      const int64_t count = blocks - b < kTurn ? blocks - b : kTurn;
+      for (int s = 0; s < streams; ++s) {
+        const uint8_t* group = static_cast<const uint8_t*>(task.weight) + at[s] * group_bytes;
+        add_blocks<kFormat, kTokens>(group, x, b, count, sums[s]);
+      }
+    }
+    for (int s = 0; s < streams; ++s) {
+      for (int t = 0; t < kTokens; ++t) {
+        __m256 product = sums[s].main[t];
+        if constexpr (kFormat.minimums) {
+          product = kFormat.block == 32 ? _mm256_add_ps(product, sums[s].minimum[t])
+                                        : _mm256_sub_ps(product, sums[s].minimum[t]);
+        }
+        put_rows(task, first_token + t, at[s] * kInterleavedRows, product);
+      }
+    }
+  }
+}
+
+// Any number of tokens, up to four for each pass over the weights.
+template <InterleavedFormat kFormat>
+inline void run_gemv(const LinearTask& task) noexcept {
+  int64_t t = 0;
+  for (; t + 4 <= task.tokens; t += 4) gemv<kFormat, 4>(task, t);
+  switch (task.tokens - t) {
+    case 1:
+      return gemv<kFormat, 1>(task, t);
+    case 2:
+      return gemv<kFormat, 2>(task, t);
+    case 3:
+      return gemv<kFormat, 3>(task, t);
+    default:
+      return;
+  }
+}
+
+inline int64_t no_scratch(int64_t /*k*/, int64_t /*tokens*/) {
+  return 0;
+}
+
+// make<format>(dtype): the kernel of each quantized format.
+template <typename Make>
+inline void fill_quantized(KernelTable& table, Make make) {
+  const auto set = [&](KernelDType dtype, const LinearKernel& kernel) {
+    table.linear[static_cast<int>(dtype)] = kernel;
+  };
+  set(KernelDType::q8_0, make.template operator()<kFormatQ8_0>(KernelDType::q8_0));
+  set(KernelDType::q4_0, make.template operator()<kFormatQ4_0>(KernelDType::q4_0));
+  set(KernelDType::q4_1, make.template operator()<kFormatQ4_1>(KernelDType::q4_1));
+  set(KernelDType::q5_0, make.template operator()<kFormatQ5_0>(KernelDType::q5_0));
+  set(KernelDType::q5_1, make.template operator()<kFormatQ5_1>(KernelDType::q5_1));
+  set(KernelDType::q2_k, make.template operator()<kFormatQ2_K>(KernelDType::q2_k));
+  set(KernelDType::q3_k, make.template operator()<kFormatQ3_K>(KernelDType::q3_k));
+  set(KernelDType::q4_k, make.template operator()<kFormatQ4_K>(KernelDType::q4_k));
+  set(KernelDType::q5_k, make.template operator()<kFormatQ5_K>(KernelDType::q5_k));
+  set(KernelDType::q6_k, make.template operator()<kFormatQ6_K>(KernelDType::q6_k));
+}
+
+}  // namespace
+}  // namespace inferno

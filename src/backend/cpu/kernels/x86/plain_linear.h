@@ -1,0 +1,179 @@
+// F32, F16 and BF16 weights with f32 arithmetic. Each output is one chain of fused multiply-adds in ascending K, as in
+// the scalar table, so all tables that use it give the same bits for any number of tokens.
+//
+// Activations: f32 rows rounded to the weight's type; a row with a value that F16 cannot hold stays f32.
+#pragma once
+
+#include "backend/cpu/kernels/x86/floats.h"
+#include "backend/cpu/kernels/x86/gemv.h"
+
+namespace inferno {
+namespace {
+
+// Column i of 8 rows as f32.
+struct F32Columns {
+  static constexpr int kBytes = 4;
+  static __m256 at(const uint8_t* group, int64_t i) {
+    return _mm256_loadu_ps(static_cast<const float*>(static_cast<const void*>(group)) + 8 * i);
+  }
+};
+struct F16Columns {
+  static constexpr int kBytes = 2;
+  static __m256 at(const uint8_t* group, int64_t i) { return load_scales(group + 16 * i); }
+};
+struct Bf16Columns {
+  static constexpr int kBytes = 2;
+  static __m256 at(const uint8_t* group, int64_t i) { return bf16_to_f32(load_128(group + 16 * i)); }
+};
+
+// kGroups groups times kTokens rows of x, `stride` floats apart.
+template <typename Columns, int kTokens, int kGroups>
+inline void plain_tile(const uint8_t* const* groups, const float* x, int64_t stride, int64_t k,
+                       __m256 (&out)[kGroups][kTokens]) {
+  __m256 s[kGroups][kTokens] = {};
+  for (int64_t i = 0; i < k; ++i) {
+    __m256 w[kGroups];
+    for (int g = 0; g < kGroups; ++g) w[g] = Columns::at(groups[g], i);
+    for (int t = 0; t < kTokens; ++t) {
+      const __m256 column = _mm256_set1_ps(x[t * stride + i]);
+      for (int g = 0; g < kGroups; ++g) s[g][t] = _mm256_fmadd_ps(w[g], column, s[g][t]);
+    }
+  }
+  for (int g = 0; g < kGroups; ++g) {
+    for (int t = 0; t < kTokens; ++t) out[g][t] = s[g][t];
+  }
+}
+
+// ---- activations
+
+inline int64_t plain_stride(int64_t k) {
+  return (k + 15) / 16 * 16;
+}
+inline int64_t plain_bytes(int64_t tokens, int64_t k) {
+  return tokens * plain_stride(k) * 4;
+}
+
+template <KernelDType kType>
+inline void prepare_plain(const float* x, int64_t x_stride, int64_t /*tokens*/, int64_t k, int64_t begin, int64_t end,
+                          void* buffer) noexcept {
+  const int64_t stride = plain_stride(k);
+  for (int64_t t = begin; t < end; ++t) {
+    const float* from = x + t * x_stride;
+    float* to = static_cast<float*>(buffer) + t * stride;
+    bool fits = true;
+    if constexpr (kType == KernelDType::f16) {
+      __m256 beyond = _mm256_setzero_ps();
+      for (int64_t i = 0; i < k; i += 8) {
+        const __m256 magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0F), load_some(from + i, k - i));
+        beyond = _mm256_or_ps(beyond, _mm256_cmp_ps(magnitude, _mm256_set1_ps(65504.0F), _CMP_GT_OQ));
+      }
+      fits = _mm256_movemask_ps(beyond) == 0;
+    }
+    for (int64_t i = 0; i < k; i += 8) {
+      __m256 v = load_some(from + i, k - i);
+      if constexpr (kType == KernelDType::bf16) v = round_to_bf16(v);
+      if constexpr (kType == KernelDType::f16) {
+        if (fits) v = _mm256_cvtph_ps(_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+      }
+      _mm256_storeu_ps(to + i, v);
+    }
+  }
+}
+
+template <KernelDType kType>
+inline constexpr ActivationLayout kPlain = {kType == KernelDType::f32   ? "f32"
+                                            : kType == KernelDType::f16 ? "f16"
+                                                                        : "bf16",
+                                            1, plain_bytes, prepare_plain<kType>};
+
+// ---- products
+
+inline constexpr int64_t kPlainPanelTokens = 4;  // from here on groups are widened first
+
+// A few tokens: groups from four far-apart parts in step, as in gemv.h; a part's chains alone would wait for their own
+// latency.
+template <typename Columns, int kTokens>
+inline void plain_gemv(const LinearTask& task) {
+  const int64_t stride = plain_stride(task.k);
+  const int64_t group_bytes = task.k * kInterleavedRows * Columns::kBytes;
+  const int64_t first = task.row_begin / kInterleavedRows;
+  const int64_t groups = (task.row_end + kInterleavedRows - 1) / kInterleavedRows - first;
+  const int64_t part = (groups + kStreams - 1) / kStreams;
+  for (int64_t i = 0; i < part; ++i) {
+    int64_t at[kStreams];
+    const uint8_t* group[kStreams];
+    for (int s = 0; s < kStreams; ++s) {
+      // Past the end: the first part's group once more, its result not stored.
+      at[s] = i + s * part < groups ? first + i + s * part : -1;
+      group[s] = static_cast<const uint8_t*>(task.weight) + (at[s] < 0 ? first + i : at[s]) * group_bytes;
+    }
+    __m256 sums[kStreams][kTokens];
+    plain_tile<Columns>(group, static_cast<const float*>(task.activations), stride, task.k, sums);
+    for (int s = 0; s < kStreams; ++s) {
+      if (at[s] < 0) continue;
+      for (int t = 0; t < kTokens; ++t) put_rows(task, t, at[s] * kInterleavedRows, sums[s][t]);
+    }
+  }
+}
+
+// Tokens [token, token + kTokens) times kGroups widened groups, which lie one after another.
+template <int kTokens, int kGroups>
+inline void plain_panel(const LinearTask& task, const float* panel, int64_t row, int64_t token) {
+  const int64_t stride = plain_stride(task.k);
+  const uint8_t* groups[kGroups];
+  for (int g = 0; g < kGroups; ++g) {
+    groups[g] = static_cast<const uint8_t*>(static_cast<const void*>(panel + g * kInterleavedRows * task.k));
+  }
+  __m256 sums[kGroups][kTokens];
+  plain_tile<F32Columns>(groups, static_cast<const float*>(task.activations) + token * stride, stride, task.k, sums);
+  for (int g = 0; g < kGroups; ++g) {
+    for (int t = 0; t < kTokens; ++t) put_rows(task, token + t, row + g * kInterleavedRows, sums[g][t]);
+  }
+}
+template <int kGroups>
+inline void plain_panels(const LinearTask& task, const float* panel, int64_t row) {
+  int64_t t = 0;
+  for (; t + 6 <= task.tokens; t += 6) plain_panel<6, kGroups>(task, panel, row, t);
+  for (; t + 2 <= task.tokens; t += 2) plain_panel<2, kGroups>(task, panel, row, t);
+  for (; t < task.tokens; ++t) plain_panel<1, kGroups>(task, panel, row, t);
+}
+
+template <typename Columns>
+inline void run_plain(const LinearTask& task) noexcept {
+  switch (task.tokens) {
+    case 1:
+      return plain_gemv<Columns, 1>(task);
+    case 2:
+      return plain_gemv<Columns, 2>(task);
+    case 3:
+      return plain_gemv<Columns, 3>(task);
+    default:
+      break;
+  }
+  // Many tokens: two groups widened to f32 once, then met by all of them.
+  auto* panel = static_cast<float*>(task.scratch);
+  for (int64_t row = task.row_begin; row < task.row_end; row += 2 * kInterleavedRows) {
+    const int64_t groups = row + kInterleavedRows < task.row_end ? 2 : 1;
+    const uint8_t* weight = static_cast<const uint8_t*>(task.weight) + row * task.k * Columns::kBytes;
+    for (int64_t i = 0; i < groups * task.k; ++i) _mm256_storeu_ps(panel + 8 * i, Columns::at(weight, i));
+    if (groups == 2) {
+      plain_panels<2>(task, panel, row);
+    } else {
+      plain_panels<1>(task, panel, row);
+    }
+  }
+}
+
+inline int64_t plain_scratch(int64_t k, int64_t tokens) {
+  return tokens < kPlainPanelTokens ? 0 : 2 * kInterleavedRows * k * 4;
+}
+
+template <typename Columns, KernelDType kType>
+inline void set_plain(KernelTable& table, const char* name) {
+  table.linear[static_cast<int>(kType)] = {name,           &column_interleaved_layout(Columns::kBytes),
+                                           &kPlain<kType>, kInterleavedRows,
+                                           plain_scratch,  run_plain<Columns>};
+}
+
+}  // namespace
+}  // namespace inferno

@@ -1,0 +1,250 @@
+// Vector ops. Elements are computed alike wherever they stand in a row, so results do not depend on how work is cut.
+#pragma once
+
+#include "backend/cpu/kernels/x86/floats.h"
+
+namespace inferno {
+namespace {
+
+// out[i] = f(a[i], b[i])
+template <typename F>
+inline void map(const float* a, const float* b, float* out, int64_t n, F f) {
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const __m256 low = f(_mm256_loadu_ps(a + i), _mm256_loadu_ps(b + i));
+    const __m256 high = f(_mm256_loadu_ps(a + i + 8), _mm256_loadu_ps(b + i + 8));
+    _mm256_storeu_ps(out + i, low);
+    _mm256_storeu_ps(out + i + 8, high);
+  }
+  for (; i < n; i += 8) store_some(out + i, f(load_some(a + i, n - i), load_some(b + i, n - i)), n - i);
+}
+
+inline __m256 silu_f32(__m256 x) {
+  const __m256 minus = _mm256_xor_ps(x, _mm256_set1_ps(-0.0F));
+  return _mm256_div_ps(x, _mm256_add_ps(_mm256_set1_ps(1.0F), exp_f32(minus)));
+}
+
+inline void add(const float* a, const float* b, float* out, int64_t n) noexcept {
+  map(a, b, out, n, [](__m256 x, __m256 y) { return _mm256_add_ps(x, y); });
+}
+inline void hadamard(const float* a, const float* b, float* out, int64_t n) noexcept {
+  map(a, b, out, n, [](__m256 x, __m256 y) { return _mm256_mul_ps(x, y); });
+}
+inline void silu(const float* x, float* out, int64_t n) noexcept {
+  map(x, x, out, n, [](__m256 v, __m256) { return silu_f32(v); });
+}
+inline void swiglu(const float* gate, const float* up, float* out, int64_t n) noexcept {
+  map(gate, up, out, n, [](__m256 g, __m256 u) { return _mm256_mul_ps(silu_f32(g), u); });
+}
+inline void scale(const float* x, float s, float* out, int64_t n) noexcept {
+  map(x, x, out, n, [s](__m256 v, __m256) { return _mm256_mul_ps(v, _mm256_set1_ps(s)); });
+}
+inline void saxpy(float s, const float* x, float* y, int64_t n) noexcept {
+  map(x, y, y, n, [s](__m256 v, __m256 sum) { return _mm256_fmadd_ps(v, _mm256_set1_ps(s), sum); });
+}
+
+inline float dot(const float* a, const float* b, int64_t n) noexcept {
+  __m256 s[4] = {};
+  int64_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    for (int j = 0; j < 4; ++j) {
+      s[j] = _mm256_fmadd_ps(_mm256_loadu_ps(a + i + 8 * j), _mm256_loadu_ps(b + i + 8 * j), s[j]);
+    }
+  }
+  for (; i < n; i += 8) s[0] = _mm256_fmadd_ps(load_some(a + i, n - i), load_some(b + i, n - i), s[0]);
+  return sum_lanes(_mm256_add_ps(_mm256_add_ps(s[0], s[1]), _mm256_add_ps(s[2], s[3])));
+}
+
+// In double, as in the scalar table: the norms of every layer hang on this sum.
+inline float sum_squares(const float* x, int64_t n) noexcept {
+  __m256d s[4] = {};
+  const auto add_eight = [](__m256 v, __m256d* to) {
+    const __m256d low = _mm256_cvtps_pd(_mm256_castps256_ps128(v));
+    const __m256d high = _mm256_cvtps_pd(_mm256_extractf128_ps(v, 1));
+    to[0] = _mm256_fmadd_pd(low, low, to[0]);
+    to[1] = _mm256_fmadd_pd(high, high, to[1]);
+  };
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    add_eight(_mm256_loadu_ps(x + i), s);
+    add_eight(_mm256_loadu_ps(x + i + 8), s + 2);
+  }
+  for (; i < n; i += 8) add_eight(load_some(x + i, n - i), s);
+  const __m256d all = _mm256_add_pd(_mm256_add_pd(s[0], s[1]), _mm256_add_pd(s[2], s[3]));
+  const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(all), _mm256_extractf128_pd(all, 1));
+  return static_cast<float>(_mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two))));
+}
+
+inline void rms_norm(const float* x, const float* weight, float eps, float* out, int64_t n) noexcept {
+  const float factor = 1.0F / __builtin_sqrtf(sum_squares(x, n) / static_cast<float>(n) + eps);
+  map(x, weight, out, n,
+      [factor](__m256 v, __m256 w) { return _mm256_mul_ps(_mm256_mul_ps(v, _mm256_set1_ps(factor)), w); });
+}
+
+inline float largest_of(const float* x, int64_t n) {
+  __m256 top = _mm256_set1_ps(-__builtin_inff());
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) top = _mm256_max_ps(top, _mm256_loadu_ps(x + i));
+  float largest = largest_lane(top);
+  for (; i < n; ++i) largest = x[i] > largest ? x[i] : largest;
+  return largest;
+}
+
+inline void softmax(const float* x, float* out, int64_t n) noexcept {
+  const __m256 most = _mm256_set1_ps(largest_of(x, n));
+  map(x, x, out, n, [most](__m256 v, __m256) { return exp_f32(_mm256_sub_ps(v, most)); });
+  __m256 sums = _mm256_setzero_ps();
+  for (int64_t i = 0; i < n; i += 8) sums = _mm256_add_ps(sums, load_some(out + i, n - i));
+  const __m256 total = _mm256_set1_ps(sum_lanes(sums));
+  map(out, out, out, n, [total](__m256 v, __m256) { return _mm256_div_ps(v, total); });
+}
+
+inline void rotate_one(float& a, float& b, const float* cos_sin) {
+  const float x = a;
+  a = x * cos_sin[0] - b * cos_sin[1];
+  b = x * cos_sin[1] + b * cos_sin[0];
+}
+
+// Eight interleaved (cos, sin) pairs apart. The order inside is that of the instruction; `in_order` turns it into the
+// plain one.
+struct CosSin {
+  __m256 cos;
+  __m256 sin;
+};
+inline __m256 in_order(__m256 v) {
+  return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(v), 0xd8));
+}
+inline CosSin split_pairs(const float* pairs) {
+  const __m256 low = _mm256_loadu_ps(pairs);
+  const __m256 high = _mm256_loadu_ps(pairs + 8);
+  return {_mm256_shuffle_ps(low, high, 0x88), _mm256_shuffle_ps(low, high, 0xdd)};
+}
+
+inline void rope_half_split(float* head, const float* cos_sin, int64_t pairs) noexcept {
+  int64_t i = 0;
+  for (; i + 8 <= pairs; i += 8) {
+    const CosSin c = split_pairs(cos_sin + 2 * i);
+    const __m256 cos = in_order(c.cos);
+    const __m256 sin = in_order(c.sin);
+    const __m256 a = _mm256_loadu_ps(head + i);
+    const __m256 b = _mm256_loadu_ps(head + i + pairs);
+    _mm256_storeu_ps(head + i, _mm256_sub_ps(_mm256_mul_ps(a, cos), _mm256_mul_ps(b, sin)));
+    _mm256_storeu_ps(head + i + pairs, _mm256_add_ps(_mm256_mul_ps(a, sin), _mm256_mul_ps(b, cos)));
+  }
+  for (; i < pairs; ++i) rotate_one(head[i], head[i + pairs], cos_sin + 2 * i);
+}
+inline void rope_interleaved(float* head, const float* cos_sin, int64_t pairs) noexcept {
+  int64_t i = 0;
+  for (; i + 4 <= pairs; i += 4) {
+    const __m256 v = _mm256_loadu_ps(head + 2 * i);
+    const __m256 c = _mm256_loadu_ps(cos_sin + 2 * i);
+    const __m256 swapped = _mm256_permute_ps(v, 0xb1);
+    // even: a cos - b sin, odd: b cos + a sin
+    _mm256_storeu_ps(head + 2 * i, _mm256_addsub_ps(_mm256_mul_ps(v, _mm256_moveldup_ps(c)),
+                                                    _mm256_mul_ps(swapped, _mm256_movehdup_ps(c))));
+  }
+  for (; i < pairs; ++i) rotate_one(head[2 * i], head[2 * i + 1], cos_sin + 2 * i);
+}
+
+// kRows rows x 16 columns of the product; each output one chain in ascending n.
+template <int kRows>
+inline void matmul_block(const float* a, const float* b, float* out, int64_t n, int64_t p, int64_t columns) {
+  __m256 s[kRows][2] = {};
+  for (int64_t i = 0; i < n; ++i) {
+    const __m256 low = load_some(b + i * p, columns);
+    const __m256 high = columns > 8 ? load_some(b + i * p + 8, columns - 8) : _mm256_setzero_ps();
+    for (int r = 0; r < kRows; ++r) {
+      const __m256 factor = _mm256_set1_ps(a[r * n + i]);
+      s[r][0] = _mm256_fmadd_ps(low, factor, s[r][0]);
+      s[r][1] = _mm256_fmadd_ps(high, factor, s[r][1]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    store_some(out + r * p, s[r][0], columns);
+    if (columns > 8) store_some(out + r * p + 8, s[r][1], columns - 8);
+  }
+}
+
+inline void matmul(const float* a, const float* b, float* out, int64_t n, int64_t p, int64_t row_begin,
+                   int64_t row_end) noexcept {
+  for (int64_t c = 0; c < p; c += 16) {
+    const int64_t columns = p - c < 16 ? p - c : 16;
+    int64_t r = row_begin;
+    for (; r + 4 <= row_end; r += 4) matmul_block<4>(a + r * n, b + c, out + r * p + c, n, p, columns);
+    for (; r < row_end; ++r) matmul_block<1>(a + r * n, b + c, out + r * p + c, n, p, columns);
+  }
+}
+
+// ---- rows of a cache
+
+inline void store_bf16(const float* x, void* row, int64_t n) noexcept {
+  for (int64_t i = 0; i < n; i += 8) {
+    const __m256i high = _mm256_srli_epi32(_mm256_castps_si256(round_to_bf16(load_some(x + i, n - i))), 16);
+    const __m128i halves = _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
+    store_some_u16(static_cast<uint16_t*>(row) + i, halves, n - i);
+  }
+}
+inline void store_f16(const float* x, void* row, int64_t n) noexcept {
+  for (int64_t i = 0; i < n; i += 8) {
+    const __m128i halves = _mm256_cvtps_ph(load_some(x + i, n - i), _MM_FROUND_TO_NEAREST_INT);
+    store_some_u16(static_cast<uint16_t*>(row) + i, halves, n - i);
+  }
+}
+inline void load_bf16_row(const void* row, float* x, int64_t n) noexcept {
+  const auto* from = static_cast<const uint16_t*>(row);
+  for (int64_t i = 0; i < n; i += 8) store_some(x + i, bf16_to_f32(load_some_u16(from + i, n - i)), n - i);
+}
+inline void load_f16_row(const void* row, float* x, int64_t n) noexcept {
+  const auto* from = static_cast<const uint16_t*>(row);
+  for (int64_t i = 0; i < n; i += 8) store_some(x + i, _mm256_cvtph_ps(load_some_u16(from + i, n - i)), n - i);
+}
+// Blocks of 34 bytes: an f16 scale, 32 levels.
+inline void load_q8_0_row(const void* row, float* x, int64_t n) noexcept {
+  const auto* from = static_cast<const uint8_t*>(row);
+  for (int64_t b = 0; b < n / 32; ++b, from += 34) {
+    const __m256 d = _mm256_cvtph_ps(_mm_set1_epi16(static_cast<int16_t>(from[0] | (from[1] << 8))));
+    for (int i = 0; i < 32; i += 8) {
+      const __m128i eight = _mm_loadl_epi64(static_cast<const __m128i*>(static_cast<const void*>(from + 2 + i)));
+      _mm256_storeu_ps(x + b * 32 + i, _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eight)), d));
+    }
+  }
+}
+
+inline void merge_span(float* m, float* l, float* o, float span_m, float span_l, const float* span_o,
+                       int64_t head_dim) noexcept {
+  const float top = *m > span_m ? *m : span_m;
+  if (top == -__builtin_inff()) return;  // neither side has seen a position
+  const float keep = exp_f32(*m - top);
+  const float take = exp_f32(span_m - top);
+  *m = top;
+  *l = *l * keep + span_l * take;
+  map(o, span_o, o, head_dim, [keep, take](__m256 old, __m256 span) {
+    return _mm256_add_ps(_mm256_mul_ps(old, _mm256_set1_ps(keep)), _mm256_mul_ps(span, _mm256_set1_ps(take)));
+  });
+}
+
+inline void fill_vector_ops(KernelTable& table) {
+  table.add = add;
+  table.hadamard = hadamard;
+  table.silu = silu;
+  table.swiglu = swiglu;
+  table.scale = scale;
+  table.saxpy = saxpy;
+  table.dot = dot;
+  table.sum_squares = sum_squares;
+  table.rms_norm = rms_norm;
+  table.softmax = softmax;
+  table.rope_half_split = rope_half_split;
+  table.rope_interleaved = rope_interleaved;
+  table.matmul = matmul;
+  table.merge_span = merge_span;
+  const auto at = [](KernelDType dtype) { return static_cast<int>(dtype); };
+  table.store_row[at(KernelDType::bf16)] = store_bf16;
+  table.store_row[at(KernelDType::f16)] = store_f16;
+  table.load_row[at(KernelDType::bf16)] = load_bf16_row;
+  table.load_row[at(KernelDType::f16)] = load_f16_row;
+  table.load_row[at(KernelDType::q8_0)] = load_q8_0_row;
+}
+
+}  // namespace
+}  // namespace inferno
