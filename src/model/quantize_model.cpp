@@ -63,9 +63,8 @@ std::optional<int64_t> layer_of(std::string_view name) {
 
 // The mixes spend their better type on the output head, and on values and down projections of the first and last
 // eighth of the layers and every third between: there errors cost most.
-DType choose(const Recipe& recipe, const GgufTensor& tensor, bool tied, int64_t layers) {
+DType choose(const Recipe& recipe, std::string_view name, bool tied, int64_t layers) {
   if (!recipe.better) return recipe.base;
-  const std::string_view name = tensor.name;
   if (name == "output.weight" || (tied && name == "token_embd.weight")) return *recipe.better;
   const std::optional<int64_t> layer = layer_of(name);
   if (!layer || !(name.ends_with("attn_v.weight") || name.ends_with("ffn_down.weight"))) return recipe.base;
@@ -75,7 +74,7 @@ DType choose(const Recipe& recipe, const GgufTensor& tensor, bool tied, int64_t 
 }
 
 // What takes the place of a type whose blocks do not fit the row.
-std::optional<DType> fallback(DType wanted, int64_t cols) {
+DType fallback(DType wanted, int64_t cols) {
   const auto fits = [&](DType type) { return cols % dtype_info(type).block_size == 0; };
   if (fits(wanted)) return wanted;
   DType next = DType::f16;
@@ -156,6 +155,23 @@ std::string quantize_type_names() {
   return names;
 }
 
+WeightType choose_weight_type(std::string_view type, std::string_view tensor, const Shape& shape, bool tied,
+                              int64_t layers) {
+  const DType wanted = choose(find_recipe(type), tensor, tied, layers);
+  return {fallback(wanted, shape.cols()), wanted};
+}
+
+uint32_t gguf_file_type(std::string_view type) {
+  return find_recipe(type).file_type;
+}
+
+std::string_view file_type_name(uint64_t file_type) {
+  for (const Recipe& recipe : kRecipes) {
+    if (recipe.file_type == file_type) return recipe.name;
+  }
+  return {};
+}
+
 QuantizeReport quantize_model(const GgufFile& input, const std::string& output, std::string_view type, int threads,
                               bool quiet) {
   const Recipe& recipe = find_recipe(type);
@@ -178,8 +194,8 @@ QuantizeReport quantize_model(const GgufFile& input, const std::string& output, 
     DType dtype = *tensor.dtype;
     const bool matrix = tensor.shape.rank >= 2 && dtype != DType::i32;
     if (matrix) {
-      const DType wanted = choose(recipe, tensor, tied, layers);
-      dtype = fallback(wanted, tensor.shape.cols()).value_or(DType::f16);
+      const auto [chosen, wanted] = choose_weight_type(recipe.name, tensor.name, tensor.shape, tied, layers);
+      dtype = chosen;
       if (dtype != wanted) {
         report.fallbacks.push_back(fmt::format("{}: rows of {} do not divide by {}: {} instead of {}", tensor.name,
                                                tensor.shape.cols(), dtype_info(wanted).block_size, dtype_name(dtype),
