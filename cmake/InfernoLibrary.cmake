@@ -36,6 +36,11 @@ function(inferno_test name)
   if(NOT ARG_LABEL)
     set(ARG_LABEL default)
   endif()
+  # A limit against hanging, not a measurement.
+  set(timeout 300)
+  if(ARG_LABEL STREQUAL slow)
+    set(timeout 3600)
+  endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS ${ARG_LABEL} TIMEOUT 300)
+    PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${timeout})
 endfunction()

@@ -1,5 +1,7 @@
 #include "threading/cgroup.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <fstream>
 #include <sstream>
@@ -109,7 +111,7 @@ std::optional<double> cgroup_cpu_quota(const std::string& root) {
       std::string path = path_below(mount, line.substr(second + 1));
       for (;;) {
         while (!path.empty() && path.back() == '/') path.pop_back();
-        const std::string folder = root + mount.point + path;
+        const std::string folder = fmt::format("{}{}{}", root, mount.point, path);
         const std::optional<double> quota = version_2 ? quota_v2(folder) : quota_v1(folder);
         if (quota && (!smallest || *quota < *smallest)) smallest = quota;
         if (path.empty()) break;

@@ -35,6 +35,7 @@ int core_count(const std::vector<Cpu>& cpus) {
 
 std::vector<int> ids(const std::vector<Cpu>& cpus) {
   std::vector<int> list;
+  list.reserve(cpus.size());
   for (const Cpu& cpu : cpus) list.push_back(cpu.id);
   std::sort(list.begin(), list.end());
   return list;
@@ -88,6 +89,7 @@ std::vector<Cpu> spread_order(const std::vector<Cpu>& cpus) {
   for (auto& [key, cpu] : keyed) std::get<1>(key) -= first_l3[cpu.package];
   std::sort(keyed.begin(), keyed.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<Cpu> order;
+  order.reserve(keyed.size());
   for (const auto& [key, cpu] : keyed) order.push_back(cpu);
   return order;
 }
@@ -138,13 +140,13 @@ class Planner {
   void narrow_to_node() {
     if (request_.numa == Numa::none) return;
     if (nodes_of(usable_).size() < 2) {
-      plan_.warnings.push_back(topology_.nodes < 2
-                                   ? "--numa changes nothing: this machine has one NUMA node"
-                                   : "--numa changes nothing: this process may use the CPUs of one node only");
+      plan_.warnings.emplace_back(topology_.nodes < 2
+                                      ? "--numa changes nothing: this machine has one NUMA node"
+                                      : "--numa changes nothing: this process may use the CPUs of one node only");
       return;
     }
     if (request_.numa == Numa::numactl) {
-      plan_.reasons.push_back("--numa numactl: the affinity mask decides which nodes are used");
+      plan_.reasons.emplace_back("--numa numactl: the affinity mask decides which nodes are used");
     }
     if (request_.numa != Numa::isolate) return;
     int node = usable_.front().node;

@@ -108,8 +108,8 @@ Topology read(hwloc_topology_t handle) {
   hwloc_obj_t pu = nullptr;
   while ((pu = hwloc_get_next_obj_by_type(handle, HWLOC_OBJ_PU, pu)) != nullptr) {
     const auto above = [&](hwloc_obj_type_t type) { return hwloc_get_ancestor_obj_by_type(handle, type, pu); };
-    const hwloc_obj_t core = above(HWLOC_OBJ_CORE);
-    const hwloc_obj_t l3 = above(HWLOC_OBJ_L3CACHE);
+    hwloc_obj* const core = above(HWLOC_OBJ_CORE);
+    hwloc_obj* const l3 = above(HWLOC_OBJ_L3CACHE);
     Cpu cpu{.id = static_cast<int>(pu->os_index),
             .package = packages.of(above(HWLOC_OBJ_PACKAGE)),
             .node = nodes.of(node_of(handle, pu->os_index)),
