@@ -11,7 +11,7 @@ QUIET  := $(if $(CI),-- --quiet)
 TIDY_FILES ?= src/.*(?<!_test)\.cpp$$
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test check format check-format check-tidy check-asan tsan bench install model clean deps \
+.PHONY: help build run test test-slow check format check-format check-tidy check-asan tsan bench install model clean deps \
         deps-check
 
 help: ## list these targets
@@ -39,6 +39,10 @@ run: build ## tell a story with the built-in model (PROMPT="..." begins it)
 test: deps build/build.ninja ## build everything and run all tests
 	@cmake --build build -j $(JOBS) $(QUIET)
 	@tools/run_tests release $(JOBS)
+
+test-slow: deps build/build.ninja ## the tests that take minutes: stress and model checking in full
+	@cmake --build build -j $(JOBS) $(QUIET)
+	@tools/run_tests release $(JOBS) -L slow
 
 check: check-format check-asan check-tidy ## formatting, clang-tidy, clang 19 without warnings, tests under ASan and UBSan
 
