@@ -1,9 +1,13 @@
 #include "backend/op_fields.h"
 
+#include <fmt/core.h>
+
 #include <charconv>
 #include <type_traits>
+#include <vector>
 
 #include "base/checked.h"
+#include "base/text.h"
 
 namespace inferno {
 namespace {
@@ -58,6 +62,24 @@ void visit_fields(const OpRecord& record, FieldVisitor& visitor) {
     auto copy = args;
     copy.fields(copy, Adapter{visitor});
   });
+}
+
+void fail_unknown_op(std::string_view name) {
+  std::vector<std::string_view> names;
+  std::string list;
+  for (int i = 0; i < kOpCount; ++i) {
+    names.push_back(op_name(static_cast<OpId>(i)));
+    list += fmt::format("{}{}", i == 0 ? "" : ", ", names.back());
+  }
+  const std::string_view near = nearest(name, names);
+  fail_usage("unknown op \"{}\"{} (known: {})", printable(name),
+             near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near), list);
+}
+
+OpId require_op(std::string_view name) {
+  const std::optional<OpId> op = op_from_name(name);
+  if (!op) fail_unknown_op(name);
+  return *op;
 }
 
 OpRecord empty_record(OpId op) {

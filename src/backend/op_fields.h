@@ -30,6 +30,10 @@ void visit_fields(OpRecord& record, FieldVisitor& visitor);
 // Changes are thrown away.
 void visit_fields(const OpRecord& record, FieldVisitor& visitor);
 
+// The op of that name; an unknown one is a usage Error that lists the known ops and suggests the nearest.
+[[nodiscard]] OpId require_op(std::string_view name);
+[[noreturn]] void fail_unknown_op(std::string_view name);
+
 // A record of the op with default args; its fields are then set by a visitor.
 [[nodiscard]] OpRecord empty_record(OpId op);
 // Calls the op on the backend.

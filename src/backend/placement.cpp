@@ -24,18 +24,6 @@ bool glob_matches(std::string_view glob, std::string_view text) {
   return glob_matches(glob.substr(1), text.substr(1));
 }
 
-[[noreturn]] void fail_unknown_op(std::string_view glob) {
-  std::vector<std::string_view> names;
-  std::string list;
-  for (int i = 0; i < kOpCount; ++i) {
-    names.push_back(op_name(static_cast<OpId>(i)));
-    list += fmt::format("{}{}", i == 0 ? "" : ", ", names.back());
-  }
-  const std::string_view near = nearest(glob, names);
-  fail_usage("unknown op \"{}\" in --backend{} (known: {})", printable(glob),
-             near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near), list);
-}
-
 PlacementRule parse_rule(std::string_view text) {
   PlacementRule rule;
   rule.text = trim(text);
@@ -100,9 +88,20 @@ PlacementSpec parse_placement(std::string_view text) {
   return spec;
 }
 
+void require_matches(const PlacementSpec& spec, const std::vector<OpRecord>& step) {
+  for (const PlacementRule& rule : spec.rules) {
+    int layer = -1;
+    const bool matched = std::any_of(step.begin(), step.end(), [&](const OpRecord& record) {
+      layer = layer_of(record).value_or(layer);
+      return rule.matches(record.op(), layer);
+    });
+    if (!matched) fail_usage("no op of this model matches \"{}\" in --backend", printable(rule.text));
+  }
+}
+
 PlacementBackend::PlacementBackend(std::unique_ptr<Backend> main, PlacementSpec spec,
                                    std::map<std::string, std::unique_ptr<Backend>> others)
-    : BackendDecorator(std::move(main)), spec_(std::move(spec)), used_(spec_.rules.size(), false) {
+    : BackendDecorator(std::move(main)), spec_(std::move(spec)) {
   for (auto& [name, backend] : others) others_.emplace(name, std::move(backend));
   current_ = &inner();
 }
@@ -137,9 +136,8 @@ void PlacementBackend::end_step() {
   }
   in_step_ = false;
   if (planning_) {
-    for (size_t i = 0; i < used_.size(); ++i) {
-      if (!used_[i]) fail_usage("no op of this model matches \"{}\" in --backend", printable(spec_.rules[i].text));
-    }
+    require_matches(spec_, planned_);
+    planned_.clear();
   } else if (timing_) {
     collect_times();
   }
@@ -229,9 +227,7 @@ void PlacementBackend::place(const Args& args) {
   record.assign(args);
   layer_ = layer_of(record).value_or(layer_);
   constexpr OpId kOp = OpOf<Args>::kId;
-  if (planning_) {
-    for (size_t i = 0; i < used_.size(); ++i) used_[i] = used_[i] || spec_.rules[i].matches(kOp, layer_);
-  }
+  if (planning_) planned_.push_back(record);
   const std::string& name = spec_.choice(kOp, layer_);
   if (name == spec_.backend) {
     switch_to(&inner());

@@ -43,6 +43,9 @@ struct PlacementSpec {
 // by whoever makes the backends.
 [[nodiscard]] PlacementSpec parse_placement(std::string_view text);
 
+// A rule that no op of the step matches is a usage Error.
+void require_matches(const PlacementSpec& spec, const std::vector<OpRecord>& step);
+
 class PlacementBackend final : public BackendDecorator {
  public:
   // `others` are the backends the rules name, by name.
@@ -78,8 +81,8 @@ class PlacementBackend final : public BackendDecorator {
 
   PlacementSpec spec_;
   std::map<std::string, Other, std::less<>> others_;
-  std::vector<bool> used_;      // rules some op matched
-  Backend* current_ = nullptr;  // whose ops were recorded last
+  std::vector<OpRecord> planned_;  // ops of the step being planned
+  Backend* current_ = nullptr;     // whose ops were recorded last
   bool in_step_ = false;
   bool planning_ = false;
   int layer_ = -1;

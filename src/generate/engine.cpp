@@ -26,6 +26,12 @@ int32_t choose_context(const GgufFile& file, const ModelConfig& config, int32_t 
   return wanted > 0 ? wanted : std::min(config.context, Engine::kDefaultContext);
 }
 
+std::unique_ptr<Backend> make_backend(const EngineOptions& options) {
+  const std::string_view choice = options.backend.empty() ? default_backend_name() : std::string_view(options.backend);
+  std::unique_ptr<Backend> made = create_backend(choice, options.backend_options);
+  return options.decorate ? options.decorate(std::move(made)) : std::move(made);
+}
+
 std::vector<int32_t> find_end_tokens(const GgufFile& file, const Tokenizer* tokenizer) {
 #if INFERNO_TOKENIZER
   if (tokenizer != nullptr) return {tokenizer->end_tokens().begin(), tokenizer->end_tokens().end()};
@@ -42,9 +48,7 @@ std::vector<int32_t> find_end_tokens(const GgufFile& file, const Tokenizer* toke
 
 }  // namespace
 
-Engine::Engine(const GgufFile& file, const EngineOptions& options)
-    : backend_(create_backend(options.backend.empty() ? default_backend_name() : std::string_view(options.backend),
-                              options.backend_options)) {
+Engine::Engine(const GgufFile& file, const EngineOptions& options) : backend_(make_backend(options)) {
   const ModelConfig config = read_config(file);
   const int32_t context = choose_context(file, config, options.context);
   const DType kv_dtype = options.kv_dtype.value_or(backend_->default_kv_dtype());

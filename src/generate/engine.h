@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,6 +27,8 @@ struct EngineOptions {
   StepLimits limits;              // max_sequences is also the cache's
   bool all_logits = false;        // make room for as many logit rows as a step can usefully have
   bool quiet = false;             // no progress bar
+  // Puts decorators around the backend (profiles, checks) before anything is loaded.
+  std::function<std::unique_ptr<Backend>(std::unique_ptr<Backend>)> decorate = {};
 };
 
 class Engine {

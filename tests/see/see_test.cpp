@@ -1,0 +1,201 @@
+// Seeing through whole models: lockstep checks that pass where they should and name the op where they should not,
+// profiles and traces that agree, and plans.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "backend/op_fields.h"
+#include "backend/placement.h"
+#include "base/error.h"
+#include "generate/builtin_model.h"
+#include "generate/generate.h"
+#include "profile/dry_backend.h"
+#include "profile/profiling_backend.h"
+#include "support/test_data.h"
+#include "verify/check.h"
+
+namespace inferno::testing {
+namespace {
+
+constexpr const char* kModels[] = {"llama.gguf", "llama3-scaled.gguf", "qwen2-tied.gguf", "qwen2-untied.gguf",
+                                   "qwen3-tied.gguf"};
+const std::vector<int32_t> kPrompt = {51, 71, 68, 262, 283};
+
+struct Lockstep {
+  std::string tested = "simd";
+  std::string reference = "scalar";
+  bool fused = true;
+  std::optional<OpId> plant;
+  int32_t tokens = 2;
+  std::optional<DType> kv;
+};
+
+// What a check saw of a run.
+struct Seen {
+  std::array<OpCheckTotals, kOpCount> totals;
+  std::optional<OpCheck> first;
+  std::string report;
+
+  [[nodiscard]] std::vector<OpId> called() const {
+    std::vector<OpId> ops;
+    for (int i = 0; i < kOpCount; ++i) {
+      if (totals[static_cast<size_t>(i)].calls > 0) ops.push_back(static_cast<OpId>(i));
+    }
+    return ops;
+  }
+};
+
+Seen run(const GgufFile& file, const Lockstep& how) {
+  EngineOptions options;
+  options.backend = how.tested;
+  options.backend_options.fused = how.fused;
+  options.context = 64;
+  options.kv_dtype = how.kv;
+  options.quiet = true;
+  CheckingBackend* checking = nullptr;
+  options.decorate = [&](std::unique_ptr<Backend> backend) -> std::unique_ptr<Backend> {
+    auto made = std::make_unique<CheckingBackend>(
+        std::move(backend), create_backend(how.reference, {.fused = how.fused}),
+        CheckOptions{.numerics = how.fused ? Numerics::cpu_kernels : Numerics::default_bodies, .plant = how.plant});
+    checking = made.get();
+    return made;
+  };
+  Engine engine(file, options);
+  (void)generate(engine, kPrompt, {.max_new_tokens = how.tokens, .stop_at_end = false});
+  return {checking->totals(), checking->first_divergence(), checking->report()};
+}
+
+TEST(LockstepOnModels, BackendsAgreeOpByOp) {
+  for (const char* model : kModels) {
+    const GgufFile file = GgufFile::open(fixture(model));
+    for (const char* tested : {"simd", "parallel"}) {
+      for (const DType kv : {DType::f32, DType::f16, DType::bf16}) {
+        const Seen seen = run(file, {.tested = tested, .kv = kv});
+        EXPECT_FALSE(seen.first) << model << " on " << tested << "\n" << seen.report;
+      }
+    }
+  }
+}
+
+TEST(LockstepOnModels, TheBuiltInModelAgreesOnEveryBackend) {
+  std::optional<GgufFile> builtin;
+  try {
+    builtin.emplace(open_builtin_model());
+  } catch (const Error& error) {
+    GTEST_SKIP() << error.what();
+  }
+  const GgufFile& file = *builtin;
+  for (const char* tested : {"simd", "parallel", "parallel,attention=scalar,blk.3.linear=simd"}) {
+    const Seen seen = run(file, {.tested = tested, .tokens = 1});
+    EXPECT_FALSE(seen.first) << tested << "\n" << seen.report;
+  }
+}
+
+TEST(LockstepOnModels, DefaultBodiesAgreePrimitiveByPrimitive) {
+  for (const char* model : {"llama.gguf", "qwen2-tied.gguf", "qwen3-tied.gguf"}) {
+    const GgufFile file = GgufFile::open(fixture(model));
+    const Seen seen = run(file, {.fused = false, .tokens = 1});
+    EXPECT_FALSE(seen.first) << model << "\n" << seen.report;
+  }
+}
+
+TEST(LockstepOnModels, APlantedErrorIsNamedForEveryOpTheRunCalls) {
+  const GgufFile file = GgufFile::open(fixture("qwen3-tied.gguf"));
+  const std::vector<OpId> called = run(file, {}).called();
+  EXPECT_GE(called.size(), 7U);
+  for (const OpId op : called) {
+    const Seen seen = run(file, {.plant = op});
+    ASSERT_TRUE(seen.first) << op_name(op);
+    EXPECT_EQ(op_name(seen.first->op), op_name(op));
+  }
+}
+
+TEST(LockstepOnModels, APlantedErrorIsNamedForEveryPrimitiveOfTheDefaultBodies) {
+  const GgufFile file = GgufFile::open(fixture("qwen2-tied.gguf"));
+  const std::vector<OpId> called = run(file, {.fused = false, .tokens = 1}).called();
+  EXPECT_GE(called.size(), 20U);
+  for (const OpId op : called) {
+    const Seen seen = run(file, {.fused = false, .plant = op, .tokens = 1});
+    ASSERT_TRUE(seen.first) << op_name(op);
+    EXPECT_EQ(op_name(seen.first->op), op_name(op));
+  }
+}
+
+TEST(ProfileOfModels, TableTraceAndStepsAgree) {
+  const GgufFile file = GgufFile::open(fixture("qwen3-tied.gguf"));
+  const auto path = std::filesystem::temp_directory_path() / ("inferno-see-" + std::to_string(::getpid()) + ".json");
+  for (const char* name : {"simd", "parallel", "parallel,attention=scalar"}) {
+    MachineLimits limits;
+    limits.read = {{.working_set = 1e6, .gb_per_s = 50, .streams = 1}};
+    limits.multiply = {50, 50, 50, 50};
+    Profile profile(name, limits);
+    TraceWriter trace(path, name);
+    EngineOptions options;
+    options.backend = name;
+    options.context = 64;
+    options.quiet = true;
+    options.decorate = [&](std::unique_ptr<Backend> backend) -> std::unique_ptr<Backend> {
+      return std::make_unique<ProfilingBackend>(std::move(backend), &profile, &trace);
+    };
+    {
+      Engine engine(file, options);
+      (void)generate(engine, kPrompt, {.max_new_tokens = 6, .stop_at_end = false});
+    }
+    trace.finish();
+
+    const PhaseTotals& prefill = profile.phase(Phase::prefill);
+    const PhaseTotals& decode = profile.phase(Phase::decode);
+    EXPECT_EQ(prefill.tokens, 5);
+    EXPECT_EQ(decode.tokens, 5);
+    EXPECT_EQ(decode.steps, 5);
+    for (const PhaseTotals* totals : {&prefill, &decode}) {
+      EXPECT_GT(totals->ops_us(), 0);
+      EXPECT_LE(totals->ops_us(), totals->step_us * 1.0001);
+      double layers = totals->outside_us;
+      for (const double us : totals->layer_us) layers += us;
+      EXPECT_NEAR(layers, totals->ops_us(), 1e-6 * layers);
+    }
+
+    std::ifstream in(path);
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    EXPECT_EQ(check_trace(text), "") << name;
+    std::map<std::string, double> spans;
+    const nlohmann::json json = nlohmann::json::parse(text);
+    for (const auto& event : json["traceEvents"]) {
+      if (event["ph"] == "X" && event["cat"] == "op") spans[event["name"]] += event["dur"].get<double>();
+    }
+    for (int i = 0; i < kOpCount; ++i) {
+      const auto index = static_cast<size_t>(i);
+      const double table = prefill.ops[index].total_us + decode.ops[index].total_us;
+      EXPECT_NEAR(spans[std::string(op_name(static_cast<OpId>(i)))], table, 0.1 + 1e-3 * table) << name;
+    }
+  }
+  std::filesystem::remove(path);
+}
+
+TEST(DryRun, RecordsTheStepsOfAModelWithoutItsMemory) {
+  const GgufFile file = GgufFile::open(fixture("qwen3-tied.gguf"));
+  DryBackend* dry = nullptr;
+  EngineOptions options;
+  options.context = 64;
+  options.quiet = true;
+  options.decorate = [&](std::unique_ptr<Backend> backend) -> std::unique_ptr<Backend> {
+    auto made = std::make_unique<DryBackend>(std::move(backend));
+    dry = made.get();
+    return made;
+  };
+  Engine engine(file, options);
+  engine.forward(0, 0, kPrompt, 1);
+  const auto layers = static_cast<size_t>(engine.model().config().layers);
+  ASSERT_EQ(dry->step().size(), 2 + 4 * layers);
+  EXPECT_EQ(dry->step().front().op(), OpId::embed);
+  EXPECT_EQ(dry->step().back().op(), OpId::logits);
+  EXPECT_EQ(layer_of(dry->step()[1]), 0);
+  EXPECT_THROW(require_matches(parse_placement("scalar,blk.99.linear=simd"), dry->step()), Error);
+}
+
+}  // namespace
+}  // namespace inferno::testing
