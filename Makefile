@@ -11,8 +11,8 @@ QUIET  := $(if $(CI),-- --quiet)
 TIDY_FILES ?= src/.*(?<!_test)\.cpp$$
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-slow check format check-format check-tidy check-asan tsan bench install model clean deps \
-        deps-check
+.PHONY: help build run test test-slow check format check-format check-tidy check-asan check-avx2 tsan bench install \
+        model clean deps deps-check
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,7 +44,7 @@ test-slow: deps build/build.ninja ## the tests that take minutes: stress and mod
 	@cmake --build build -j $(JOBS) $(QUIET)
 	@tools/run_tests release $(JOBS) -L slow
 
-check: check-format check-asan check-tidy ## formatting, clang-tidy, clang 19 without warnings, tests under ASan and UBSan
+check: check-format check-asan check-tidy check-avx2 ## formatting, clang-tidy, clang 19 without warnings, tests under ASan and UBSan, AVX2
 
 check-format: deps-check
 	@echo "check: clang-format"
@@ -59,6 +59,10 @@ check-asan: deps-check build-asan/build.ninja
 check-tidy: deps-check build-asan/build.ninja
 	@echo "check: clang-tidy"
 	@tools/run_tidy build-asan '$(TIDY_FILES)' $(JOBS)
+
+check-avx2:
+	@echo "check: the AVX2 kernels under qemu"
+	@tools/check_avx2 build-x86 $(JOBS)
 
 tsan: deps-check build-tsan/build.ninja ## tests under ThreadSanitizer
 	@cmake --build build-tsan -j $(JOBS) $(QUIET)
@@ -81,4 +85,4 @@ model: ## fetch SmolLM2-135M-Instruct, a small real chat model, into models/
 	@tools/fetch_model
 
 clean: ## remove everything that was built
-	@rm -rf build build-debug build-clang build-asan build-tsan build-minimal
+	@rm -rf build build-debug build-clang build-asan build-tsan build-minimal build-x86

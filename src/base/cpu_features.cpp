@@ -6,6 +6,10 @@
 #include <cpuid.h>
 
 #include <cstdint>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #endif
 
 namespace inferno {
@@ -93,6 +97,18 @@ CpuFeatures detect() {
 const CpuFeatures& cpu_features() {
   static const CpuFeatures features = detect();
   return features;
+}
+
+bool may_use_tiles() {
+#if defined(__x86_64__) && defined(__linux__)
+  if (!cpu_features().amx_int8 && !cpu_features().amx_bf16) return false;
+  // Of arch_prctl; older system headers do not name them.
+  constexpr long kRequestPermission = 0x1023;
+  constexpr long kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
 }
 
 }  // namespace inferno

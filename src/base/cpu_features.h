@@ -17,10 +17,14 @@ struct CpuFeatures {
   bool avx512 = false;  // F, BW, DQ and VL
   bool avx512_vnni = false;
   bool avx512_bf16 = false;
-  bool amx_int8 = false;  // with AMX-TILE; a process must still ask for permission to use the tiles
+  bool amx_int8 = false;  // with AMX-TILE; may_use_tiles() asks for the right to use them
   bool amx_bf16 = false;
 };
 
 [[nodiscard]] const CpuFeatures& cpu_features();
+
+// Asks the operating system for this process's right to use the AMX tiles; all its threads have it from then on. False
+// where there are no tiles or the right is not given.
+[[nodiscard]] bool may_use_tiles();
 
 }  // namespace inferno

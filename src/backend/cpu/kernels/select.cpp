@@ -44,6 +44,9 @@ constexpr Isa kIsas[] = {
      [](const CpuFeatures& cpu) { return cpu.neon && cpu.dotprod && cpu.i8mm && cpu.bf16 && cpu.fp16 && cpu.fp16fml; },
      INFERNO_ARM(fill_neon_i8mm)},
     {"avx2", [](const CpuFeatures& cpu) { return cpu.avx2; }, INFERNO_X86(fill_avx2)},
+    {"avx512_vnni", [](const CpuFeatures& cpu) { return cpu.avx512_vnni; }, INFERNO_X86(fill_avx512_vnni)},
+    {"amx", [](const CpuFeatures& cpu) { return cpu.avx512_vnni && cpu.amx_int8 && may_use_tiles(); },
+     INFERNO_X86(fill_amx)},
 };
 
 struct Tables {

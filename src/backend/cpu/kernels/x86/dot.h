@@ -16,6 +16,37 @@ inline __m256i four_columns(const int8_t* x) {
   return _mm256_set1_epi32(four);
 }
 
+// The scales of sub-block kSub of four, per row, from bytes 4j + r of each half: as one 32-bit value, or twice in the
+// two halves of it.
+template <int kSub, bool kSigned>
+inline __m256i scale_values(__m256i scales) {
+  constexpr char kNo = -128;
+  constexpr char kS = 4 * kSub;
+  if constexpr (kSigned) {
+    const __m128i high =
+        _mm_setr_epi8(kNo, kNo, kNo, kS, kNo, kNo, kNo, kS + 1, kNo, kNo, kNo, kS + 2, kNo, kNo, kNo, kS + 3);
+    return _mm256_srai_epi32(_mm256_shuffle_epi8(scales, _mm256_broadcastsi128_si256(high)), 24);
+  } else {
+    const __m128i low =
+        _mm_setr_epi8(kS, kNo, kNo, kNo, kS + 1, kNo, kNo, kNo, kS + 2, kNo, kNo, kNo, kS + 3, kNo, kNo, kNo);
+    return _mm256_shuffle_epi8(scales, _mm256_broadcastsi128_si256(low));
+  }
+}
+template <int kSub, bool kSigned>
+inline __m256i scale_pairs(__m256i scales) {
+  constexpr char kNo = -128;
+  constexpr char kS = 4 * kSub;
+  if constexpr (kSigned) {
+    const __m128i high =
+        _mm_setr_epi8(kNo, kS, kNo, kS, kNo, kS + 1, kNo, kS + 1, kNo, kS + 2, kNo, kS + 2, kNo, kS + 3, kNo, kS + 3);
+    return _mm256_srai_epi16(_mm256_shuffle_epi8(scales, _mm256_broadcastsi128_si256(high)), 8);
+  } else {
+    const __m128i low =
+        _mm_setr_epi8(kS, kNo, kS, kNo, kS + 1, kNo, kS + 1, kNo, kS + 2, kNo, kS + 2, kNo, kS + 3, kNo, kS + 3, kNo);
+    return _mm256_shuffle_epi8(scales, _mm256_broadcastsi128_si256(low));
+  }
+}
+
 #if defined(__AVX512VNNI__) && defined(__AVX512VL__)
 
 inline constexpr bool kEightBitOffset = true;  // eight-bit levels are multiplied as level + 128
@@ -31,23 +62,10 @@ inline __m256i row_dot(const __m256i* w, const int8_t* x) {
   return _mm256_add_epi32(sums[0], sums[1]);
 }
 
-// The scales of sub-block kSub of four, per row, as a factor of scaled_dot. scales: byte 4j + r of each half.
+// What scaled_dot multiplies by.
 template <int kSub, bool kSigned>
 inline __m256i scale_factor(__m256i scales) {
-  constexpr char kNo = -128;
-  if constexpr (kSigned) {
-    constexpr char kS = 4 * kSub;
-    const __m256i spread =
-        _mm256_setr_epi8(kNo, kNo, kNo, kS, kNo, kNo, kNo, kS + 1, kNo, kNo, kNo, kS + 2, kNo, kNo, kNo, kS + 3, kNo,
-                         kNo, kNo, kS, kNo, kNo, kNo, kS + 1, kNo, kNo, kNo, kS + 2, kNo, kNo, kNo, kS + 3);
-    return _mm256_srai_epi32(_mm256_shuffle_epi8(scales, spread), 24);
-  } else {
-    constexpr char kS = 4 * kSub;
-    const __m256i spread =
-        _mm256_setr_epi8(kS, kNo, kNo, kNo, kS + 1, kNo, kNo, kNo, kS + 2, kNo, kNo, kNo, kS + 3, kNo, kNo, kNo, kS,
-                         kNo, kNo, kNo, kS + 1, kNo, kNo, kNo, kS + 2, kNo, kNo, kNo, kS + 3, kNo, kNo, kNo);
-    return _mm256_shuffle_epi8(scales, spread);
-  }
+  return scale_values<kSub, kSigned>(scales);
 }
 
 // row_dot times factor.
@@ -96,22 +114,9 @@ inline __m256i row_dot(const __m256i* w, const int8_t* x) {
   return scaled_dot<kBits, kCount>(w, x, _mm256_set1_epi16(1));
 }
 
-// A scale stands in both halves of its row's 32 bits.
 template <int kSub, bool kSigned>
 inline __m256i scale_factor(__m256i scales) {
-  constexpr char kNo = -128;
-  constexpr char kS = 4 * kSub;
-  if constexpr (kSigned) {
-    const __m256i spread = _mm256_setr_epi8(kNo, kS, kNo, kS, kNo, kS + 1, kNo, kS + 1, kNo, kS + 2, kNo, kS + 2, kNo,
-                                            kS + 3, kNo, kS + 3, kNo, kS, kNo, kS, kNo, kS + 1, kNo, kS + 1, kNo,
-                                            kS + 2, kNo, kS + 2, kNo, kS + 3, kNo, kS + 3);
-    return _mm256_srai_epi16(_mm256_shuffle_epi8(scales, spread), 8);
-  } else {
-    const __m256i spread = _mm256_setr_epi8(kS, kNo, kS, kNo, kS + 1, kNo, kS + 1, kNo, kS + 2, kNo, kS + 2, kNo,
-                                            kS + 3, kNo, kS + 3, kNo, kS, kNo, kS, kNo, kS + 1, kNo, kS + 1, kNo,
-                                            kS + 2, kNo, kS + 2, kNo, kS + 3, kNo, kS + 3, kNo);
-    return _mm256_shuffle_epi8(scales, spread);
-  }
+  return scale_pairs<kSub, kSigned>(scales);
 }
 
 #endif

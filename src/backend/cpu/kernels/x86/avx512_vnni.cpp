@@ -1,0 +1,14 @@
+// The avx512_vnni table: 8-bit dot products in one instruction, panels of 16 rows.
+#include "backend/cpu/kernels/x86/gemm.h"
+
+namespace inferno {
+
+void fill_avx512_vnni(KernelTable& table) {
+  table.name = "avx512_vnni";
+  fill_quantized(table, []<InterleavedFormat kFormat>(KernelDType dtype) {
+    return LinearKernel{"avx512_vnni", &interleaved_layout(dtype), &kRows<kFormat.block>,
+                        kPanelRows,    gemm_scratch<kFormat>,      run_gemm<kFormat>};
+  });
+}
+
+}  // namespace inferno

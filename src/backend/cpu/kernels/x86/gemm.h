@@ -1,0 +1,227 @@
+// Quantized weights times four or more tokens with the 512-bit 8-bit dot products: prefill and batches. Bit-equal to
+// quant/numerics.h.
+//
+// Two groups are unpacked, losslessly, into a panel of 16 rows: for each 4 columns one vector of levels (16 rows x 4
+// columns, the offset of signed formats added), scales widened, one lane per row. A panel is unpacked once and meets
+// all tokens, whose columns the instruction takes from memory, four for all rows.
+#pragma once
+
+#include "backend/cpu/kernels/x86/gemv.h"
+
+namespace inferno {
+namespace {
+
+inline constexpr int64_t kPanelRows = 16;
+inline constexpr int64_t kGemmTokens = 4;  // panels from this many tokens on
+
+inline __m512i load_512(const void* p) {
+  return _mm512_loadu_si512(p);
+}
+inline __m512i sixteen_columns(const void* four_bytes) {
+  int32_t four;
+  __builtin_memcpy(&four, four_bytes, 4);
+  return _mm512_set1_epi32(four);
+}
+inline const float* floats(const uint8_t* p) {
+  return static_cast<const float*>(static_cast<const void*>(p));
+}
+
+// One block of a panel.
+template <InterleavedFormat kFormat>
+struct Panel {
+  static constexpr int kSubs = kFormat.block / kFormat.sub;
+  static constexpr bool kScaled = kFormat.block == 256;
+  static constexpr int kD = 16 * kFormat.block;                       // f32[16]
+  static constexpr int kM = kD + 64;                                  // f32[16]
+  static constexpr int kScales = kM + (kFormat.minimums ? 64 : 0);    // int32[16] per sub-block
+  static constexpr int kMins = kScales + (kScaled ? 64 * kSubs : 0);  // int16[16][2] per two sub-blocks
+  static constexpr int kBytes = kMins + (kScaled && kFormat.minimums ? 32 * kSubs : 0);
+};
+
+// The parts all kinds of panels have; at: where the panel keeps its d. half: 0 or 1.
+template <InterleavedFormat kFormat>
+inline void unpack_scales(const uint8_t* block, int half, uint8_t* d, uint8_t* m) {
+  using Layout = InterleavedBlock<kFormat>;
+  store_256(d + 32 * half, _mm256_castps_si256(load_scales(block + Layout::kD)));
+  if constexpr (kFormat.minimums) {
+    store_256(m + 32 * half, _mm256_castps_si256(load_scales(block + Layout::kM)));
+  }
+}
+template <InterleavedFormat kFormat>
+inline void unpack_minimums(const uint8_t* block, int half, uint8_t* mins) {
+  constexpr char kNo = -128;
+  const __m256i first =
+      _mm256_broadcastsi128_si256(_mm_setr_epi8(0, kNo, 1, kNo, 4, kNo, 5, kNo, 8, kNo, 9, kNo, 12, kNo, 13, kNo));
+  const __m256i second =
+      _mm256_broadcastsi128_si256(_mm_setr_epi8(2, kNo, 3, kNo, 6, kNo, 7, kNo, 10, kNo, 11, kNo, 14, kNo, 15, kNo));
+  for (int i = 0; i < InterleavedBlock<kFormat>::kSubs / 4; ++i) {
+    const __m256i m = load_minimums<kFormat>(block, i);
+    store_256(mins + 128 * i + 32 * half, _mm256_shuffle_epi8(m, first));
+    store_256(mins + 128 * i + 64 + 32 * half, _mm256_shuffle_epi8(m, second));
+  }
+}
+
+template <InterleavedFormat kFormat>
+inline void unpack_panel(const uint8_t* block, int half, uint8_t* panel) {
+  using Layout = InterleavedBlock<kFormat>;
+  using P = Panel<kFormat>;
+  constexpr bool kSigned = !kFormat.minimums;
+  unpack_scales<kFormat>(block, half, panel + P::kD, panel + P::kM);
+  for (int tile = 0; tile < kFormat.block / 32; ++tile) {
+    __m256i w[8];
+    unpack_tile<kFormat.bits, kFormat.is_signed>(block + Layout::kTiles + 2 * tile * Layout::kTileBytes, w);
+    for (int c = 0; c < 8; ++c) {
+      if constexpr (kFormat.bits == 8) w[c] = _mm256_xor_si256(w[c], _mm256_set1_epi8(-128));
+      store_256(panel + (8 * tile + c) * 64 + 32 * half, w[c]);
+    }
+  }
+  if constexpr (P::kScaled) {
+    for (int i = 0; i < P::kSubs / 4; ++i) {
+      const __m256i scales = load_sub_scales<kFormat>(block, i);
+      uint8_t* to = panel + P::kScales + 256 * i + 32 * half;
+      store_256(to, scale_values<0, kSigned>(scales));
+      store_256(to + 64, scale_values<1, kSigned>(scales));
+      store_256(to + 128, scale_values<2, kSigned>(scales));
+      store_256(to + 192, scale_values<3, kSigned>(scales));
+    }
+    if constexpr (kFormat.minimums) unpack_minimums<kFormat>(block, half, panel + P::kMins);
+  }
+}
+
+// 16 rows x kTokens tokens x 4 * kVectors columns.
+template <int kVectors, int kTokens, typename Row>
+inline void multiply_columns(const uint8_t* levels, const Row* x, int64_t column, __m512i (&c)[kTokens]) {
+  for (int t = 0; t < kTokens; ++t) c[t] = _mm512_setzero_si512();
+  for (int v = 0; v < kVectors; ++v) {
+    const __m512i w = load_512(levels + 64 * v);
+    for (int t = 0; t < kTokens; ++t) c[t] = _mm512_dpbusd_epi32(c[t], w, sixteen_columns(x[t].q + column + 4 * v));
+  }
+}
+
+// One link of a chain for 16 rows.
+inline __m512 chain_512(__m512 acc, __m512i isum, __m512 dw, __m512 dx) {
+  return _mm512_fmadd_ps(_mm512_cvtepi32_ps(isum), _mm512_mul_ps(dw, dx), acc);
+}
+
+// mins: int16[16][2] per two sub-blocks.
+template <InterleavedFormat kFormat>
+inline __m512i minimum_dot_512(const uint8_t* mins, const BlockSums& sums) {
+  const int16_t* by_sub = kFormat.sub == 32 ? sums.plain_32 : sums.plain_16;
+  __m512i total = _mm512_setzero_si512();
+  for (int i = 0; i < InterleavedBlock<kFormat>::kSubs / 2; ++i) {
+    total = _mm512_dpwssd_epi32(total, load_512(mins + 64 * i), sixteen_columns(by_sub + 2 * i));
+  }
+  return total;
+}
+
+template <InterleavedFormat kFormat, int kTokens>
+inline void panel_products(const uint8_t* panel, const Row32* x, int64_t blocks, __m512 (&out)[kTokens]) {
+  using P = Panel<kFormat>;
+  __m512 main[kTokens] = {};
+  __m512 minimum[kTokens] = {};
+  for (int64_t b = 0; b < blocks; ++b) {
+    const uint8_t* block = panel + b * P::kBytes;
+    __m512i c[kTokens];
+    multiply_columns<8>(block, x, b * 32, c);
+    const __m512 d = _mm512_loadu_ps(floats(block + P::kD));
+    for (int t = 0; t < kTokens; ++t) {
+      const __m512i sum = _mm512_set1_epi32(x[t].sums[b]);
+      if constexpr (kFormat.is_signed) c[t] = _mm512_sub_epi32(c[t], _mm512_slli_epi32(sum, kOffsetShift<kFormat>));
+      const __m512 dx = _mm512_set1_ps(x[t].d[b]);
+      main[t] = chain_512(main[t], c[t], d, dx);
+      if constexpr (kFormat.minimums) {
+        minimum[t] = chain_512(minimum[t], sum, _mm512_loadu_ps(floats(block + P::kM)), dx);
+      }
+    }
+  }
+  for (int t = 0; t < kTokens; ++t) out[t] = kFormat.minimums ? _mm512_add_ps(main[t], minimum[t]) : main[t];
+}
+
+template <InterleavedFormat kFormat, int kTokens>
+inline void panel_products(const uint8_t* panel, const Row256* x, int64_t blocks, __m512 (&out)[kTokens]) {
+  using P = Panel<kFormat>;
+  __m512 main[kTokens] = {};
+  __m512 minimum[kTokens] = {};
+  for (int64_t b = 0; b < blocks; ++b) {
+    const uint8_t* block = panel + b * P::kBytes;
+    __m512i isum[kTokens] = {};
+    __m512i offset[kTokens] = {};
+    for (int j = 0; j < P::kSubs; ++j) {
+      __m512i c[kTokens];
+      multiply_columns<kFormat.sub / 4>(block + 16 * kFormat.sub * j, x, b * 256 + kFormat.sub * j, c);
+      const __m512i scale = load_512(block + P::kScales + 64 * j);
+      for (int t = 0; t < kTokens; ++t) {
+        isum[t] = _mm512_add_epi32(isum[t], _mm512_mullo_epi32(c[t], scale));
+        // The sum of 16 in the low half meets the scale's low half, zero its sign.
+        if constexpr (kFormat.is_signed) {
+          offset[t] = _mm512_dpwssd_epi32(offset[t], scale, sixteen_columns(x[t].sums[b].low_16 + j));
+        }
+      }
+    }
+    const __m512 d = _mm512_loadu_ps(floats(block + P::kD));
+    for (int t = 0; t < kTokens; ++t) {
+      if constexpr (kFormat.is_signed) {
+        isum[t] = _mm512_sub_epi32(isum[t], _mm512_slli_epi32(offset[t], kOffsetShift<kFormat>));
+      }
+      const __m512 dx = _mm512_set1_ps(x[t].d[b]);
+      main[t] = chain_512(main[t], isum[t], d, dx);
+      if constexpr (kFormat.minimums) {
+        const __m512i msum = minimum_dot_512<kFormat>(block + P::kMins, x[t].sums[b]);
+        minimum[t] = chain_512(minimum[t], msum, _mm512_loadu_ps(floats(block + P::kM)), dx);
+      }
+    }
+  }
+  for (int t = 0; t < kTokens; ++t) out[t] = kFormat.minimums ? _mm512_sub_ps(main[t], minimum[t]) : main[t];
+}
+
+// 16 finished outputs of a token.
+inline void put_panel_rows(const LinearTask& task, int64_t token, int64_t row, __m512 product) {
+  put_rows(task, token, row, _mm512_castps512_ps256(product));
+  if (row + 8 < task.row_end) put_rows(task, token, row + 8, _mm512_extractf32x8_ps(product, 1));
+}
+
+template <InterleavedFormat kFormat, int kTokens>
+inline void panel_tokens(const LinearTask& task, const uint8_t* panel, int64_t row, int64_t token) {
+  decltype(activation_row<kFormat.block>(nullptr, 0, 0)) x[kTokens];
+  for (int t = 0; t < kTokens; ++t) x[t] = activation_row<kFormat.block>(task.activations, token + t, task.k);
+  __m512 products[kTokens];
+  panel_products<kFormat>(panel, x, task.k / kFormat.block, products);
+  for (int t = 0; t < kTokens; ++t) put_panel_rows(task, token + t, row, products[t]);
+}
+
+// f(block of the group, half, number of the block) for the blocks of the 16 rows from `row`. Where there is no second
+// group the first stands for it: its results are not stored.
+template <InterleavedFormat kFormat, typename F>
+inline void for_panel_blocks(const LinearTask& task, int64_t row, F f) {
+  const int64_t blocks = task.k / kFormat.block;
+  const int64_t group_bytes = blocks * InterleavedBlock<kFormat>::kBytes;
+  const int64_t group = row / kInterleavedRows;
+  for (int half = 0; half < 2; ++half) {
+    const int64_t from = row + half * kInterleavedRows < task.row_end ? group + half : group;
+    const uint8_t* weight = static_cast<const uint8_t*>(task.weight) + from * group_bytes;
+    for (int64_t b = 0; b < blocks; ++b) f(weight + b * InterleavedBlock<kFormat>::kBytes, half, b);
+  }
+}
+
+template <InterleavedFormat kFormat>
+inline int64_t gemm_scratch(int64_t k, int64_t tokens) {
+  return tokens < kGemmTokens ? 0 : k / kFormat.block * Panel<kFormat>::kBytes;
+}
+
+template <InterleavedFormat kFormat>
+inline void run_gemm(const LinearTask& task) noexcept {
+  if (task.tokens < kGemmTokens) return run_gemv<kFormat>(task);
+  auto* panel = static_cast<uint8_t*>(task.scratch);
+  for (int64_t row = task.row_begin; row < task.row_end; row += kPanelRows) {
+    for_panel_blocks<kFormat>(task, row, [panel](const uint8_t* block, int half, int64_t b) {
+      unpack_panel<kFormat>(block, half, panel + b * Panel<kFormat>::kBytes);
+    });
+    int64_t t = 0;
+    for (; t + 8 <= task.tokens; t += 8) panel_tokens<kFormat, 8>(task, panel, row, t);
+    for (; t + 4 <= task.tokens; t += 4) panel_tokens<kFormat, 4>(task, panel, row, t);
+    for (; t < task.tokens; ++t) panel_tokens<kFormat, 1>(task, panel, row, t);
+  }
+}
+
+}  // namespace
+}  // namespace inferno
