@@ -60,7 +60,7 @@ check-tidy: deps-check build-asan/build.ninja
 	@echo "check: clang-tidy"
 	@tools/run_tidy build-asan '$(TIDY_FILES)' $(JOBS)
 
-check-avx2:
+check-avx2: deps-check
 	@echo "check: the AVX2 kernels under qemu"
 	@tools/check_avx2 build-x86 $(JOBS)
 
