@@ -55,7 +55,7 @@ struct WaitPolicy {
   // Turns of cpu_relax() before giving up the CPU. A dispatch or a barrier between running threads ends within these.
   uint32_t spins = 4000;
   // The same while others want this CPU.
-  uint32_t contended_spins = 100;
+  uint32_t contended_spins = 20;
   // Yields between spinning and sleeping, inside a dispatch. None by default: on a busy machine a thread that yields
   // loses a whole time slice, which makes steps 10 to 80 times slower than sleeping does.
   uint32_t yields = 0;
