@@ -189,6 +189,73 @@ void bench_linear(const KernelTable& table, DType dtype, const Options& options,
   fmt::print("\n");
 }
 
+// One query block against kDepth cached positions: decoding (the group's two heads of one token) and prefill. Caches of
+// several layers, so that decoding streams from memory.
+void bench_attention(const KernelTable& table, DType dtype, const Options& options) {
+  const AttentionKernel& kernel = table.attention[static_cast<size_t>(dtype)];
+  if (kernel.name == nullptr) return;
+  constexpr int64_t kDepth = 4096;
+  constexpr int64_t kHeadDim = 128;
+  constexpr int64_t kGroup = 2;
+  constexpr int64_t kHeads = 64;  // 8 layers of 8
+  const int64_t row = row_bytes(dtype, kHeadDim);
+  const int64_t head_bytes = kDepth * row;
+  AlignedMemory cache = aligned_memory(static_cast<size_t>(2 * kHeads * head_bytes));
+  Random random;
+  std::vector<float> values(kHeadDim);
+  for (int64_t i = 0; i < 2 * kHeads * kDepth; ++i) {
+    if (i < 64) {
+      for (float& value : values) value = random.uniform();
+    }
+    table.store_row[static_cast<size_t>(dtype)](values.data(), cache.get() + i * row, kHeadDim);
+  }
+  fmt::print("{:5} {:14}", dtype_name(dtype), kernel.name);
+  for (const int64_t queries : {kGroup, kernel.query_block}) {
+    std::vector<float> q(static_cast<size_t>(queries * kHeadDim));
+    for (float& value : q) value = random.uniform();
+    std::vector<float> m(static_cast<size_t>(queries));
+    std::vector<float> l(static_cast<size_t>(queries));
+    std::vector<float> o(static_cast<size_t>(queries * kHeadDim));
+    const std::vector<int32_t> visible(static_cast<size_t>(queries), static_cast<int32_t>(kAttentionSpan));
+    AlignedMemory scratch = aligned_memory(static_cast<size_t>(kernel.scratch_bytes(queries, kHeadDim)));
+    const int64_t heads = queries == kGroup ? kHeads : 2;
+    const double seconds = (options.cpu_time ? least_cpu_seconds : median_seconds)(options.repeat, [&] {
+      for (int64_t head = 0; head < heads; ++head) {
+        for (int64_t p = 0; p < kDepth; p += kAttentionSpan) {
+          const void* k = cache.get() + 2 * head * head_bytes + p * row;
+          const void* v = cache.get() + (2 * head + 1) * head_bytes + p * row;
+          SpanTask task{};
+          task.q = q.data();
+          task.group = kGroup;
+          task.token_stride = kGroup * kHeadDim;
+          task.queries = queries;
+          task.head_dim = kHeadDim;
+          task.visible = visible.data();
+          task.k_pages = &k;
+          task.v_pages = &v;
+          task.page_size = kAttentionSpan;
+          task.row_bytes = row;
+          task.scale = 0.1F;
+          task.m = m.data();
+          task.l = l.data();
+          task.o = o.data();
+          task.scratch = scratch.get();
+          kernel.run(task);
+        }
+      }
+    });
+    if (queries == kGroup) {
+      const double rate = static_cast<double>(2 * heads * head_bytes) / seconds / 1e9;
+      fmt::print(" | {} queries: {:5.1f} GB/s {:3.0f} %", queries, rate, 100 * rate / options.read_limit);
+    } else {
+      const double rate = static_cast<double>(4 * heads * queries * kDepth * kHeadDim) / seconds / 1e9;
+      fmt::print(" | {} queries: {:5.1f} GFLOP/s", queries, rate);
+    }
+    std::fflush(stdout);
+  }
+  fmt::print("\n");
+}
+
 void run(const Options& options) {
   const KernelTable& table = options.isa.empty() ? best_kernels() : kernels_named(options.isa);
   ThreadPool pool(ThreadPoolOptions{.threads = options.threads});
@@ -197,7 +264,12 @@ void run(const Options& options) {
     const auto dtype = static_cast<DType>(d);
     const bool wanted = options.types.empty() || std::any_of(options.types.begin(), options.types.end(),
                                                              [&](auto& t) { return dtype_from_name(t) == dtype; });
-    if (wanted) bench_linear(table, dtype, options, pool);
+    if (!wanted) continue;
+    if (options.attention) {
+      bench_attention(table, dtype, options);
+    } else {
+      bench_linear(table, dtype, options, pool);
+    }
   }
 }
 
@@ -211,6 +283,7 @@ int main(int argc, char** argv) {
   app.add_option("--types", options.types, "weight types")->delimiter(',');
   app.add_option("--tokens", options.tokens, "token counts")->delimiter(',');
   app.add_option("--threads", options.threads, "threads");
+  app.add_flag("--attention", options.attention, "attention kernels instead of linear ones; types are cache types");
   app.add_option("--repeat", options.repeat, "runs; the median counts");
   app.add_flag("--cpu-time", options.cpu_time, "least CPU time of one thread, for a busy machine");
   app.add_option("--read-limit", options.read_limit, "GB/s one thread can read");

@@ -196,10 +196,10 @@ inline constexpr ActivationLayout kPlain = {kType == KernelDType::f32   ? "f32"
 
 // ---- products
 
-// One to three tokens: groups from four far-apart parts in step, as in gemv.h; a part's chains alone would wait for
-// their own latency.
+// One to three tokens from `token` on: groups from four far-apart parts in step, as in gemv.h; a part's chains alone
+// would wait for their own latency.
 template <typename Columns, int kTokens>
-inline void plain_gemv(const LinearTask& task, bool halves) {
+inline void plain_gemv(const LinearTask& task, int64_t token, bool halves) {
   const PlainRows rows = plain_rows(task.activations, task.tokens, task.k);
   const int64_t stride = plain_stride(task.k);
   const int64_t group_bytes = task.k * 8 * Columns::kBytes;
@@ -217,41 +217,29 @@ inline void plain_gemv(const LinearTask& task, bool halves) {
     PlainSums<kTokens, kStreams> sums;
 #if defined(__ARM_FEATURE_FP16_FML)
     if (halves) {
-      half_tile<kTokens, kStreams>(group, rows.f16, stride, task.k, sums);
+      half_tile<kTokens, kStreams>(group, rows.f16 + token * stride, stride, task.k, sums);
     } else {
-      plain_tile<Columns, kTokens, kStreams>(group, rows.f32, stride, task.k, sums);
+      plain_tile<Columns, kTokens, kStreams>(group, rows.f32 + token * stride, stride, task.k, sums);
     }
 #else
     static_cast<void>(halves);
-    plain_tile<Columns, kTokens, kStreams>(group, rows.f32, stride, task.k, sums);
+    plain_tile<Columns, kTokens, kStreams>(group, rows.f32 + token * stride, stride, task.k, sums);
 #endif
     for (int s = 0; s < kStreams; ++s) {
       if (at[s] < 0) continue;
-      for (int t = 0; t < kTokens; ++t) put_rows(task, t, at[s] * kInterleavedRows, sums.of[s][t][0], sums.of[s][t][1]);
+      for (int t = 0; t < kTokens; ++t)
+        put_rows(task, token + t, at[s] * kInterleavedRows, sums.of[s][t][0], sums.of[s][t][1]);
     }
   }
 }
 
-// kTokens tokens from `token` on times one group. F16 without widening where the CPU can and half floats hold the
-// tokens.
-template <typename Columns, int kTokens>
+// kTokens tokens from `token` on times one f32 group.
+template <int kTokens>
 inline void plain_panel(const LinearTask& task, const uint8_t* group, int64_t row, int64_t token) {
   const PlainRows rows = plain_rows(task.activations, task.tokens, task.k);
   const int64_t stride = plain_stride(task.k);
   PlainSums<kTokens, 1> sums;
-#if defined(__ARM_FEATURE_FP16_FML)
-  if constexpr (std::is_same_v<Columns, F16Columns>) {
-    if (all_halves(rows, token, kTokens)) {
-      half_tile<kTokens, 1>(&group, rows.f16 + token * stride, stride, task.k, sums);
-    } else {
-      plain_tile<Columns, kTokens, 1>(&group, rows.f32 + token * stride, stride, task.k, sums);
-    }
-  } else {
-    plain_tile<Columns, kTokens, 1>(&group, rows.f32 + token * stride, stride, task.k, sums);
-  }
-#else
-  plain_tile<Columns, kTokens, 1>(&group, rows.f32 + token * stride, stride, task.k, sums);
-#endif
+  plain_tile<F32Columns, kTokens, 1>(&group, rows.f32 + token * stride, stride, task.k, sums);
   for (int t = 0; t < kTokens; ++t) put_rows(task, token + t, row, sums.of[0][t][0], sums.of[0][t][1]);
 }
 
@@ -262,35 +250,56 @@ template <typename Columns>
 inline void run_plain(const LinearTask& task) noexcept {
   constexpr bool kIsF16 = std::is_same_v<Columns, F16Columns>;
   const bool halves = kIsF16 && all_halves(plain_rows(task.activations, task.tokens, task.k), 0, task.tokens);
-  switch (task.tokens) {
-    case 1:
-      return plain_gemv<Columns, 1>(task, halves);
-    case 2:
-      return plain_gemv<Columns, 2>(task, halves);
-    case 3:
-      return plain_gemv<Columns, 3>(task, halves);
-    default:
-      break;
+  // Widening a group pays from so many tokens on; below, groups are read once for every two or three tokens.
+  constexpr int64_t kWiden = Columns::kBytes == 2 ? 8 : 4;
+  if (task.tokens < kWiden) {
+    int64_t t = 0;
+    while (task.tokens - t > 4 || task.tokens - t == 3) {
+      plain_gemv<Columns, 3>(task, t, halves);
+      t += 3;
+    }
+    for (; task.tokens - t >= 2; t += 2) plain_gemv<Columns, 2>(task, t, halves);
+    if (t < task.tokens) plain_gemv<Columns, 1>(task, t, halves);
+    return;
   }
-  const int64_t fit = kPlainTokenBytes / (task.k * (kIsF16 ? 2 : 4)) / 8 * 8;
+  // The instructions that multiply half floats run at half the rate of f32 ones, so each group is widened once per
+  // block of tokens.
+  const int64_t fit = kPlainTokenBytes / (task.k * 4) / 8 * 8;
   const int64_t step = fit < 8 ? 8 : fit;
+  auto* widened = static_cast<float*>(task.scratch);
   for (int64_t first = 0; first < task.tokens; first += step) {
     const int64_t end = first + step < task.tokens ? first + step : task.tokens;
     for (int64_t row = task.row_begin; row < task.row_end; row += kInterleavedRows) {
       const uint8_t* group = static_cast<const uint8_t*>(task.weight) + row * task.k * Columns::kBytes;
+      if constexpr (!std::is_same_v<Columns, F32Columns>) {
+        for (int64_t i = 0; i < task.k; ++i) {
+          const EightScales w = Columns::at(group, i);
+          vst1q_f32(widened + 8 * i, w.low);
+          vst1q_f32(widened + 8 * i + 4, w.high);
+        }
+        group = static_cast<const uint8_t*>(task.scratch);
+      }
       int64_t t = first;
-      for (; t + 8 <= end; t += 8) plain_panel<Columns, 8>(task, group, row, t);
-      for (; t + 4 <= end; t += 4) plain_panel<Columns, 4>(task, group, row, t);
-      for (; t < end; ++t) plain_panel<Columns, 1>(task, group, row, t);
+      for (; t + 8 <= end; t += 8) plain_panel<8>(task, group, row, t);
+      for (; t + 4 <= end; t += 4) plain_panel<4>(task, group, row, t);
+      for (; t < end; ++t) plain_panel<1>(task, group, row, t);
     }
   }
 }
 
+template <typename Columns>
+inline int64_t plain_scratch(int64_t k, int64_t tokens) {
+  return tokens < 4 || Columns::kBytes == 4 ? 0 : 8 * k * 4;
+}
+
 template <typename Columns, KernelDType kType>
 inline void set_plain(KernelTable& table, const char* name) {
-  table.linear[static_cast<int>(kType)] = {name,           &column_interleaved_layout(Columns::kBytes),
-                                           &kPlain<kType>, kInterleavedRows,
-                                           no_scratch,     run_plain<Columns>};
+  table.linear[static_cast<int>(kType)] = {name,
+                                           &column_interleaved_layout(Columns::kBytes),
+                                           &kPlain<kType>,
+                                           kInterleavedRows,
+                                           plain_scratch<Columns>,
+                                           run_plain<Columns>};
 }
 
 }  // namespace
