@@ -134,7 +134,7 @@ std::string check_trace(const std::string& text) {
   if (tracks.empty()) return "no spans";
   for (auto& [track, spans] : tracks) {
     if (!named.contains(track)) return fmt::format("track {} has no name", track);
-    std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
+    std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
       return a.begin < b.begin || (a.begin == b.begin && a.end > b.end);
     });
     std::vector<Span> open;
