@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <map>
 #include <string>
 #include <utility>
@@ -36,7 +37,16 @@ std::unique_ptr<Backend> make_simd(const BackendOptions& options) {
 }
 
 std::unique_ptr<Backend> make_parallel(const BackendOptions& options) {
-  auto pool = std::make_unique<ThreadPool>(ThreadPoolOptions{.threads = options.threads});
+  ThreadRequest request = options.placement;
+  request.threads.reset();
+  if (options.threads > 0) {
+    request.threads = options.threads;
+    request.threads_origin = "--threads";
+  }
+  apply_environment(request, [](const char* name) -> const char* { return std::getenv(name); });
+  ThreadPlan plan = plan_threads(Topology::detect(), detect_cpu_limits(), request);
+  for (const std::string& warning : plan.warnings) log(LogLevel::warn, "{}", warning);
+  auto pool = std::make_unique<ThreadPool>(ThreadPoolOptions{.threads = plan.threads, .cpus = std::move(plan.cpus)});
   return std::make_unique<CpuBackend>("parallel", best_kernels(), std::move(pool), DType::bf16, options.fused);
 }
 

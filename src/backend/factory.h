@@ -6,12 +6,14 @@
 #include <string_view>
 
 #include "backend/backend.h"
+#include "threading/thread_plan.h"
 
 namespace inferno {
 
 struct BackendOptions {
-  int threads = 0;    // 0: the default width; scalar and simd always use one
-  bool fused = true;  // false: fused ops run their default bodies, made of primitives
+  int threads = 0;          // 0: INFERNO_THREADS, OMP_NUM_THREADS, or the default width; scalar and simd always use one
+  ThreadRequest placement;  // where threads run; its own count is not looked at
+  bool fused = true;        // false: fused ops run their default bodies, made of primitives
 };
 
 // `choice` is a name, or a name and rules for single ops (placement.h). Names are trimmed; an unknown one is a usage

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/error.h"
@@ -14,7 +15,7 @@ namespace inferno::cli {
 void EngineFlags::add_to(CLI::App& command) {
   command.add_option("--backend", backend, "what computes: scalar, simd, parallel, cuda, metal")
       ->default_str(std::string(default_backend_name()));
-  command.add_option("--threads", threads, "CPU threads (0: all that pay off)")->check(CLI::Range(0, 4096));
+  add_thread_options(command);
   command.add_option("--ctx", context, "positions of context (0: the model's own, at most 4096)")
       ->check(CLI::Range(int64_t{0}, int64_t{INT32_MAX}));
   command.add_option("--kv-type", kv_type, "type of the KV cache: f32, f16, bf16 (default: the backend's)");
@@ -23,10 +24,46 @@ void EngineFlags::add_to(CLI::App& command) {
   command.add_flag("--quiet", quiet, "no progress, no metrics");
 }
 
+void EngineFlags::add_thread_options(CLI::App& command) {
+  command.add_option("--threads", threads, "CPU threads (default: $INFERNO_THREADS, else all that pay off)");
+  command.add_option("--affinity", affinity,
+                     "where threads run: auto, none, compact, spread, or a list of CPUs such as 0-3,8");
+  command.add_option("--numa", numa, "on several memory nodes: distribute, isolate, numactl");
+}
+
+ThreadRequest EngineFlags::thread_request() const {
+  ThreadRequest request;
+  if (!threads.empty()) {
+    request.threads = parse_thread_count(threads, "--threads");
+    request.threads_origin = "--threads";
+  }
+  if (!affinity.empty()) parse_affinity(affinity, request);
+  if (!numa.empty()) parse_numa(numa, request);
+  apply_environment(request, [](const char* name) -> const char* { return std::getenv(name); });
+  return request;
+}
+
+std::vector<int> EngineFlags::thread_counts() const {
+  if (threads.empty()) return {0};
+  std::vector<int> counts;
+  for (std::string_view rest = threads;;) {
+    const size_t comma = rest.find(',');
+    counts.push_back(parse_thread_count(rest.substr(0, comma), "--threads"));
+    if (comma == std::string_view::npos) return counts;
+    rest.remove_prefix(comma + 1);
+  }
+}
+
 EngineOptions EngineFlags::options() const {
+  return options_for(threads.empty() ? 0 : parse_thread_count(threads, "--threads"));
+}
+
+EngineOptions EngineFlags::options_for(int thread_count) const {
   EngineOptions options;
   options.backend = backend;
-  options.backend_options.threads = threads;
+  options.backend_options.threads = thread_count;
+  if (!affinity.empty()) parse_affinity(affinity, options.backend_options.placement);
+  if (!numa.empty()) parse_numa(numa, options.backend_options.placement);
   options.backend_options.fused = fused == "on";
   options.context = static_cast<int32_t>(context);
   options.quiet = quiet;

@@ -9,13 +9,16 @@
 #include <vector>
 
 #include "generate/engine.h"
+#include "threading/thread_plan.h"
 
 namespace inferno::cli {
 
 // One function per subcommand, each in its own file: adds the subcommand, whose callback does the work.
+void add_bench(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_logits(CLI::App& app);
+void add_machine(CLI::App& app);
 void add_perplexity(CLI::App& app);
 void add_quantize(CLI::App& app);
 void add_tokenize(CLI::App& app);
@@ -28,17 +31,26 @@ struct Exit {
   int code;
 };
 
-// --backend, --threads, --ctx, --kv-type, --fused, --quiet.
+// --backend, --threads, --affinity, --numa, --ctx, --kv-type, --fused, --quiet.
 struct EngineFlags {
   std::string backend;
-  int threads = 0;
+  std::string threads;  // empty: INFERNO_THREADS, OMP_NUM_THREADS, or all that pay off
+  std::string affinity;
+  std::string numa;
   int64_t context = 0;
   std::string kv_type;
   std::string fused = "on";
   bool quiet = false;
 
   void add_to(CLI::App& command);
+  void add_thread_options(CLI::App& command);
+  // Values that make no sense are usage Errors.
   [[nodiscard]] EngineOptions options() const;
+  // --threads is a list where a command measures several: its counts, one 0 (the default) when it was not given.
+  [[nodiscard]] std::vector<int> thread_counts() const;
+  [[nodiscard]] EngineOptions options_for(int thread_count) const;
+  // What --threads, --affinity, --numa and the environment ask for.
+  [[nodiscard]] ThreadRequest thread_request() const;
 };
 
 // A first argument that is a file or ends in .gguf is the model; otherwise there is none, and it is the prompt.

@@ -32,7 +32,9 @@ int run_inferno(int argc, char** argv) {
       "inferno runs large language models from GGUF files.\n\n"
       "  inferno generate \"Once upon a time\"            the built-in model continues a text\n"
       "  inferno generate model.gguf --chat \"Hello\"     a model of yours answers\n"
-      "  inferno inspect model.gguf                     what is in a file\n",
+      "  inferno inspect model.gguf                     what is in a file\n"
+      "  inferno bench model.gguf --threads 1,2         how fast it runs here\n"
+      "  inferno machine                                what this machine can do\n",
       "inferno"};
   app.set_version_flag("--version", "inferno " INFERNO_VERSION);
   app.require_subcommand(1);
@@ -45,6 +47,8 @@ int run_inferno(int argc, char** argv) {
   add_quantize(app);
   add_perplexity(app);
   add_logits(app);
+  add_bench(app);
+  add_machine(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
