@@ -1,62 +1,20 @@
 // The seam's own promises: order, planning, scratch memory, the layout of a batch, and steps that mix sequences.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 #include <vector>
 
 #include "backend/factory.h"
 #include "backend/op_fields.h"
+#include "support/allocations.h"
 #include "verify/op_cases.h"
-
-namespace {
-std::atomic<int64_t> allocations{0};
-
-void* counted(size_t bytes, size_t alignment) {
-  ++allocations;
-  void* data = nullptr;
-  if (posix_memalign(&data, std::max(alignment, sizeof(void*)), bytes == 0 ? 1 : bytes) != 0) throw std::bad_alloc();
-  return data;
-}
-}  // namespace
-
-// Every way the engine takes memory from the heap, counted.
-void* operator new(size_t bytes) {
-  return counted(bytes, alignof(std::max_align_t));
-}
-void* operator new[](size_t bytes) {
-  return counted(bytes, alignof(std::max_align_t));
-}
-void* operator new(size_t bytes, std::align_val_t alignment) {
-  return counted(bytes, static_cast<size_t>(alignment));
-}
-void operator delete(void* data) noexcept {
-  std::free(data);
-}
-void operator delete[](void* data) noexcept {
-  std::free(data);
-}
-void operator delete(void* data, size_t /*bytes*/) noexcept {
-  std::free(data);
-}
-void operator delete[](void* data, size_t /*bytes*/) noexcept {
-  std::free(data);
-}
-void operator delete(void* data, std::align_val_t /*alignment*/) noexcept {
-  std::free(data);
-}
-extern "C" void* aligned_alloc(size_t alignment, size_t bytes) noexcept {
-  return counted(bytes, alignment);
-}
 
 namespace inferno {
 namespace {
 
 constexpr std::string_view kCpuBackends[] = {"scalar", "simd", "parallel"};
 
-class Seam : public testing::TestWithParam<std::string_view> {
+class Seam : public ::testing::TestWithParam<std::string_view> {
  protected:
   void SetUp() override { backend_ = create_backend(GetParam()); }
   // One step with the op, planned first. The args point to host memory, which CPU backends compute in.
@@ -112,9 +70,10 @@ TEST_P(Seam, AStepAllocatesNothingAfterItsPlan) {
       for (const OpCase& c : op_cases(op)) {
         WeightCopies weights(*backend);
         PlacedOp placed(c.image, *backend, weights);
-        const int64_t before = allocations;
+        const int64_t before = inferno::testing::allocations();
         placed.run();
-        EXPECT_EQ(allocations - before, 0) << op_name(op) << ": " << c.name << (fused ? "" : ", default body");
+        EXPECT_EQ(inferno::testing::allocations() - before, 0)
+            << op_name(op) << ": " << c.name << (fused ? "" : ", default body");
       }
     }
   }
@@ -217,7 +176,7 @@ TEST_P(Seam, ProjectionsOfAMixedStepHaveTheBitsOfItsSequencesApart) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, Seam, testing::ValuesIn(kCpuBackends),
+INSTANTIATE_TEST_SUITE_P(Backends, Seam, ::testing::ValuesIn(kCpuBackends),
                          [](const auto& param) { return std::string(param.param); });
 
 TEST(HostBatch, ArraysLieAtOffsetsThatDependOnTheCapacityAlone) {

@@ -1,4 +1,4 @@
-// Counts the allocations of a test program: link allocations.cpp and every operator new is counted.
+// Counts the allocations of a test program: link allocations.cpp and every operator new and aligned_alloc is counted.
 #pragma once
 
 #include <cstdint>
