@@ -10,6 +10,7 @@ namespace inferno {
 namespace {
 
 inline constexpr int64_t kQueryBlock = 32;
+inline constexpr int64_t kTile = 2 * kWide;  // positions or dimensions that are multiplied at once
 inline constexpr int64_t kChunk = 64;  // positions that are widened and multiplied in one go: fits the first cache
 
 // Rows [begin, begin + count) of the span; from `rows` on the last row once more, whose weight will be zero.
@@ -64,7 +65,7 @@ inline Softmax span_softmax(float* scores, int64_t visible, int64_t padded, floa
 }
 
 inline int64_t padded_dim(int64_t head_dim) {
-  return (head_dim + 15) / 16 * 16;
+  return (head_dim + kTile - 1) / kTile * kTile;
 }
 
 inline int64_t attention_scratch(int64_t queries, int64_t head_dim) {
@@ -118,43 +119,43 @@ inline void load_keys(const uint8_t* const* rows, int64_t count, int64_t head_di
   }
 }
 
-// scores[4][kAttentionSpan] of 4 queries and 16 positions of the chunk.
+// scores[4][kAttentionSpan] of 4 queries and kTile positions of the chunk.
 inline void score_tile(const float* q, int64_t stride, const float* chunk, int64_t head_dim, float* scores) {
-  __m256 s[4][2] = {};
+  Wide s[4][2] = {};
   for (int64_t d = 0; d < head_dim; ++d) {
-    const __m256 low = _mm256_loadu_ps(chunk + d * kChunk);
-    const __m256 high = _mm256_loadu_ps(chunk + d * kChunk + 8);
+    const Wide low = wide_load(chunk + d * kChunk);
+    const Wide high = wide_load(chunk + d * kChunk + kWide);
     for (int i = 0; i < 4; ++i) {
-      const __m256 query = _mm256_set1_ps(q[i * stride + d]);
-      s[i][0] = _mm256_fmadd_ps(low, query, s[i][0]);
-      s[i][1] = _mm256_fmadd_ps(high, query, s[i][1]);
+      const Wide query = wide_set(q[i * stride + d]);
+      s[i][0] = wide_fma(low, query, s[i][0]);
+      s[i][1] = wide_fma(high, query, s[i][1]);
     }
   }
   for (int i = 0; i < 4; ++i) {
-    _mm256_storeu_ps(scores + i * kAttentionSpan, s[i][0]);
-    _mm256_storeu_ps(scores + i * kAttentionSpan + 8, s[i][1]);
+    wide_store(scores + i * kAttentionSpan, s[i][0]);
+    wide_store(scores + i * kAttentionSpan + kWide, s[i][1]);
   }
 }
 
-// Adds `count` positions to o[4][stride], 16 dimensions.
+// Adds `count` positions to o[4][stride], kTile dimensions.
 inline void output_tile(const float* weights, const float* chunk, int64_t stride, int64_t count, float* o) {
-  __m256 s[4][2];
+  Wide s[4][2];
   for (int i = 0; i < 4; ++i) {
-    s[i][0] = _mm256_loadu_ps(o + i * stride);
-    s[i][1] = _mm256_loadu_ps(o + i * stride + 8);
+    s[i][0] = wide_load(o + i * stride);
+    s[i][1] = wide_load(o + i * stride + kWide);
   }
   for (int64_t p = 0; p < count; ++p) {
-    const __m256 low = _mm256_loadu_ps(chunk + p * stride);
-    const __m256 high = _mm256_loadu_ps(chunk + p * stride + 8);
+    const Wide low = wide_load(chunk + p * stride);
+    const Wide high = wide_load(chunk + p * stride + kWide);
     for (int i = 0; i < 4; ++i) {
-      const __m256 weight = _mm256_set1_ps(weights[i * kAttentionSpan + p]);
-      s[i][0] = _mm256_fmadd_ps(low, weight, s[i][0]);
-      s[i][1] = _mm256_fmadd_ps(high, weight, s[i][1]);
+      const Wide weight = wide_set(weights[i * kAttentionSpan + p]);
+      s[i][0] = wide_fma(low, weight, s[i][0]);
+      s[i][1] = wide_fma(high, weight, s[i][1]);
     }
   }
   for (int i = 0; i < 4; ++i) {
-    _mm256_storeu_ps(o + i * stride, s[i][0]);
-    _mm256_storeu_ps(o + i * stride + 8, s[i][1]);
+    wide_store(o + i * stride, s[i][0]);
+    wide_store(o + i * stride + kWide, s[i][1]);
   }
 }
 
@@ -164,7 +165,7 @@ inline void run_attention(const SpanTask& task) noexcept {
   const int64_t stride = padded_dim(d);
   const int64_t queries = (task.queries + 3) / 4 * 4;
   const int64_t rows = most_visible(task);
-  const int64_t padded = (rows + 15) / 16 * 16;
+  const int64_t padded = (rows + kTile - 1) / kTile * kTile;
   auto* q = static_cast<float*>(task.scratch);
   float* o = q + queries * stride;
   float* scores = o + queries * stride;
@@ -185,7 +186,7 @@ inline void run_attention(const SpanTask& task) noexcept {
     find_rows(task, task.k_pages, p, count, rows, row);
     load_keys<kType>(row, count, d, chunk, turning);
     for (int64_t i = 0; i < queries; i += 4) {
-      for (int64_t j = 0; j < count; j += 16) {
+      for (int64_t j = 0; j < count; j += kTile) {
         score_tile(q + i * stride, stride, chunk + j, d, scores + i * kAttentionSpan + p + j);
       }
     }
@@ -205,7 +206,7 @@ inline void run_attention(const SpanTask& task) noexcept {
     find_rows(task, task.v_pages, p, count, rows, row);
     for (int64_t i = 0; i < count; ++i) widen_row<kType>(row[i], chunk + i * stride, d);
     for (int64_t i = 0; i < queries; i += 4) {
-      for (int64_t j = 0; j < d; j += 16) {
+      for (int64_t j = 0; j < d; j += kTile) {
         output_tile(scores + i * kAttentionSpan + p, chunk + j, stride, count, o + i * stride + j);
       }
     }
@@ -218,6 +219,12 @@ inline void run_attention(const SpanTask& task) noexcept {
 template <KernelDType kType>
 inline void set_attention(KernelTable& table, const char* name) {
   table.attention[static_cast<int>(kType)] = {name, kQueryBlock, attention_scratch, run_attention<kType>};
+}
+inline void fill_attention(KernelTable& table, const char* name) {
+  set_attention<KernelDType::f32>(table, name);
+  set_attention<KernelDType::f16>(table, name);
+  set_attention<KernelDType::bf16>(table, name);
+  set_attention<KernelDType::q8_0>(table, name);
 }
 
 }  // namespace

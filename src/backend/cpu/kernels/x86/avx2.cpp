@@ -13,13 +13,8 @@ void fill_avx2(KernelTable& table) {
     return LinearKernel{"avx2",     &interleaved_layout(dtype), &kRows<kFormat.block>, kInterleavedRows,
                         no_scratch, run_gemv<kFormat>};
   });
-  set_plain<F32Columns, KernelDType::f32>(table, "avx2");
-  set_plain<F16Columns, KernelDType::f16>(table, "avx2");
-  set_plain<Bf16Columns, KernelDType::bf16>(table, "avx2");
-  set_attention<KernelDType::f32>(table, "avx2");
-  set_attention<KernelDType::f16>(table, "avx2");
-  set_attention<KernelDType::bf16>(table, "avx2");
-  set_attention<KernelDType::q8_0>(table, "avx2");
+  fill_plain(table, "avx2");
+  fill_attention(table, "avx2");
 }
 
 }  // namespace inferno

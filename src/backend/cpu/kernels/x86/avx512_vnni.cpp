@@ -1,5 +1,8 @@
-// The avx512_vnni table: 8-bit dot products in one instruction, panels of 16 rows.
+// The avx512_vnni table: 8-bit dot products in one instruction, panels of 16 rows, 16 floats at once where that is much
+// of the time.
+#include "backend/cpu/kernels/x86/attention.h"
 #include "backend/cpu/kernels/x86/gemm.h"
+#include "backend/cpu/kernels/x86/plain_linear.h"
 
 namespace inferno {
 
@@ -9,6 +12,8 @@ void fill_avx512_vnni(KernelTable& table) {
     return LinearKernel{"avx512_vnni", &interleaved_layout(dtype), &kRows<kFormat.block>,
                         kPanelRows,    gemm_scratch<kFormat>,      run_gemm<kFormat>};
   });
+  fill_plain(table, "avx512_vnni");
+  fill_attention(table, "avx512_vnni");
 }
 
 }  // namespace inferno

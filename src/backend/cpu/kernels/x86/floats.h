@@ -39,6 +39,40 @@ inline void store_some_u16(uint16_t* out, __m128i v, int64_t n) {
   for (int64_t i = 0; i < n; ++i) out[i] = some[i];
 }
 
+// The widest vector the file is compiled for, where lanes are outputs that have nothing to do with each other: the same
+// bits whatever the width.
+#if defined(__AVX512F__)
+using Wide = __m512;
+inline constexpr int64_t kWide = 16;
+inline Wide wide_load(const float* x) {
+  return _mm512_loadu_ps(x);
+}
+inline void wide_store(float* out, Wide v) {
+  _mm512_storeu_ps(out, v);
+}
+inline Wide wide_set(float x) {
+  return _mm512_set1_ps(x);
+}
+inline Wide wide_fma(Wide a, Wide b, Wide sum) {
+  return _mm512_fmadd_ps(a, b, sum);
+}
+#else
+using Wide = __m256;
+inline constexpr int64_t kWide = 8;
+inline Wide wide_load(const float* x) {
+  return _mm256_loadu_ps(x);
+}
+inline void wide_store(float* out, Wide v) {
+  _mm256_storeu_ps(out, v);
+}
+inline Wide wide_set(float x) {
+  return _mm256_set1_ps(x);
+}
+inline Wide wide_fma(Wide a, Wide b, Wide sum) {
+  return _mm256_fmadd_ps(a, b, sum);
+}
+#endif
+
 // Lanes added in a fixed order.
 inline float sum_lanes(__m256 v) {
   __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));

@@ -26,24 +26,6 @@ struct Bf16Columns {
   static __m256 at(const uint8_t* group, int64_t i) { return bf16_to_f32(load_128(group + 16 * i)); }
 };
 
-// kGroups groups times kTokens rows of x, `stride` floats apart.
-template <typename Columns, int kTokens, int kGroups>
-inline void plain_tile(const uint8_t* const* groups, const float* x, int64_t stride, int64_t k,
-                       __m256 (&out)[kGroups][kTokens]) {
-  __m256 s[kGroups][kTokens] = {};
-  for (int64_t i = 0; i < k; ++i) {
-    __m256 w[kGroups];
-    for (int g = 0; g < kGroups; ++g) w[g] = Columns::at(groups[g], i);
-    for (int t = 0; t < kTokens; ++t) {
-      const __m256 column = _mm256_set1_ps(x[t * stride + i]);
-      for (int g = 0; g < kGroups; ++g) s[g][t] = _mm256_fmadd_ps(w[g], column, s[g][t]);
-    }
-  }
-  for (int g = 0; g < kGroups; ++g) {
-    for (int t = 0; t < kTokens; ++t) out[g][t] = s[g][t];
-  }
-}
-
 // ---- activations
 
 inline int64_t plain_stride(int64_t k) {
@@ -94,21 +76,29 @@ inline constexpr int64_t kPlainPanelTokens = 4;  // from here on groups are wide
 // latency.
 template <typename Columns, int kTokens>
 inline void plain_gemv(const LinearTask& task) {
+  const auto* x = static_cast<const float*>(task.activations);
   const int64_t stride = plain_stride(task.k);
   const int64_t group_bytes = task.k * kInterleavedRows * Columns::kBytes;
   const int64_t first = task.row_begin / kInterleavedRows;
   const int64_t groups = (task.row_end + kInterleavedRows - 1) / kInterleavedRows - first;
   const int64_t part = (groups + kStreams - 1) / kStreams;
-  for (int64_t i = 0; i < part; ++i) {
+  for (int64_t n = 0; n < part; ++n) {
     int64_t at[kStreams];
     const uint8_t* group[kStreams];
     for (int s = 0; s < kStreams; ++s) {
       // Past the end: the first part's group once more, its result not stored.
-      at[s] = i + s * part < groups ? first + i + s * part : -1;
-      group[s] = static_cast<const uint8_t*>(task.weight) + (at[s] < 0 ? first + i : at[s]) * group_bytes;
+      at[s] = n + s * part < groups ? first + n + s * part : -1;
+      group[s] = static_cast<const uint8_t*>(task.weight) + (at[s] < 0 ? first + n : at[s]) * group_bytes;
     }
-    __m256 sums[kStreams][kTokens];
-    plain_tile<Columns>(group, static_cast<const float*>(task.activations), stride, task.k, sums);
+    __m256 sums[kStreams][kTokens] = {};
+    for (int64_t i = 0; i < task.k; ++i) {
+      __m256 w[kStreams];
+      for (int s = 0; s < kStreams; ++s) w[s] = Columns::at(group[s], i);
+      for (int t = 0; t < kTokens; ++t) {
+        const __m256 column = _mm256_set1_ps(x[t * stride + i]);
+        for (int s = 0; s < kStreams; ++s) sums[s][t] = _mm256_fmadd_ps(w[s], column, sums[s][t]);
+      }
+    }
     for (int s = 0; s < kStreams; ++s) {
       if (at[s] < 0) continue;
       for (int t = 0; t < kTokens; ++t) put_rows(task, t, at[s] * kInterleavedRows, sums[s][t]);
@@ -116,26 +106,30 @@ inline void plain_gemv(const LinearTask& task) {
   }
 }
 
-// Tokens [token, token + kTokens) times kGroups widened groups, which lie one after another.
-template <int kTokens, int kGroups>
+// Two groups widened side by side: [k][16].
+inline constexpr int64_t kPlainPanelRows = 2 * kInterleavedRows;
+
+// Tokens [token, token + kTokens) times a panel.
+template <int kTokens>
 inline void plain_panel(const LinearTask& task, const float* panel, int64_t row, int64_t token) {
+  constexpr int kVectors = static_cast<int>(kPlainPanelRows / kWide);
   const int64_t stride = plain_stride(task.k);
-  const uint8_t* groups[kGroups];
-  for (int g = 0; g < kGroups; ++g) {
-    groups[g] = static_cast<const uint8_t*>(static_cast<const void*>(panel + g * kInterleavedRows * task.k));
+  const float* x = static_cast<const float*>(task.activations) + token * stride;
+  Wide sums[kVectors][kTokens] = {};
+  for (int64_t i = 0; i < task.k; ++i) {
+    Wide w[kVectors];
+    for (int v = 0; v < kVectors; ++v) w[v] = wide_load(panel + i * kPlainPanelRows + v * kWide);
+    for (int t = 0; t < kTokens; ++t) {
+      const Wide column = wide_set(x[t * stride + i]);
+      for (int v = 0; v < kVectors; ++v) sums[v][t] = wide_fma(w[v], column, sums[v][t]);
+    }
   }
-  __m256 sums[kGroups][kTokens];
-  plain_tile<F32Columns>(groups, static_cast<const float*>(task.activations) + token * stride, stride, task.k, sums);
-  for (int g = 0; g < kGroups; ++g) {
-    for (int t = 0; t < kTokens; ++t) put_rows(task, token + t, row + g * kInterleavedRows, sums[g][t]);
+  for (int t = 0; t < kTokens; ++t) {
+    float products[kPlainPanelRows];
+    for (int v = 0; v < kVectors; ++v) wide_store(products + v * kWide, sums[v][t]);
+    put_rows(task, token + t, row, _mm256_loadu_ps(products));
+    if (row + 8 < task.row_end) put_rows(task, token + t, row + 8, _mm256_loadu_ps(products + 8));
   }
-}
-template <int kGroups>
-inline void plain_panels(const LinearTask& task, const float* panel, int64_t row) {
-  int64_t t = 0;
-  for (; t + 6 <= task.tokens; t += 6) plain_panel<6, kGroups>(task, panel, row, t);
-  for (; t + 2 <= task.tokens; t += 2) plain_panel<2, kGroups>(task, panel, row, t);
-  for (; t < task.tokens; ++t) plain_panel<1, kGroups>(task, panel, row, t);
 }
 
 template <typename Columns>
@@ -150,22 +144,27 @@ inline void run_plain(const LinearTask& task) noexcept {
     default:
       break;
   }
-  // Many tokens: two groups widened to f32 once, then met by all of them.
+  // Many tokens: as many at once as the registers hold sums.
+  constexpr int64_t kMost = kWide == 16 ? 12 : 6;
+  const int64_t group_bytes = task.k * kInterleavedRows * Columns::kBytes;
   auto* panel = static_cast<float*>(task.scratch);
-  for (int64_t row = task.row_begin; row < task.row_end; row += 2 * kInterleavedRows) {
-    const int64_t groups = row + kInterleavedRows < task.row_end ? 2 : 1;
-    const uint8_t* weight = static_cast<const uint8_t*>(task.weight) + row * task.k * Columns::kBytes;
-    for (int64_t i = 0; i < groups * task.k; ++i) _mm256_storeu_ps(panel + 8 * i, Columns::at(weight, i));
-    if (groups == 2) {
-      plain_panels<2>(task, panel, row);
-    } else {
-      plain_panels<1>(task, panel, row);
+  for (int64_t row = task.row_begin; row < task.row_end; row += kPlainPanelRows) {
+    const uint8_t* first = static_cast<const uint8_t*>(task.weight) + row / kInterleavedRows * group_bytes;
+    // No second group: the first stands for it, its results are not stored.
+    const uint8_t* second = row + kInterleavedRows < task.row_end ? first + group_bytes : first;
+    for (int64_t i = 0; i < task.k; ++i) {
+      _mm256_storeu_ps(panel + i * kPlainPanelRows, Columns::at(first, i));
+      _mm256_storeu_ps(panel + i * kPlainPanelRows + 8, Columns::at(second, i));
     }
+    int64_t t = 0;
+    for (; t + kMost <= task.tokens; t += kMost) plain_panel<kMost>(task, panel, row, t);
+    for (; t + 3 <= task.tokens; t += 3) plain_panel<3>(task, panel, row, t);
+    for (; t < task.tokens; ++t) plain_panel<1>(task, panel, row, t);
   }
 }
 
 inline int64_t plain_scratch(int64_t k, int64_t tokens) {
-  return tokens < kPlainPanelTokens ? 0 : 2 * kInterleavedRows * k * 4;
+  return tokens < kPlainPanelTokens ? 0 : kPlainPanelRows * k * 4;
 }
 
 template <typename Columns, KernelDType kType>
@@ -173,6 +172,12 @@ inline void set_plain(KernelTable& table, const char* name) {
   table.linear[static_cast<int>(kType)] = {name,           &column_interleaved_layout(Columns::kBytes),
                                            &kPlain<kType>, kInterleavedRows,
                                            plain_scratch,  run_plain<Columns>};
+}
+
+inline void fill_plain(KernelTable& table, const char* name) {
+  set_plain<F32Columns, KernelDType::f32>(table, name);
+  set_plain<F16Columns, KernelDType::f16>(table, name);
+  set_plain<Bf16Columns, KernelDType::bf16>(table, name);
 }
 
 }  // namespace

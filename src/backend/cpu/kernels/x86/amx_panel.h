@@ -1,0 +1,180 @@
+// Both sides of a matrix tile product: the activations and the unpacked weights, and the shape of the tiles.
+//
+// A panel holds 16 rows: for each 4 columns 64 bytes (16 rows x 4 columns), which is how the instruction reads its
+// right side. Activation rows are its left side as they are.
+//   blocks of 32:   signed levels; a tile product is 32 columns deep, one block, and is scaled in float.
+//   blocks of 256:  scale * level of each value, which has up to 14 bits, as 128 * high + low in two planes of signed
+//                   bytes. So the tiles add up a whole block, 64 columns at a time, and no sub-block is scaled on its
+//                   own: isum = 128 * sum(high * q) + sum(low * q), exact.
+#pragma once
+
+#include "backend/cpu/kernels/x86/gemm.h"
+
+namespace inferno {
+namespace {
+
+inline constexpr int64_t kTileTokens = 16;
+inline constexpr int64_t kAmxTokens = 8;  // tiles from this many tokens on: below, half of them would be empty
+inline constexpr int64_t kTileBytes = 1024;
+inline constexpr int64_t kTileResults = 4;  // tiles 0-3 collect, 4 and 5 hold tokens, 6 and 7 weights
+
+// What the instruction that configures the tiles reads.
+struct alignas(64) TileConfig {
+  uint8_t palette;
+  uint8_t start_row;
+  uint8_t reserved[14];
+  uint16_t row_bytes[16];
+  uint8_t rows[16];
+};
+
+// Products of `columns` columns.
+inline void configure_tiles(int columns) {
+  TileConfig config = {};
+  config.palette = 1;
+  for (int i = 0; i < 4; ++i) {
+    config.rows[i] = kTileTokens;
+    config.row_bytes[i] = 64;
+  }
+  for (int i = 4; i < 6; ++i) {
+    config.rows[i] = kTileTokens;
+    config.row_bytes[i] = static_cast<uint16_t>(columns);
+  }
+  for (int i = 6; i < 8; ++i) {
+    config.rows[i] = static_cast<uint8_t>(columns / 4);
+    config.row_bytes[i] = 64;
+  }
+  // The intrinsic of some compilers names only the first bytes as read.
+  __asm__ volatile("" : : "r"(&config) : "memory");
+  _tile_loadconfig(&config);
+}
+
+// Memory that tiles read is written before, memory that they wrote is read after: the compiler is not told by every
+// intrinsic.
+inline void memory_barrier() {
+  __asm__ volatile("" : : : "memory");
+}
+
+// ---- activations: rows, with zero tokens up to a whole tile
+
+inline int64_t padded_tokens(int64_t tokens) {
+  return tokens < kAmxTokens ? tokens : (tokens + kTileTokens - 1) / kTileTokens * kTileTokens;
+}
+template <int kBlock>
+inline int64_t padded_rows_bytes(int64_t tokens, int64_t k) {
+  return padded_tokens(tokens) * activation_row_bytes<kBlock>(k);
+}
+template <int kBlock>
+inline void prepare_padded_rows(const float* x, int64_t x_stride, int64_t tokens, int64_t k, int64_t begin, int64_t end,
+                                void* buffer) noexcept {
+  prepare_rows<kBlock>(x, x_stride, tokens, k, begin, end, buffer);
+  if (end < tokens) return;
+  const int64_t bytes = activation_row_bytes<kBlock>(k);
+  __builtin_memset(static_cast<uint8_t*>(buffer) + tokens * bytes, 0,
+                   static_cast<size_t>((padded_tokens(tokens) - tokens) * bytes));
+}
+template <int kBlock>
+inline constexpr ActivationLayout kPaddedRows = {
+    kBlock == 32 ? "8 bits per 32, rows in sixteens" : "8 bits per 256, rows in sixteens", 1, padded_rows_bytes<kBlock>,
+    prepare_padded_rows<kBlock>};
+
+// ---- panels
+
+template <InterleavedFormat kFormat>
+struct AmxPanel {
+  static constexpr int kSubs = kFormat.block / kFormat.sub;
+  static constexpr bool kScaled = kFormat.block == 256;
+  // 2 bits times a scale of 4 bits fit one plane.
+  static constexpr int kPlanes = kScaled && kFormat.bits > 2 ? 2 : 1;
+  static constexpr int kPlaneBytes = 16 * kFormat.block;
+  static constexpr int kD = kPlanes * kPlaneBytes;
+  static constexpr int kM = kD + 64;
+  static constexpr int kMins = kM + (kFormat.minimums ? 64 : 0);
+  static constexpr int kBytes = kMins + (kScaled && kFormat.minimums ? 32 * kSubs : 0);
+};
+
+template <InterleavedFormat kFormat>
+inline void put_levels(const __m256i* w, uint8_t* to) {
+  for (int c = 0; c < 8; ++c) {
+    __m256i levels = w[c];
+    if constexpr (kFormat.is_signed && kFormat.bits < 8) {
+      levels = _mm256_sub_epi8(levels, _mm256_set1_epi8(1 << (kFormat.bits - 1)));
+    }
+    store_256(to + 64 * c, levels);
+  }
+}
+
+// Four vectors of levels times the scale of their sub-block, in planes.
+template <InterleavedFormat kFormat, int kSub>
+inline void put_scaled_levels(const __m256i* w, __m256i scales, uint8_t* to) {
+  const __m256i scale = scale_pairs<kSub, !kFormat.minimums>(scales);
+  const __m256i low_byte = _mm256_set1_epi16(0xff);
+  const __m256i low_seven = _mm256_set1_epi16(0x7f);
+  const __m256i half = _mm256_set1_epi16(64);
+  for (int c = 0; c < 4; ++c) {
+    __m256i even = _mm256_and_si256(w[c], low_byte);
+    __m256i odd = _mm256_srli_epi16(w[c], 8);
+    if constexpr (kFormat.is_signed) {
+      const __m256i offset = _mm256_set1_epi16(1 << (kFormat.bits - 1));
+      even = _mm256_sub_epi16(even, offset);
+      odd = _mm256_sub_epi16(odd, offset);
+    }
+    // value + 64 = 128 * high + (low + 64), low + 64 in 0..127
+    even = _mm256_add_epi16(_mm256_mullo_epi16(even, scale), half);
+    odd = _mm256_add_epi16(_mm256_mullo_epi16(odd, scale), half);
+    const __m256i low =
+        _mm256_or_si256(_mm256_and_si256(even, low_seven), _mm256_slli_epi16(_mm256_and_si256(odd, low_seven), 8));
+    store_256(to + 64 * c, _mm256_sub_epi8(low, _mm256_set1_epi8(64)));
+    if constexpr (AmxPanel<kFormat>::kPlanes == 2) {
+      const __m256i high = _mm256_or_si256(_mm256_and_si256(_mm256_srai_epi16(even, 7), low_byte),
+                                           _mm256_slli_epi16(_mm256_srai_epi16(odd, 7), 8));
+      store_256(to + AmxPanel<kFormat>::kPlaneBytes + 64 * c, high);
+    }
+  }
+}
+
+// 32 columns; tile kTile of two that share a vector of scales of sub-blocks of 16, or of four for those of 32.
+template <InterleavedFormat kFormat, int kTile>
+inline void put_scaled_tile(const __m256i* w, __m256i scales, uint8_t* to) {
+  if constexpr (kFormat.sub == 32) {
+    put_scaled_levels<kFormat, kTile>(w, scales, to);
+    put_scaled_levels<kFormat, kTile>(w + 4, scales, to + 256);
+  } else {
+    put_scaled_levels<kFormat, 2 * (kTile % 2)>(w, scales, to);
+    put_scaled_levels<kFormat, 2 * (kTile % 2) + 1>(w + 4, scales, to + 256);
+  }
+}
+
+template <InterleavedFormat kFormat>
+inline void unpack_amx_panel(const uint8_t* block, int half, uint8_t* panel) {
+  using Layout = InterleavedBlock<kFormat>;
+  using P = AmxPanel<kFormat>;
+  unpack_scales<kFormat>(block, half, panel + P::kD, panel + P::kM);
+  for (int tile = 0; tile < kFormat.block / 32; ++tile) {
+    __m256i w[8];
+    unpack_tile<kFormat.bits, kFormat.is_signed>(block + Layout::kTiles + 2 * tile * Layout::kTileBytes, w);
+    uint8_t* to = panel + 512 * tile + 32 * half;
+    if constexpr (!P::kScaled) {
+      put_levels<kFormat>(w, to);
+    } else {
+      const __m256i scales = load_sub_scales<kFormat>(block, tile * P::kSubs / 8 / 4);
+      switch (tile % 4) {
+        case 0:
+          put_scaled_tile<kFormat, 0>(w, scales, to);
+          break;
+        case 1:
+          put_scaled_tile<kFormat, 1>(w, scales, to);
+          break;
+        case 2:
+          put_scaled_tile<kFormat, 2>(w, scales, to);
+          break;
+        default:
+          put_scaled_tile<kFormat, 3>(w, scales, to);
+          break;
+      }
+    }
+  }
+  if constexpr (P::kScaled && kFormat.minimums) unpack_minimums<kFormat>(block, half, panel + P::kMins);
+}
+
+}  // namespace
+}  // namespace inferno
