@@ -276,8 +276,13 @@ inline void run_bf16_attention(const SpanTask& task) noexcept {
     chunk_outputs(task, s, row, p, count);
   }
   for (int64_t i = 0; i < task.queries; ++i) {
-    for (int64_t d = 0; d < task.head_dim; ++d) {
-      task.o[i * task.head_dim + d] = s.o[(i / 2 * dims + d / 2 * 2) * 2 + i % 2 * 2 + d % 2];
+    for (int64_t d = 0; d < task.head_dim; d += 4) {
+      // (query 0: two dimensions, query 1: two dimensions), twice.
+      const float* from = s.o + (i / 2 * dims + d) * 2;
+      const float64x2_t a = vreinterpretq_f64_f32(vld1q_f32(from));
+      const float64x2_t b = vreinterpretq_f64_f32(vld1q_f32(from + 4));
+      const float64x2_t four = i % 2 == 0 ? vzip1q_f64(a, b) : vzip2q_f64(a, b);
+      store_some(task.o + i * task.head_dim + d, vreinterpretq_f32_f64(four), task.head_dim - d);
     }
   }
 }

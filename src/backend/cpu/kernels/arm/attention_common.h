@@ -14,16 +14,18 @@ inline constexpr int64_t kChunk = 64;  // positions that are converted and multi
 // Rows [begin, begin + count) of the span; from `rows` on the last row once more, whose weight will be zero.
 inline void find_rows(const SpanTask& task, const void* const* pages, int64_t begin, int64_t count, int64_t rows,
                       const uint8_t** out) {
-  int64_t page = begin / task.page_size;
-  int64_t offset = begin % task.page_size;
-  for (int64_t i = 0; i < count; ++i) {
-    out[i] = static_cast<const uint8_t*>(pages[page]) + offset * task.row_bytes;
-    if (begin + i + 1 >= rows) continue;
-    if (++offset == task.page_size) {
-      offset = 0;
-      ++page;
-    }
+  int64_t i = 0;
+  while (i < count && begin + i < rows) {
+    const int64_t position = begin + i;
+    const int64_t offset = position % task.page_size;
+    const uint8_t* row = static_cast<const uint8_t*>(pages[position / task.page_size]) + offset * task.row_bytes;
+    int64_t run = task.page_size - offset;
+    run = run < rows - position ? run : rows - position;
+    run = run < count - i ? run : count - i;
+    for (int64_t j = 0; j < run; ++j) out[i + j] = row + j * task.row_bytes;
+    i += run;
   }
+  for (; i < count; ++i) out[i] = out[i - 1];
 }
 
 inline int64_t most_visible(const SpanTask& task) {
@@ -58,7 +60,7 @@ inline Softmax span_softmax(float* scores, int64_t visible, int64_t padded, floa
   const float32x4_t most = vdupq_n_f32(m);
   float32x4_t sum = vdupq_n_f32(0);
   for (int64_t i = 0; i < padded; i += 4) {
-    const float32x4_t e = exp_f32(vsubq_f32(vld1q_f32(scores + i), most));
+    const float32x4_t e = exp_nonpositive(vsubq_f32(vld1q_f32(scores + i), most));
     vst1q_f32(scores + i, e);
     sum = vaddq_f32(sum, e);
   }

@@ -18,8 +18,8 @@ inline int64_t padded_dim(int64_t head_dim) {
 
 inline int64_t f32_attention_scratch(int64_t queries, int64_t head_dim) {
   const int64_t blocks = (queries + 3) / 4 * 4;
-  // queries, scores, one chunk (keys by dimension or values by position), outputs
-  return (blocks * padded_dim(head_dim) * 2 + blocks * kAttentionSpan + kChunk * padded_dim(head_dim)) * 4;
+  // queries, scores, one chunk (keys by dimension or values by position), four rows, outputs
+  return (blocks * padded_dim(head_dim) * 2 + blocks * kAttentionSpan + (kChunk + 4) * padded_dim(head_dim)) * 4;
 }
 
 template <KernelDType kType>
@@ -36,28 +36,20 @@ inline void widen_row(const uint8_t* row, float* out, int64_t n) {
   }
 }
 
-// chunk[d][kChunk]: the keys by dimension.
+// chunk[d][kChunk]: the keys by dimension; four[4][stride] is memory for four rows. count is a multiple of 4.
 template <KernelDType kType>
-inline void load_keys(const uint8_t* const* rows, int64_t count, int64_t head_dim, float* chunk) {
+inline void load_keys(const uint8_t* const* rows, int64_t count, int64_t head_dim, float* four, float* chunk) {
+  const int64_t stride = padded_dim(head_dim);
   for (int64_t p = 0; p < count; p += 4) {
-    float four[4][16];
-    for (int64_t d = 0; d < head_dim; d += 16) {
-      // q8_0 rows come in blocks of 32: widen_row of a part would need its block's start, so parts of 32 there.
-      const int64_t n = head_dim - d < 16 ? head_dim - d : 16;
-      for (int r = 0; r < 4; ++r) {
-        if constexpr (kType == KernelDType::q8_0) {
-          float block[32];
-          load_q8_0_row(rows[p + r] + d / 32 * 34, block, 32);
-          for (int i = 0; i < 16; i += 4) vst1q_f32(four[r] + i, vld1q_f32(block + d % 32 + i));
-        } else {
-          const int64_t bytes = kType == KernelDType::f32 ? 4 : 2;
-          widen_row<kType>(rows[p + r] + d * bytes, four[r], n);
-        }
-      }
-      for (int64_t i = 0; i < n; ++i) {
-        const float column[4] = {four[0][i], four[1][i], four[2][i], four[3][i]};
-        vst1q_f32(chunk + (d + i) * kChunk + p, vld1q_f32(column));
-      }
+    for (int r = 0; r < 4; ++r) widen_row<kType>(rows[p + r], four + r * stride, head_dim);
+    for (int64_t d = 0; d < head_dim; d += 4) {
+      const float32x4x2_t a = vzipq_f32(vld1q_f32(four + d), vld1q_f32(four + 2 * stride + d));
+      const float32x4x2_t b = vzipq_f32(vld1q_f32(four + stride + d), vld1q_f32(four + 3 * stride + d));
+      float* to = chunk + d * kChunk + p;
+      vst1q_f32(to, vzip1q_f32(a.val[0], b.val[0]));
+      vst1q_f32(to + kChunk, vzip2q_f32(a.val[0], b.val[0]));
+      vst1q_f32(to + 2 * kChunk, vzip1q_f32(a.val[1], b.val[1]));
+      vst1q_f32(to + 3 * kChunk, vzip2q_f32(a.val[1], b.val[1]));
     }
   }
 }
@@ -119,7 +111,7 @@ inline void run_f32_attention(const SpanTask& task) noexcept {
   for (int64_t p = 0; p < padded; p += kChunk) {
     const int64_t count = padded - p < kChunk ? padded - p : kChunk;
     find_rows(task, task.k_pages, p, count, rows, row);
-    load_keys<kType>(row, count, d, chunk);
+    load_keys<kType>(row, count, d, chunk + kChunk * stride, chunk);
     for (int64_t i = 0; i < queries; i += 4) {
       for (int64_t j = 0; j < count; j += 16) {
         score_tile(q + i * stride, stride, chunk + j, d, scores + i * kAttentionSpan + p + j);

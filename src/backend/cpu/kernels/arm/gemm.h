@@ -3,7 +3,7 @@
 //
 // Every format is first unpacked, losslessly, into the same panels: 8 rows of int8 levels in the order of the matrix
 // instruction, and scales widened and doubled so that one vector multiply scales a 2 x 2 result. A panel is unpacked
-// once and meets all token tiles while it is in the first-level cache.
+// once and meets all tokens while it is in the first-level cache.
 //
 // A 2 x 2 result is (row 0 token 0, row 0 token 1, row 1 token 0, row 1 token 1).
 #pragma once
@@ -101,53 +101,58 @@ inline void unpack_block(const uint8_t* block, uint8_t* panel) {
 }
 
 // [row pair][token pair]
+template <int kPairs>
 struct TileSums {
-  float32x4_t main[4][2];
-  float32x4_t minimum[4][2];
+  float32x4_t main[4][kPairs];
+  float32x4_t minimum[4][kPairs];
 };
 
-inline float32x4_t load_f32(const void* p, int vector) {
+inline float32x4_t load_f32(const void* p, int64_t vector) {
   return vld1q_f32(static_cast<const float*>(p) + 4 * vector);
 }
 
-// c = 8 rows x 4 tokens x 32 columns.
-inline void multiply_32(const uint8_t* levels, const int8_t* x, int32x4_t (&c)[4][2]) {
+// c = 8 rows x 2 * kPairs tokens x 8 * kSteps columns.
+template <int kPairs, int kSteps>
+inline void multiply_steps(const uint8_t* levels, const int8_t* x, int64_t stride, int32x4_t (&c)[4][kPairs]) {
   const auto* w = static_cast<const int8_t*>(static_cast<const void*>(levels));
-  for (auto& pair : c) {
-    pair[0] = zero_s32();
-    pair[1] = zero_s32();
+  for (auto& row : c) {
+    for (int32x4_t& sum : row) sum = zero_s32();
   }
-  for (int s = 0; s < 4; ++s) {
-    const int8x16_t x0 = vld1q_s8(x + 32 * s);
-    const int8x16_t x1 = vld1q_s8(x + 32 * s + 16);
+  for (int s = 0; s < kSteps; ++s) {
+    int8x16_t token[kPairs];
+    for (int j = 0; j < kPairs; ++j) token[j] = vld1q_s8(x + j * stride + 16 * s);
     for (int i = 0; i < 4; ++i) {
       const int8x16_t row = vld1q_s8(w + 64 * s + 16 * i);
-      c[i][0] = vmmlaq_s32(c[i][0], row, x0);
-      c[i][1] = vmmlaq_s32(c[i][1], row, x1);
+      for (int j = 0; j < kPairs; ++j) c[i][j] = vmmlaq_s32(c[i][j], row, token[j]);
     }
   }
 }
 
-template <InterleavedFormat kFormat>
-inline void tile_32(const uint8_t* panel, const int8_t* x, int64_t blocks, TileSums& sums) {
+// x: the first pair; pairs are `stride` bytes apart.
+template <InterleavedFormat kFormat, int kPairs>
+inline void tile_32(const uint8_t* panel, const int8_t* x, int64_t stride, int64_t blocks, TileSums<kPairs>& sums) {
   using P = Panel<kFormat>;
-  TileSums s = {};
-  const int8_t* q_sums = x + blocks * kTileBlock32;
+  TileSums<kPairs> s = {};
+  const int8_t* q_sums = x + blocks * kPairBlock32;
   for (int64_t b = 0; b < blocks; ++b) {
     const uint8_t* w = panel + b * P::kBytes;
-    const int8_t* q = x + b * kTileBlock32;
-    int32x4_t c[4][2];
-    multiply_32(w, q, c);
-    const float32x4_t dx[2] = {load_f32(q + 128, 0), load_f32(q + 128, 1)};
+    const int8_t* q = x + b * kPairBlock32;
+    int32x4_t c[4][kPairs];
+    multiply_steps<kPairs, 4>(w, q, stride, c);
+    float32x4_t dx[kPairs];
+    for (int j = 0; j < kPairs; ++j) dx[j] = load_f32(q + j * stride + kPairD32, 0);
     for (int i = 0; i < 4; ++i) {
       const float32x4_t d = load_f32(w + P::kD, i);
-      for (int j = 0; j < 2; ++j) s.main[i][j] = vfmaq_f32(s.main[i][j], vcvtq_f32_s32(c[i][j]), vmulq_f32(d, dx[j]));
+      for (int j = 0; j < kPairs; ++j) {
+        s.main[i][j] = vfmaq_f32(s.main[i][j], vcvtq_f32_s32(c[i][j]), vmulq_f32(d, dx[j]));
+      }
     }
     if constexpr (kFormat.minimums) {
       for (int i = 0; i < 4; ++i) {
         const float32x4_t m = load_f32(w + P::kM, i);
-        for (int j = 0; j < 2; ++j) {
-          s.minimum[i][j] = vfmaq_f32(s.minimum[i][j], load_f32(q_sums + 32 * b, j), vmulq_f32(m, dx[j]));
+        for (int j = 0; j < kPairs; ++j) {
+          const float32x4_t q_sum = load_f32(q_sums + j * stride + 16 * b, 0);
+          s.minimum[i][j] = vfmaq_f32(s.minimum[i][j], q_sum, vmulq_f32(m, dx[j]));
         }
       }
     }
@@ -155,62 +160,54 @@ inline void tile_32(const uint8_t* panel, const int8_t* x, int64_t blocks, TileS
   sums = s;
 }
 
-template <InterleavedFormat kFormat>
-inline void tile_256(const uint8_t* panel, const int8_t* x, int64_t blocks, TileSums& sums) {
+// One super-block: the integer sums over its sub-blocks, scaled.
+template <InterleavedFormat kFormat, int kPairs>
+inline void scaled_sums(const uint8_t* w, const int8_t* q, int64_t stride, int32x4_t (&isum)[4][kPairs]) {
+  constexpr int kSteps = kFormat.sub / 8;
+  const auto* scales = static_cast<const int32_t*>(static_cast<const void*>(w + Panel<kFormat>::kScales));
+  int32x4_t s[4][kPairs] = {};
+  for (int sub = 0; sub < Panel<kFormat>::kSubs; ++sub) {
+    int32x4_t c[4][kPairs];
+    multiply_steps<kPairs, kSteps>(w + 64 * kSteps * sub, q + 16 * kSteps * sub, stride, c);
+    for (int i = 0; i < 4; ++i) {
+      const int32x4_t scale = vld1q_s32(scales + 16 * sub + 4 * i);
+      for (int j = 0; j < kPairs; ++j) s[i][j] = vmlaq_s32(s[i][j], c[i][j], scale);
+    }
+  }
+  for (int i = 0; i < 4; ++i) {
+    for (int j = 0; j < kPairs; ++j) isum[i][j] = s[i][j];
+  }
+}
+
+template <InterleavedFormat kFormat, int kPairs>
+inline void tile_256(const uint8_t* panel, const int8_t* x, int64_t stride, int64_t blocks, TileSums<kPairs>& sums) {
   using P = Panel<kFormat>;
   sums = {};
   for (int64_t b = 0; b < blocks; ++b) {
     const uint8_t* w = panel + b * P::kBytes;
-    const int8_t* q = x + b * kTileBlock256;
-    const auto* scales = static_cast<const int32_t*>(static_cast<const void*>(w + P::kScales));
-    int32x4_t isum[4][2] = {};
-    for (int tile = 0; tile < 8; ++tile) {
-      if constexpr (kFormat.sub == 32) {
-        int32x4_t c[4][2];
-        multiply_32(w + 256 * tile, q + 128 * tile, c);
-        for (int i = 0; i < 4; ++i) {
-          const int32x4_t scale = vld1q_s32(scales + 16 * tile + 4 * i);
-          for (int j = 0; j < 2; ++j) isum[i][j] = vmlaq_s32(isum[i][j], c[i][j], scale);
-        }
-      } else {
-        const auto* levels = static_cast<const int8_t*>(static_cast<const void*>(w + 256 * tile));
-        for (int half = 0; half < 2; ++half) {
-          const int8_t* qh = q + 128 * tile + 64 * half;
-          const int8x16_t x00 = vld1q_s8(qh);
-          const int8x16_t x01 = vld1q_s8(qh + 16);
-          const int8x16_t x10 = vld1q_s8(qh + 32);
-          const int8x16_t x11 = vld1q_s8(qh + 48);
-          for (int i = 0; i < 4; ++i) {
-            const int8x16_t r0 = vld1q_s8(levels + 128 * half + 16 * i);
-            const int8x16_t r1 = vld1q_s8(levels + 128 * half + 64 + 16 * i);
-            const int32x4_t scale = vld1q_s32(scales + 16 * (2 * tile + half) + 4 * i);
-            const int32x4_t c0 = vmmlaq_s32(vmmlaq_s32(zero_s32(), r0, x00), r1, x10);
-            const int32x4_t c1 = vmmlaq_s32(vmmlaq_s32(zero_s32(), r0, x01), r1, x11);
-            isum[i][0] = vmlaq_s32(isum[i][0], c0, scale);
-            isum[i][1] = vmlaq_s32(isum[i][1], c1, scale);
-          }
-        }
-      }
-    }
-    const float32x4_t dx[2] = {load_f32(q + kTileD256, 0), load_f32(q + kTileD256, 1)};
+    const int8_t* q = x + b * kPairBlock256;
+    int32x4_t isum[4][kPairs];
+    scaled_sums<kFormat, kPairs>(w, q, stride, isum);
+    float32x4_t dx[kPairs];
+    for (int j = 0; j < kPairs; ++j) dx[j] = load_f32(q + j * stride + kPairD256, 0);
     for (int i = 0; i < 4; ++i) {
       const float32x4_t d = load_f32(w + P::kD, i);
-      for (int j = 0; j < 2; ++j) {
+      for (int j = 0; j < kPairs; ++j) {
         sums.main[i][j] = vfmaq_f32(sums.main[i][j], vcvtq_f32_s32(isum[i][j]), vmulq_f32(d, dx[j]));
       }
     }
     if constexpr (kFormat.minimums) {
       const auto* mins = static_cast<const int8_t*>(static_cast<const void*>(w + P::kMins));
-      const int8_t* q_sums = q + (kFormat.sub == 32 ? kTileSums32 : kTileSums16);
+      const int8_t* q_sums = q + (kFormat.sub == 32 ? kPairSums32 : kPairSums16);
       for (int i = 0; i < 4; ++i) {
         const float32x4_t m = load_f32(w + P::kM, i);
-        for (int j = 0; j < 2; ++j) {
+        for (int j = 0; j < kPairs; ++j) {
           int32x4_t high = zero_s32();
           int32x4_t low = zero_s32();
           for (int part = 0; part < P::kSubs / 8; ++part) {
             const int8x16_t row = vld1q_s8(mins + 64 * part + 16 * i);
-            high = vmmlaq_s32(high, row, vld1q_s8(q_sums + 64 * part + 16 * j));
-            low = vmmlaq_s32(low, row, vld1q_s8(q_sums + 64 * part + 32 + 16 * j));
+            high = vmmlaq_s32(high, row, vld1q_s8(q_sums + j * stride + 32 * part));
+            low = vmmlaq_s32(low, row, vld1q_s8(q_sums + j * stride + 32 * part + 16));
           }
           const int32x4_t msum = vaddq_s32(vshlq_n_s32(high, 6), low);
           sums.minimum[i][j] = vfmaq_f32(sums.minimum[i][j], vcvtq_f32_s32(msum), vmulq_f32(m, dx[j]));
@@ -220,34 +217,46 @@ inline void tile_256(const uint8_t* panel, const int8_t* x, int64_t blocks, Tile
   }
 }
 
-// 8 rows x 4 tokens from 2 x 2 results; tokens past the end are dropped.
-template <InterleavedFormat kFormat>
-inline void put_tile(const LinearTask& task, int64_t token, int64_t row, TileSums& sums) {
-  if constexpr (kFormat.minimums) {
+// 8 rows x 2 * kPairs tokens from 2 x 2 results; a token past the end is dropped.
+template <InterleavedFormat kFormat, int kPairs>
+inline void put_tile(const LinearTask& task, int64_t token, int64_t row, TileSums<kPairs>& sums) {
+  for (int j = 0; j < kPairs; ++j) {
+    float32x4_t out[4];
     for (int i = 0; i < 4; ++i) {
-      for (int j = 0; j < 2; ++j) {
-        sums.main[i][j] = kFormat.block == 32 ? vaddq_f32(sums.main[i][j], sums.minimum[i][j])
-                                              : vsubq_f32(sums.main[i][j], sums.minimum[i][j]);
+      out[i] = sums.main[i][j];
+      if constexpr (kFormat.minimums) {
+        out[i] = kFormat.block == 32 ? vaddq_f32(out[i], sums.minimum[i][j]) : vsubq_f32(out[i], sums.minimum[i][j]);
       }
     }
-  }
-  for (int t = 0; t < 4 && token + t < task.tokens; ++t) {
-    const int j = t / 2;
-    if (t % 2 == 0) {
-      put_rows(task, token + t, row, vuzp1q_f32(sums.main[0][j], sums.main[1][j]),
-               vuzp1q_f32(sums.main[2][j], sums.main[3][j]));
-    } else {
-      put_rows(task, token + t, row, vuzp2q_f32(sums.main[0][j], sums.main[1][j]),
-               vuzp2q_f32(sums.main[2][j], sums.main[3][j]));
-    }
+    const int64_t t = token + 2 * j;
+    put_rows(task, t, row, vuzp1q_f32(out[0], out[1]), vuzp1q_f32(out[2], out[3]));
+    if (t + 1 == task.tokens) continue;
+    put_rows(task, t + 1, row, vuzp2q_f32(out[0], out[1]), vuzp2q_f32(out[2], out[3]));
   }
 }
 
+// One panel times kPairs pairs from `pair` on.
+template <InterleavedFormat kFormat, int kPairs>
+inline void run_tile(const LinearTask& task, const uint8_t* panel, int64_t pair, int64_t row) {
+  const int64_t stride = pair_bytes<kFormat.block>(task.k);
+  const int8_t* x = static_cast<const int8_t*>(task.activations) + pair * stride;
+  TileSums<kPairs> sums;
+  if constexpr (kFormat.block == 32) {
+    tile_32<kFormat, kPairs>(panel, x, stride, task.k / 32, sums);
+  } else {
+    tile_256<kFormat, kPairs>(panel, x, stride, task.k / 256, sums);
+  }
+  put_tile<kFormat, kPairs>(task, 2 * pair, row, sums);
+}
+
+// Three pairs at once: 12 sums of the matrix instruction cover its latency, and with 12 running sums they fill the
+// registers.
+inline constexpr int64_t kTilePairs = 3;
 // Panels that a token tile meets in one go: as many as stay in the first-level cache beside the tile.
 inline constexpr int64_t kPanelBytes = 36 << 10;
+inline constexpr int64_t kMostPanels = 8;
 // Tokens in one go: as many as stay in the second-level cache.
 inline constexpr int64_t kTokenBytes = 448 << 10;
-inline constexpr int64_t kMostPanels = 8;
 
 template <InterleavedFormat kFormat>
 inline int64_t panels_at_once(int64_t k) {
@@ -267,30 +276,31 @@ inline void run_gemm(const LinearTask& task) noexcept {
   using Layout = InterleavedBlock<kFormat>;
   const int64_t blocks = task.k / kFormat.block;
   const int64_t panel_bytes = blocks * Panel<kFormat>::kBytes;
-  const int64_t tile_bytes = kFormat.block == 32 ? tile_bytes_32(task.k) : tile_bytes_256(task.k);
   const int64_t panels = panels_at_once<kFormat>(task.k);
-  const int64_t tiles = token_tiles(task.tokens);
-  const int64_t tiles_at_once = kTokenBytes / tile_bytes < 1 ? 1 : kTokenBytes / tile_bytes;
+  const int64_t pairs = token_pairs(task.tokens);
+  const int64_t fit = kTokenBytes / pair_bytes<kFormat.block>(task.k) / kTilePairs * kTilePairs;
+  const int64_t pairs_at_once = fit < kTilePairs ? kTilePairs : fit;
   const int64_t groups_end = (task.row_end + kInterleavedRows - 1) / kInterleavedRows;
   auto* scratch = static_cast<uint8_t*>(task.scratch);
-  for (int64_t first_tile = 0; first_tile < tiles; first_tile += tiles_at_once) {
-    const int64_t last_tile = first_tile + tiles_at_once < tiles ? first_tile + tiles_at_once : tiles;
+  for (int64_t first = 0; first < pairs; first += pairs_at_once) {
+    const int64_t last = first + pairs_at_once < pairs ? first + pairs_at_once : pairs;
     for (int64_t g = task.row_begin / kInterleavedRows; g < groups_end; g += panels) {
       const int64_t count = groups_end - g < panels ? groups_end - g : panels;
       const auto* weight = static_cast<const uint8_t*>(task.weight) + g * blocks * Layout::kBytes;
       for (int64_t b = 0; b < count * blocks; ++b) {
         unpack_block<kFormat>(weight + b * Layout::kBytes, scratch + b * Panel<kFormat>::kBytes);
       }
-      for (int64_t tile = first_tile; tile < last_tile; ++tile) {
-        const int8_t* x = static_cast<const int8_t*>(task.activations) + tile * tile_bytes;
+      for (int64_t pair = first; pair < last; pair += kTilePairs) {
         for (int64_t p = 0; p < count; ++p) {
-          TileSums sums;
-          if constexpr (kFormat.block == 32) {
-            tile_32<kFormat>(scratch + p * panel_bytes, x, blocks, sums);
+          const uint8_t* panel = scratch + p * panel_bytes;
+          const int64_t row = (g + p) * kInterleavedRows;
+          if (last - pair >= 3) {
+            run_tile<kFormat, 3>(task, panel, pair, row);
+          } else if (last - pair == 2) {
+            run_tile<kFormat, 2>(task, panel, pair, row);
           } else {
-            tile_256<kFormat>(scratch + p * panel_bytes, x, blocks, sums);
+            run_tile<kFormat, 1>(task, panel, pair, row);
           }
-          put_tile<kFormat>(task, tile * kTileTokens, (g + p) * kInterleavedRows, sums);
         }
       }
     }
@@ -301,7 +311,7 @@ template <InterleavedFormat kFormat>
 inline void set_gemm(KernelTable& table, const char* name, KernelDType dtype) {
   table.linear[static_cast<int>(dtype)] = {name,
                                            &interleaved_layout(dtype),
-                                           kFormat.block == 32 ? &kTiles32 : &kTiles256,
+                                           &kTokenPairs<kFormat.block>,
                                            kInterleavedRows,
                                            gemm_scratch<kFormat>,
                                            run_gemm<kFormat>};

@@ -158,6 +158,16 @@ inline float32x4_t load_some(const float* x, int64_t n) {
   return vld1q_f32(some);
 }
 
+inline void store_some(float* out, float32x4_t v, int64_t n) {
+  if (n >= 4) {
+    vst1q_f32(out, v);
+    return;
+  }
+  float some[4];
+  vst1q_f32(some, v);
+  for (int64_t i = 0; i < n; ++i) out[i] = some[i];
+}
+
 template <KernelDType kType>
 inline void prepare_plain(const float* x, int64_t x_stride, int64_t tokens, int64_t k, int64_t begin, int64_t end,
                           void* buffer) noexcept {

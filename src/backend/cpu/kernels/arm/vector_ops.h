@@ -9,16 +9,6 @@
 namespace inferno {
 namespace {
 
-inline void store_some(float* out, float32x4_t v, int64_t n) {
-  if (n >= 4) {
-    vst1q_f32(out, v);
-    return;
-  }
-  float some[4];
-  vst1q_f32(some, v);
-  for (int64_t i = 0; i < n; ++i) out[i] = some[i];
-}
-
 // out[i] = f(a[i], b[i])
 template <typename F>
 inline void map(const float* a, const float* b, float* out, int64_t n, F f) {
