@@ -20,8 +20,10 @@ void add_inspect(CLI::App& app);
 void add_logits(CLI::App& app);
 void add_machine(CLI::App& app);
 void add_perplexity(CLI::App& app);
+void add_plan(CLI::App& app);
 void add_quantize(CLI::App& app);
 void add_tokenize(CLI::App& app);
+void add_verify(CLI::App& app);
 
 // The second name of the program; returns the exit code.
 int model_generate(std::span<const char* const> args);

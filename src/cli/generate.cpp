@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/instruments.h"
 #include "generate/builtin_model.h"
 #if INFERNO_TOKENIZER
 #include "generate/text_stream.h"
@@ -37,6 +38,7 @@ void catch_interrupt() {
 
 struct GenerateCommand {
   EngineFlags engine;
+  Instruments instruments;
   std::string first, second;  // [MODEL] [PROMPT]
   std::string prompt_file;
   std::string ids;
@@ -91,7 +93,9 @@ std::vector<int32_t> GenerateCommand::encode_prompt(const Engine& engine) const 
 void GenerateCommand::run() {
   resolve();
   const GgufFile file = open_model(model);
-  Engine instance(file, engine.options());
+  EngineOptions engine_options = engine.options();
+  instruments.install(engine_options);
+  Engine instance(file, engine_options);
   const std::vector<int32_t> prompt_ids = encode_prompt(instance);
   catch_interrupt();
 
@@ -156,6 +160,7 @@ void GenerateCommand::run() {
     fmt::print(stderr, "inferno: the context of {} positions is full; raise --ctx for more\n", instance.context());
   }
   if (!engine.quiet && !json) fmt::print(stderr, "\n{}", format_metrics(m));
+  instruments.finish();
   if (result.reason == StopReason::cancelled) throw Exit{1};
 }
 
@@ -249,6 +254,7 @@ void add_generate(CLI::App& app) {
   sub->add_option("--ids", command->ids, "the prompt as token ids, for example 1,2,3");
   sub->add_flag("--json", command->json, "one line of JSON instead of text");
   command->engine.add_to(*sub);
+  command->instruments.add_to(*sub);
   sub->callback([command] { command->run(); });
 }
 

@@ -47,6 +47,8 @@ int run_inferno(int argc, char** argv) {
   add_quantize(app);
   add_perplexity(app);
   add_logits(app);
+  add_plan(app);
+  add_verify(app);
   add_bench(app);
   add_machine(app);
   try {

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/progress.h"
 #include "cli/cli.h"
+#include "cli/instruments.h"
 #include "generate/builtin_model.h"
 #if INFERNO_TOKENIZER
 #include "tokenizer/tokenizer.h"
@@ -21,19 +22,21 @@ constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
 
 struct PerplexityCommand {
   EngineFlags engine;
+  Instruments instruments;
   std::string model, text_file;
   bool ids = false;
   bool json = false;
   int64_t windows = 0;
 
-  void run() const;
+  void run();
 };
 
-void PerplexityCommand::run() const {
+void PerplexityCommand::run() {
   const GgufFile file = open_model(model);
   const std::string text = read_text(text_file, kMaxTextBytes);
   EngineOptions options = engine.options();
   options.all_logits = true;
+  instruments.install(options);
   Engine instance(file, options);
   std::vector<int32_t> tokens;
   if (ids) {
@@ -62,6 +65,7 @@ void PerplexityCommand::run() const {
     write_stdout(
         fmt::format("perplexity: {:.4f} +/- {:.4f}  ({} tokens scored)\n", result.value, result.error, result.scored));
   }
+  instruments.finish();
 }
 
 }  // namespace
@@ -77,6 +81,7 @@ void add_perplexity(CLI::App& app) {
       ->check(CLI::Range(int64_t{0}, INT64_MAX));
   sub->add_flag("--json", command->json, "one line of JSON");
   command->engine.add_to(*sub);
+  command->instruments.add_to(*sub);
   sub->callback([command] { command->run(); });
 }
 

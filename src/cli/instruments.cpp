@@ -1,0 +1,76 @@
+#include "cli/instruments.h"
+
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <optional>
+
+#include "base/file.h"
+#include "profile/profiling_backend.h"
+#include "verify/check.h"
+
+namespace inferno::cli {
+
+struct Instruments::Parts {
+  std::optional<Profile> profile;
+  std::optional<TraceWriter> trace;
+  std::optional<AtomicOutputFile> json;
+  CheckingBackend* shadow = nullptr;  // owned by the engine
+};
+
+Instruments::Instruments() : parts_(std::make_unique<Parts>()) {}
+Instruments::~Instruments() = default;
+
+void Instruments::add_to(CLI::App& command) {
+  command.add_flag("--profile", profile_,
+                   "after the run: where the time went, and how near that is to the machine's limits");
+  command.add_option("--profile-json", profile_json_, "the profile as JSON into a file");
+  command.add_option("--trace", trace_, "every op of every thread into a file for ui.perfetto.dev");
+  command.add_option("--shadow", shadow_, "compute one op in N again on the scalar backend and compare")
+      ->check(CLI::Range(int64_t{1}, INT64_MAX));
+}
+
+void Instruments::install(EngineOptions& options) {
+  const bool wants_profile = profile_ || !profile_json_.empty();
+  if (!profile_json_.empty()) parts_->json.emplace(profile_json_);
+  if (!trace_.empty())
+    parts_->trace.emplace(trace_, options.backend.empty() ? std::string(default_backend_name()) : options.backend);
+  if (!wants_profile && trace_.empty() && shadow_ == 0) return;
+  const bool fused = options.backend_options.fused;
+  options.decorate = [this, wants_profile, fused](std::unique_ptr<Backend> backend) -> std::unique_ptr<Backend> {
+    if (wants_profile) {
+      parts_->profile.emplace(fmt::format("{} ({})", backend->name(), backend->description()),
+                              backend->host_visible() ? machine_limits(backend->workers()) : MachineLimits{});
+    }
+    if (shadow_ > 0) {
+      const Numerics numerics = !fused                    ? Numerics::default_bodies
+                                : backend->host_visible() ? Numerics::cpu_kernels
+                                                          : Numerics::definition;
+      auto checking = std::make_unique<CheckingBackend>(std::move(backend), create_backend("scalar", {.fused = fused}),
+                                                        CheckOptions{.numerics = numerics, .every = shadow_});
+      parts_->shadow = checking.get();
+      backend = std::move(checking);
+    }
+    if (wants_profile || parts_->trace) {
+      backend = std::make_unique<ProfilingBackend>(std::move(backend), wants_profile ? &*parts_->profile : nullptr,
+                                                   parts_->trace ? &*parts_->trace : nullptr);
+    }
+    return backend;
+  };
+}
+
+void Instruments::finish() {
+  if (profile_) fmt::print(stderr, "\n{}", parts_->profile->report());
+  if (parts_->json) {
+    parts_->json->write(parts_->profile->json());
+    parts_->json->commit();
+  }
+  if (parts_->trace) parts_->trace->finish();
+  if (parts_->shadow != nullptr) {
+    const CheckingBackend& shadow = *parts_->shadow;
+    fmt::print(stderr, "\nshadow: {} ops computed again on the scalar backend, {}\n{}", shadow.checked(),
+               shadow.first_divergence() ? "some beyond their limits" : "all within their limits", shadow.report());
+  }
+}
+
+}  // namespace inferno::cli

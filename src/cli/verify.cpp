@@ -1,0 +1,302 @@
+// inferno verify: one backend against another, op by op or as whole models.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "backend/op_fields.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "cli/cli.h"
+#include "generate/builtin_model.h"
+#include "generate/generate.h"
+#include "verify/check.h"
+#include "verify/dump.h"
+#if INFERNO_TOKENIZER
+#include "tokenizer/tokenizer.h"
+#endif
+
+namespace inferno::cli {
+namespace {
+
+constexpr std::string_view kPrompts[] = {
+    "Once upon a time",          "The old man looked at the sea and", "It was a cold morning in",
+    "In the middle of the wood", "\"Where are you going?\" said the", "Nobody knew why the bell",
+    "The capital of France is",  "She opened the letter and read",
+};
+
+// What a dump is bound to: enough to tell models apart, without reading them.
+std::string model_identity(const GgufFile& file) {
+  uint64_t bytes = 0;
+  for (const GgufTensor& tensor : file.tensors()) bytes += tensor.bytes;
+  const std::string* name = file.find_string("general.name");
+  return fmt::format("{}, {} tensors, {} bytes", name == nullptr ? "unnamed" : printable(*name), file.tensors().size(),
+                     bytes);
+}
+
+struct VerifyCommand {
+  EngineFlags engine;
+  std::string first, second;  // [MODEL] [PROMPT]
+  std::string ids;
+  std::string against = "scalar";
+  std::string plant;
+  std::string replay;
+  std::string dump = "inferno-verify.dump";
+  int64_t tokens = 8;
+  int64_t whole = 0;
+
+  std::string model;
+  std::string prompt;
+
+  void resolve();
+  void run();
+
+ private:
+  [[nodiscard]] std::string tested() const {
+    return engine.backend.empty() ? std::string(default_backend_name()) : engine.backend;
+  }
+  [[nodiscard]] bool fused() const { return engine.fused == "on"; }
+  [[nodiscard]] std::vector<int32_t> encode(const Engine& instance, std::string_view text) const;
+  [[nodiscard]] Numerics numerics_between(const Backend& a, const Backend& b) const;
+  void run_lockstep();
+  void run_replay();
+  void run_whole();
+};
+
+void VerifyCommand::resolve() {
+  const bool has_model = !first.empty() && looks_like_model(first);
+  if (!has_model && !second.empty()) {
+    fail_usage("\"{}\" is not a model file (a model's name ends in .gguf); quote a prompt of several words",
+               printable(first));
+  }
+  model = has_model ? first : "";
+  prompt = has_model ? second : first;
+  if (prompt.empty()) prompt = kPrompts[0];
+}
+
+Numerics VerifyCommand::numerics_between(const Backend& a, const Backend& b) const {
+  if (!fused()) return Numerics::default_bodies;
+  return a.host_visible() && b.host_visible() ? Numerics::cpu_kernels : Numerics::definition;
+}
+
+std::vector<int32_t> VerifyCommand::encode(const Engine& instance, std::string_view text) const {
+  if (!ids.empty()) return parse_ids(ids);
+#if INFERNO_TOKENIZER
+  const Tokenizer* tokenizer = instance.tokenizer();
+  if (tokenizer == nullptr) fail("\"{}\" has no vocabulary; give the prompt as token ids with --ids", model);
+  return tokenizer->encode(text, {.parse_special = true, .add_bos = tokenizer->wants_bos()});
+#else
+  (void)instance;
+  (void)text;
+  fail("this build has no tokenizers; give the prompt as token ids with --ids");
+#endif
+}
+
+void VerifyCommand::run() {
+  resolve();
+  if (!replay.empty()) {
+    run_replay();
+  } else if (whole > 0) {
+    run_whole();
+  } else {
+    run_lockstep();
+  }
+}
+
+// ---- op by op
+
+void VerifyCommand::run_lockstep() {
+  CheckOptions check;
+  if (!plant.empty()) check.plant = require_op(plant);
+  const GgufFile file = open_model(model);
+  EngineOptions options = engine.options();
+  std::unique_ptr<Backend> reference = create_backend(against, options.backend_options);
+  CheckingBackend* checking = nullptr;
+  options.decorate = [&](std::unique_ptr<Backend> backend) -> std::unique_ptr<Backend> {
+    check.numerics = numerics_between(*backend, *reference);
+    auto made = std::make_unique<CheckingBackend>(std::move(backend), std::move(reference), check);
+    checking = made.get();
+    return made;
+  };
+  Engine instance(file, options);
+  const std::vector<int32_t> prompt_ids = encode(instance, prompt);
+  GenerationOptions generation;
+  generation.max_new_tokens = static_cast<int32_t>(tokens);
+  generation.stop_at_end = false;
+  (void)generate(instance, prompt_ids, generation);
+
+  if (check.plant && checking->totals()[static_cast<size_t>(*check.plant)].calls == 0) {
+    fail_usage("--plant {}: this run never calls that op{}", plant, fused() ? "; primitives run with --fused off" : "");
+  }
+  write_stdout(fmt::format("verify: {} against {}: {} ops, {} tokens of prompt and {} more\n", tested(), against,
+                           checking->checked(), prompt_ids.size(), tokens));
+  write_stdout(checking->report());
+  if (!checking->first_divergence()) {
+    write_stdout("no op is beyond its limit\n");
+    return;
+  }
+  const DumpInfo info{.model = model_identity(file),
+                      .tested = tested(),
+                      .reference = against,
+                      .fused = fused(),
+                      .layer = checking->first_divergence()->layer};
+  write_dump(dump, checking->first_image(), info);
+  write_stdout(fmt::format("its inputs are in {}: inferno verify --replay {}\n", dump, dump));
+  flush_stdout();
+  throw Exit{1};
+}
+
+// ---- one op out of a file
+
+void VerifyCommand::run_replay() {
+  const Dump recorded = read_dump(replay);
+  if (!model.empty()) {
+    const GgufFile file = open_model(model);
+    if (model_identity(file) != recorded.info.model) {
+      fail("\"{}\" was recorded with another model ({}), not with {} ({})", replay, recorded.info.model, model,
+           model_identity(file));
+    }
+  }
+  BackendOptions options = engine.options().backend_options;
+  options.fused = recorded.info.fused && fused();
+  const std::string a = engine.backend.empty() ? recorded.info.tested : engine.backend;
+  const std::unique_ptr<Backend> tested_backend = create_backend(a, options);
+  const std::unique_ptr<Backend> reference = create_backend(against, options);
+  OpCheck check =
+      check_image(recorded.image, *tested_backend, *reference,
+                  !options.fused ? Numerics::default_bodies : numerics_between(*tested_backend, *reference));
+  const std::string layer = recorded.info.layer < 0 ? "" : fmt::format(" of layer {}", recorded.info.layer);
+  write_stdout(fmt::format(
+      "replay: {}{} on {} against {}\n  ({})\n  {}: max ulp {}, max abs {:.3g}, nmse {:.3g} (limit {:.3g}): {}\n",
+      op_name(check.op), layer, a, against, check.args, check.worst.field, check.worst.max_ulp, check.worst.max_abs,
+      check.worst.nmse, check.limit, check.diverges() ? "diverges" : "agrees"));
+  flush_stdout();
+  if (check.diverges()) throw Exit{1};
+}
+
+// ---- whole models
+
+// log of the softmax of a row, in double.
+std::vector<double> log_softmax(std::span<const float> logits) {
+  const double most = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float x : logits) sum += std::exp(x - most);
+  std::vector<double> out(logits.size());
+  for (size_t i = 0; i < out.size(); ++i) out[i] = logits[i] - most - std::log(sum);
+  return out;
+}
+
+void VerifyCommand::run_whole() {
+  const GgufFile file = open_model(model);
+  EngineOptions options = engine.options();
+  options.all_logits = true;
+  Engine a(file, options);
+  options.backend = against;
+  if (!options.kv_dtype) options.kv_dtype = a.cache().config().dtype;
+  Engine b(file, options);
+  const auto vocabulary = static_cast<size_t>(a.model().config().vocabulary);
+  double divergence = 0;
+  double most_divergence = 0;
+  double largest = 0;
+  int64_t positions = 0;
+  int64_t agreeing = 0;
+  int64_t same_texts = 0;
+  double smallest_margin = INFINITY;  // of the reference where texts part
+  for (int64_t i = 0; i < whole; ++i) {
+    const std::vector<int32_t> prompt_ids =
+        encode(a, i == 0 ? std::string_view(prompt) : kPrompts[static_cast<size_t>(i) % std::size(kPrompts)]);
+    a.check_tokens(prompt_ids);
+    GenerationOptions generation;
+    generation.max_new_tokens = static_cast<int32_t>(tokens);
+    generation.stop_at_end = false;
+    const std::vector<int32_t> text_a = generate(a, prompt_ids, generation).ids;
+    const std::vector<int32_t> text_b = generate(b, prompt_ids, generation).ids;
+    // Both read the reference's text, so that every position can be compared.
+    std::vector<int32_t> sequence = prompt_ids;
+    sequence.insert(sequence.end(), text_b.begin(), text_b.end());
+    const auto rows = static_cast<int32_t>(
+        std::min<size_t>(sequence.size(), static_cast<size_t>(a.decoder().limits().max_logit_rows)));
+    sequence.resize(static_cast<size_t>(rows));
+    std::vector<float> logits_a(static_cast<size_t>(rows) * vocabulary);
+    std::vector<float> logits_b(logits_a.size());
+    a.forward(0, 0, sequence, rows);
+    a.decoder().download_logits(logits_a);
+    b.forward(0, 0, sequence, rows);
+    b.decoder().download_logits(logits_b);
+    for (size_t r = 0; r < static_cast<size_t>(rows); ++r) {
+      const auto row_a = std::span(logits_a).subspan(r * vocabulary, vocabulary);
+      const auto row_b = std::span(logits_b).subspan(r * vocabulary, vocabulary);
+      const std::vector<double> p = log_softmax(row_b);
+      const std::vector<double> q = log_softmax(row_a);
+      double kl = 0;
+      for (size_t v = 0; v < vocabulary; ++v) {
+        kl += std::exp(p[v]) * (p[v] - q[v]);
+        largest = std::max(largest, std::fabs(static_cast<double>(row_a[v]) - row_b[v]));
+      }
+      divergence += kl;
+      most_divergence = std::max(most_divergence, kl);
+      const auto top_a = std::max_element(row_a.begin(), row_a.end()) - row_a.begin();
+      const auto top_b = std::max_element(row_b.begin(), row_b.end()) - row_b.begin();
+      ++positions;
+      if (top_a == top_b) {
+        ++agreeing;
+      } else {
+        smallest_margin = std::min(smallest_margin, static_cast<double>(row_b[static_cast<size_t>(top_b)]) -
+                                                        row_b[static_cast<size_t>(top_a)]);
+      }
+    }
+    same_texts += text_a == text_b ? 1 : 0;
+  }
+  write_stdout(fmt::format(
+      "verify: {} against {}, whole model, {} prompts\n"
+      "  KL divergence: mean {:.3g}, max {:.3g} over {} positions\n"
+      "  logits: largest difference {:.3g}\n"
+      "  likeliest token: the same at {} of {} positions{}\n"
+      "  greedy texts of {} tokens: {} of {} the same\n",
+      tested(), against, whole, divergence / static_cast<double>(positions), most_divergence, positions, largest,
+      agreeing, positions,
+      agreeing < positions ? fmt::format(" (the reference preferred its own by {:.3g} where not)", smallest_margin)
+                           : "",
+      tokens, same_texts, whole));
+  // Last bits that differ flip roundings of 8-bit activations, which on a small model moves logits by tenths: a mean of
+  // about 10^-3. A wrong op gives a hundred times that.
+  constexpr double kMostDivergence = 1e-2;
+  if (!(divergence / static_cast<double>(positions) <= kMostDivergence)) {
+    write_stdout(fmt::format("the models diverge: the mean is beyond {:.0e}\n", kMostDivergence));
+    flush_stdout();
+    throw Exit{1};
+  }
+}
+
+}  // namespace
+
+void add_verify(CLI::App& app) {
+  auto command = std::make_shared<VerifyCommand>();
+  CLI::App* sub = app.add_subcommand("verify", "check one backend against another, op by op");
+  sub->footer(
+      "Every op of a run is computed on both backends; the reference's result replaces the tested one, so the op that\n"
+      "is named is the op to blame. Exit code 1 when one is beyond its limit.\n\n"
+      "Examples:\n"
+      "  inferno verify --backend parallel --against scalar     the built-in model\n"
+      "  inferno verify model.gguf --plant attention            see what it says when an op is wrong\n"
+      "  inferno verify --fused off --plant matmul              the same for a primitive\n"
+      "  inferno verify --replay inferno-verify.dump            the op it found, alone\n"
+      "  inferno verify model.gguf --whole 8                    logits and greedy texts instead of ops");
+  sub->add_option("model_or_prompt", command->first, "a .gguf file; otherwise it is the prompt of the built-in model");
+  sub->add_option("prompt", command->second, "the text to run (default: Once upon a time)");
+  sub->add_option("--against", command->against, "the reference backend")->capture_default_str();
+  sub->add_option("-n", command->tokens, "tokens to make after the prompt")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
+      ->capture_default_str();
+  sub->add_option("--ids", command->ids, "the prompt as token ids, for example 1,2,3");
+  sub->add_option("--plant", command->plant, "falsify the results of this op, to see it found");
+  sub->add_option("--dump", command->dump, "where the inputs of the first diverging op go")->capture_default_str();
+  sub->add_option("--replay", command->replay, "run one op from such a file");
+  sub->add_option("--whole", command->whole, "compare logits and greedy texts of so many prompts instead")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
+  command->engine.add_to(*sub);
+  sub->callback([command] { command->run(); });
+}
+
+}  // namespace inferno::cli
