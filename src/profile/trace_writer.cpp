@@ -134,9 +134,8 @@ std::string check_trace(const std::string& text) {
   if (tracks.empty()) return "no spans";
   for (auto& [track, spans] : tracks) {
     if (!named.contains(track)) return fmt::format("track {} has no name", track);
-    std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
-      return a.begin < b.begin || (a.begin == b.begin && a.end > b.end);
-    });
+    std::sort(spans.begin(), spans.end(),
+              [](const Span& a, const Span& b) { return a.begin < b.begin || (a.begin == b.begin && a.end > b.end); });
     std::vector<Span> open;
     for (const Span& span : spans) {
       while (!open.empty() && span.begin >= open.back().end - kRounding) open.pop_back();
