@@ -9,14 +9,10 @@
 #include <cstdint>
 
 #include "backend/cpu/kernels/kernel_table.h"
+#include "threading/partition.h"
 #include "threading/thread_pool.h"
 
 namespace inferno {
-
-struct Range {
-  int64_t begin = 0;
-  int64_t end = 0;
-};
 
 struct Worker {
   int ith = 0;
