@@ -23,7 +23,9 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
     $<$<CXX_COMPILER_ID:GNU>:-fno-schedule-insns>)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(avx2 -mavx2 -mfma -mf16c)
-  set(avx512_vnni ${avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni)
+  set(avx512_vnni ${avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni
+    # gcc 12 warns about the deliberately undefined operands inside its own AVX-512 intrinsics.
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-uninitialized> $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   inferno_kernel_file(x86/avx2.cpp ${avx2})
   inferno_kernel_file(x86/avx512_vnni.cpp ${avx512_vnni})
   inferno_kernel_file(x86/amx.cpp ${avx512_vnni} -mamx-tile -mamx-int8)
