@@ -202,14 +202,12 @@ inline void tile_256(const uint8_t* panel, const int8_t* x, int64_t stride, int6
       for (int i = 0; i < 4; ++i) {
         const float32x4_t m = load_f32(w + P::kM, i);
         for (int j = 0; j < kPairs; ++j) {
-          int32x4_t high = zero_s32();
-          int32x4_t low = zero_s32();
-          for (int part = 0; part < P::kSubs / 8; ++part) {
-            const int8x16_t row = vld1q_s8(mins + 64 * part + 16 * i);
-            high = vmmlaq_s32(high, row, vld1q_s8(q_sums + j * stride + 32 * part));
-            low = vmmlaq_s32(low, row, vld1q_s8(q_sums + j * stride + 32 * part + 16));
-          }
-          const int32x4_t msum = vaddq_s32(vshlq_n_s32(high, 6), low);
+          const auto row = [&](int part) { return vld1q_s8(mins + 64 * part + 16 * i); };
+          const auto q_sum = [&](int part, int low) { return vld1q_s8(q_sums + j * stride + 32 * part + 16 * low); };
+          int32x4_t msum = zero_s32();
+          for (int part = 0; part < P::kSubs / 8; ++part) msum = vmmlaq_s32(msum, row(part), q_sum(part, 0));
+          msum = vshlq_n_s32(msum, 6);
+          for (int part = 0; part < P::kSubs / 8; ++part) msum = vmmlaq_s32(msum, row(part), q_sum(part, 1));
           sums.minimum[i][j] = vfmaq_f32(sums.minimum[i][j], vcvtq_f32_s32(msum), vmulq_f32(m, dx[j]));
         }
       }

@@ -15,7 +15,7 @@ namespace {
 
 inline constexpr int kStreams = 4;
 // Bytes of a stream before its turn is over: long enough to hide the change, short enough to keep all streams running.
-inline constexpr int kTurnBytes = 1024;
+inline constexpr int kTurnBytes = 2048;
 
 // Running sums of one group for kTokens tokens.
 template <int kTokens>
@@ -24,12 +24,50 @@ struct GroupSums {
   float32x4_t minimum[kTokens][2];
 };
 
-// Sum of the 32 columns of one tile, per row.
-inline int32x4_t tile_dot(const int8x16_t* w, const int8x16_t* x) {
-  RowSums sums = no_sums();
-  add_dot_16(sums, w, x[0]);
-  add_dot_16(sums, w + 4, x[1]);
-  return finish(sums);
+// Sums of 16 columns for both halves of a group: [half][columns 0-15, 16-31]. Written side by side because a chain of
+// dot products waits for its own latency: four short chains at once keep the core busy.
+struct TileDots {
+  RowSums of[2][2];
+};
+template <int kLane>
+inline void add_dots(TileDots& dots, const int8x16_t (&w)[2][8], const int8x16_t* x) {
+  add_dot<kLane>(dots.of[0][0], w[0][kLane], x[0]);
+  add_dot<kLane>(dots.of[1][0], w[1][kLane], x[0]);
+  add_dot<kLane>(dots.of[0][1], w[0][4 + kLane], x[1]);
+  add_dot<kLane>(dots.of[1][1], w[1][4 + kLane], x[1]);
+}
+inline TileDots tile_dots(const int8x16_t (&w)[2][8], const int8x16_t* x) {
+  TileDots dots = {{{no_sums(), no_sums()}, {no_sums(), no_sums()}}};
+  add_dots<0>(dots, w, x);
+  add_dots<1>(dots, w, x);
+  add_dots<2>(dots, w, x);
+  add_dots<3>(dots, w, x);
+  return dots;
+}
+// All 32 columns of half h.
+inline int32x4_t whole(const TileDots& dots, int h) {
+  return vaddq_s32(finish(dots.of[h][0]), finish(dots.of[h][1]));
+}
+
+// The sums of all 32 columns with one chain per half: no addition, and scaling by integers leaves the core enough to do
+// meanwhile.
+struct HalfDots {
+  RowSums of[2];
+};
+template <int kLane>
+inline void add_half_dots(HalfDots& dots, const int8x16_t (&w)[2][8], int first, int8x16_t x) {
+  add_dot<kLane>(dots.of[0], w[0][first + kLane], x);
+  add_dot<kLane>(dots.of[1], w[1][first + kLane], x);
+}
+inline HalfDots half_dots(const int8x16_t (&w)[2][8], const int8x16_t* x) {
+  HalfDots dots = {{no_sums(), no_sums()}};
+  for (int i = 0; i < 2; ++i) {
+    add_half_dots<0>(dots, w, 4 * i, x[i]);
+    add_half_dots<1>(dots, w, 4 * i, x[i]);
+    add_half_dots<2>(dots, w, 4 * i, x[i]);
+    add_half_dots<3>(dots, w, 4 * i, x[i]);
+  }
+  return dots;
 }
 
 // `count` blocks of 32 columns from block `first`.
@@ -46,13 +84,15 @@ inline void add_blocks_32(const uint8_t* group, const Row32* x, int64_t first, i
       q[t][0] = vld1q_s8(x[t].q + b * 32);
       q[t][1] = vld1q_s8(x[t].q + b * 32 + 16);
     }
-    for (int h = 0; h < 2; ++h) {
-      int8x16_t w[8];
-      unpack_tile<kFormat.bits, kFormat.is_signed>(block + Layout::kTiles + h * Layout::kTileBytes, w);
-      for (int t = 0; t < kTokens; ++t) {
-        const float32x4_t isum = to_f32<Layout::kFraction>(tile_dot(w, q[t]));
-        s.main[t][h] = vfmaq_f32(s.main[t][h], isum, vmulq_n_f32(h == 0 ? d.low : d.high, x[t].d[b]));
-      }
+    int8x16_t w[2][8];
+    unpack_tile<kFormat.bits, kFormat.is_signed>(block + Layout::kTiles, w[0]);
+    unpack_tile<kFormat.bits, kFormat.is_signed>(block + Layout::kTiles + Layout::kTileBytes, w[1]);
+    for (int t = 0; t < kTokens; ++t) {
+      const TileDots dots = tile_dots(w, q[t]);
+      const float32x4_t low = to_f32<Layout::kFraction>(whole(dots, 0));
+      const float32x4_t high = to_f32<Layout::kFraction>(whole(dots, 1));
+      s.main[t][0] = vfmaq_f32(s.main[t][0], low, vmulq_n_f32(d.low, x[t].d[b]));
+      s.main[t][1] = vfmaq_f32(s.main[t][1], high, vmulq_n_f32(d.high, x[t].d[b]));
     }
     if constexpr (kFormat.minimums) {
       const EightScales m = load_scales(block + Layout::kM);
@@ -121,46 +161,49 @@ inline void add_blocks_256(const uint8_t* group, const Row256* x, int64_t first,
   for (int64_t b = first; b < first + count; ++b) {
     const uint8_t* block = group + b * Layout::kBytes;
     const EightScales d = load_scales(block + Layout::kD);
-    for (int h = 0; h < 2; ++h) {
-      int32x4_t isum[kTokens] = {};
-      // 128 columns have 4 sub-blocks of 32 or 8 of 16.
-      for (int part = 0; part < 2; ++part) {
-        int32x4_t scale[Layout::kSubs / 2];
+    int32x4_t isum[kTokens][2] = {};
+    // 128 columns have 4 sub-blocks of 32 or 8 of 16.
+    for (int part = 0; part < 2; ++part) {
+      int32x4_t scale[2][Layout::kSubs / 2];
+      for (int h = 0; h < 2; ++h) {
         for (int i = 0; i < Layout::kSubs / 8; ++i) {
           widen_scales<kFormat>(block + Layout::kScales + h * 4 * Layout::kSubs + part * 2 * Layout::kSubs + 16 * i,
-                                scale + 4 * i);
+                                scale[h] + 4 * i);
         }
-        for (int j = 0; j < 4; ++j) {
-          const int tile = part * 4 + j;
-          int8x16_t w[8];
-          unpack_tile<kFormat.bits, kFormat.is_signed>(block + Layout::kTiles + (2 * tile + h) * Layout::kTileBytes, w);
-          for (int t = 0; t < kTokens; ++t) {
-            const int8_t* q = x[t].q + b * 256 + tile * 32;
-            const int8x16_t x16[2] = {vld1q_s8(q), vld1q_s8(q + 16)};
-            if constexpr (kFormat.sub == 32) {
-              isum[t] = vmlaq_s32(isum[t], tile_dot(w, x16), scale[j]);
-            } else {
-              RowSums left = no_sums();
-              RowSums right = no_sums();
-              add_dot_16(left, w, x16[0]);
-              add_dot_16(right, w + 4, x16[1]);
-              isum[t] = vmlaq_s32(isum[t], finish(left), scale[2 * j]);
-              isum[t] = vmlaq_s32(isum[t], finish(right), scale[2 * j + 1]);
+      }
+      for (int j = 0; j < 4; ++j) {
+        const int tile = part * 4 + j;
+        int8x16_t w[2][8];
+        unpack_tile<kFormat.bits, kFormat.is_signed>(block + Layout::kTiles + 2 * tile * Layout::kTileBytes, w[0]);
+        unpack_tile<kFormat.bits, kFormat.is_signed>(block + Layout::kTiles + (2 * tile + 1) * Layout::kTileBytes,
+                                                     w[1]);
+        for (int t = 0; t < kTokens; ++t) {
+          const int8_t* q = x[t].q + b * 256 + tile * 32;
+          const int8x16_t x16[2] = {vld1q_s8(q), vld1q_s8(q + 16)};
+          if constexpr (kFormat.sub == 32) {
+            const HalfDots dots = half_dots(w, x16);
+            for (int h = 0; h < 2; ++h) isum[t][h] = vmlaq_s32(isum[t][h], finish(dots.of[h]), scale[h][j]);
+          } else {
+            const TileDots dots = tile_dots(w, x16);
+            for (int h = 0; h < 2; ++h) {
+              isum[t][h] = vmlaq_s32(isum[t][h], finish(dots.of[h][0]), scale[h][2 * j]);
+              isum[t][h] = vmlaq_s32(isum[t][h], finish(dots.of[h][1]), scale[h][2 * j + 1]);
             }
           }
         }
       }
-      for (int t = 0; t < kTokens; ++t) {
-        const float32x4_t scaled = vmulq_n_f32(h == 0 ? d.low : d.high, x[t].d[b]);
-        sums.main[t][h] = vfmaq_f32(sums.main[t][h], to_f32<Layout::kFraction>(isum[t]), scaled);
-      }
+    }
+    for (int t = 0; t < kTokens; ++t) {
+      const float dx = x[t].d[b];
+      sums.main[t][0] = vfmaq_f32(sums.main[t][0], to_f32<Layout::kFraction>(isum[t][0]), vmulq_n_f32(d.low, dx));
+      sums.main[t][1] = vfmaq_f32(sums.main[t][1], to_f32<Layout::kFraction>(isum[t][1]), vmulq_n_f32(d.high, dx));
       if constexpr (kFormat.minimums) {
         const EightScales m = load_scales(block + Layout::kM);
-        for (int t = 0; t < kTokens; ++t) {
-          const int32x4_t msum = minimum_dot<kFormat>(block, h, x[t].sums + b * kSumBytes);
-          sums.minimum[t][h] =
-              vfmaq_f32(sums.minimum[t][h], vcvtq_f32_s32(msum), vmulq_n_f32(h == 0 ? m.low : m.high, x[t].d[b]));
-        }
+        const int8_t* q_sums = x[t].sums + b * kSumBytes;
+        const float32x4_t low = vcvtq_f32_s32(minimum_dot<kFormat>(block, 0, q_sums));
+        const float32x4_t high = vcvtq_f32_s32(minimum_dot<kFormat>(block, 1, q_sums));
+        sums.minimum[t][0] = vfmaq_f32(sums.minimum[t][0], low, vmulq_n_f32(m.low, dx));
+        sums.minimum[t][1] = vfmaq_f32(sums.minimum[t][1], high, vmulq_n_f32(m.high, dx));
       }
     }
   }
