@@ -12,6 +12,7 @@
 #include "cli/bench_ops.h"
 #include "cli/bench_rows.h"
 #include "cli/cli.h"
+#include "cli/instruments.h"
 #include "generate/builtin_model.h"
 #include "model/quantize_model.h"
 #include "profile/machine_limits.h"
@@ -86,6 +87,7 @@ class WorkCounter {
 
 struct BenchCommand {
   EngineFlags engine;
+  Instruments instruments;
   std::vector<std::string> models;
   int32_t prompt = 512;
   int32_t generate = 64;
@@ -98,9 +100,9 @@ struct BenchCommand {
 
   void run();
   void run_model(const std::string& path, int threads);
-  void run_prefill(Engine& engine, BenchRow row);
-  void run_decode(Engine& engine, BenchRow row);
-  void add_row(Engine& engine, BenchRow row, const WorkCounter& counter, const std::vector<double>& seconds);
+  void run_prefill(Engine& instance, BenchRow row);
+  void run_decode(Engine& instance, BenchRow row);
+  void add_row(Engine& instance, BenchRow row, const WorkCounter& counter, const std::vector<double>& seconds);
 
   std::vector<BenchRow> rows;
   std::vector<int32_t> tokens;
@@ -127,6 +129,7 @@ void BenchCommand::run_model(const std::string& path, int threads) {
   options.limits.max_sequences = batch;
   options.limits.max_logit_rows = batch;
   options.limits.max_tokens = std::max(options.limits.max_tokens, batch);
+  instruments.install(options);
   Engine instance(file, options);
 
   std::mt19937 random(1);
@@ -145,6 +148,7 @@ void BenchCommand::run_model(const std::string& path, int threads) {
   }
   if (prompt > 0) run_prefill(instance, row);
   if (generate > 0) run_decode(instance, row);
+  instruments.finish();
 }
 
 void BenchCommand::run_prefill(Engine& instance, BenchRow row) {
@@ -223,6 +227,9 @@ void BenchCommand::add_row(Engine& instance, BenchRow row, const WorkCounter& co
 
 void BenchCommand::run() {
   if (prompt == 0 && generate == 0 && !ops) fail_usage("--prompt 0 --gen 0 leaves nothing to measure");
+  if (instruments.writes_files() && (models.size() > 1 || engine.thread_counts().size() > 1)) {
+    fail_usage("--trace and --profile-json hold one run: give one model and one number of threads");
+  }
   for (const int threads : engine.thread_counts()) {
     if (ops) {
       const std::vector<BenchRow> measured = bench_ops(engine.options_for(threads), repeat);
@@ -262,6 +269,7 @@ void add_bench(CLI::App& app) {
   sub->add_option("--plot", command->plot, "also draw the rows into this SVG file");
   sub->add_flag("--ops", command->ops, "time every op at decode and prefill shapes instead of a model");
   command->engine.add_to(*sub);
+  command->instruments.add_to(*sub);
   sub->get_option("--threads")->description("CPU threads, one or several: 1,2,4");
   sub->callback([command] { command->run(); });
 }

@@ -32,6 +32,7 @@ void Instruments::add_to(CLI::App& command) {
 
 void Instruments::install(EngineOptions& options) {
   const bool wants_profile = profile_ || !profile_json_.empty();
+  parts_ = std::make_unique<Parts>();
   if (!profile_json_.empty()) parts_->json.emplace(profile_json_);
   if (!trace_.empty())
     parts_->trace.emplace(trace_, options.backend.empty() ? std::string(default_backend_name()) : options.backend);

@@ -17,7 +17,9 @@ class Instruments {
   Instruments& operator=(const Instruments&) = delete;
 
   void add_to(CLI::App& command);
-  // Decorates the engine's backend as asked; files are opened now. This object must outlive the engine.
+  [[nodiscard]] bool writes_files() const { return !trace_.empty() || !profile_json_.empty(); }
+  // Decorates the engine's backend as asked, afresh for every engine; files are opened now. This object must outlive
+  // the engine.
   void install(EngineOptions& options);
   // After the run: reports on stderr, files in place. The engine must still exist.
   void finish();

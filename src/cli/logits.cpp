@@ -16,10 +16,10 @@ struct LogitsCommand {
   std::string ids;
   bool all = false;
 
-  void run();
+  void run() const;
 };
 
-void LogitsCommand::run() {
+void LogitsCommand::run() const {
   const GgufFile file = open_model(model);
   const std::vector<int32_t> tokens = parse_ids(ids);
   if (tokens.empty()) fail_usage("--ids is empty; give token ids such as 1,2,3");

@@ -45,7 +45,7 @@ Perplexity measure_perplexity(Engine& engine, std::span<const int32_t> tokens, i
       for (int32_t i = 0; i < wanted && first_scored + i + 1 < window; ++i) {
         const double nll =
             negative_log_likelihood(std::span(rows).subspan(static_cast<size_t>(i) * vocabulary, vocabulary),
-                                    text[static_cast<size_t>(first_scored + i + 1)]);
+                                    text[static_cast<size_t>(first_scored) + static_cast<size_t>(i) + 1]);
         sum += nll;
         sum_of_squares += nll * nll;
         ++result.scored;

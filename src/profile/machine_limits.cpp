@@ -223,6 +223,7 @@ double MachineLimits::read_gb_per_s(double working_set) const {
 }
 
 double MachineLimits::least_us(const OpCost& cost, double working_set) const {
+  if (!known()) return 0;
   return std::max(cost.bytes() / read_gb_per_s(working_set), cost.operations / multiply_gop_per_s(cost.multiply)) / 1e3;
 }
 

@@ -25,10 +25,12 @@ struct MachineLimits {
   std::vector<ReadBandwidth> read;                   // ascending by working set; the last comes from DRAM
   std::array<double, kMultiplyKinds> multiply = {};  // 10^9 operations per second
 
+  // Limits of a machine nobody has measured (a device) are empty.
+  [[nodiscard]] bool known() const { return !read.empty(); }
   // Between measured sizes: on a straight line over the size's logarithm.
   [[nodiscard]] double read_gb_per_s(double working_set) const;
   [[nodiscard]] double multiply_gop_per_s(Multiply kind) const { return multiply[static_cast<size_t>(kind)]; }
-  // The least time an op can take here: the slower of moving its bytes and doing its operations.
+  // The least time an op can take here: the slower of moving its bytes and doing its operations; 0 when not known.
   [[nodiscard]] double least_us(const OpCost& cost, double working_set) const;
 };
 

@@ -116,7 +116,7 @@ void Profile::add_step(const StepTimes& times, const StepView& view, Backend& ba
     op.bytes += costs[i].bytes();
     op.operations += costs[i].operations;
     totals.bytes += costs[i].bytes();
-    totals.bandwidth_us += costs[i].bytes() / limits_.read_gb_per_s(working_set) / 1e3;
+    if (limits_.known()) totals.bandwidth_us += costs[i].bytes() / limits_.read_gb_per_s(working_set) / 1e3;
     if (step_op.layer < 0) {
       totals.outside_us += total;
     } else {

@@ -81,11 +81,11 @@ void CheckingBackend::check(const Args& args) {
   OpCheck result{.op = kOp, .layer = layer, .step = step_, .index = index, .args = format_args(record)};
   result.limit = nmse_limit(record, options_.numerics);
   result.worst = worst_of(compare_written(expected, tested), result.limit);
-  note(std::move(result), inputs);
+  note(result, inputs);
   if (options_.every == 1) expected.replace_written(inner());
 }
 
-void CheckingBackend::note(OpCheck check, const OpImage& inputs) {
+void CheckingBackend::note(const OpCheck& check, const OpImage& inputs) {
   ++checked_;
   OpCheckTotals& totals = totals_[static_cast<size_t>(check.op)];
   ++totals.calls;

@@ -72,7 +72,7 @@ class CheckingBackend final : public BackendDecorator {
  private:
   template <typename Args>
   void check(const Args& args);
-  void note(OpCheck check, const OpImage& inputs);
+  void note(const OpCheck& check, const OpImage& inputs);
 
   std::unique_ptr<Backend> reference_;
   std::unique_ptr<WeightCopies> weights_;
