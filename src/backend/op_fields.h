@@ -46,8 +46,7 @@ void call_op(Backend& backend, const OpRecord& record);
 // weights and thus belongs where the op before it did.
 [[nodiscard]] std::optional<int> layer_of(const OpRecord& record);
 
-// The cached rows an op may touch: what capacity the arrays of a batch have is known to their owner alone, but not more
-// than this is read. Entries of one sequence's block table, and of all arrays.
+// Pages that hold a sequence's positions: the entries of its block table that mean anything.
 [[nodiscard]] int32_t pages_of(int32_t kv_len, int32_t page_size);
 
 }  // namespace inferno

@@ -63,6 +63,10 @@ std::string Profile::speed_of_light(Phase phase) const {
     if (loss.share >= kShown)
       lost += fmt::format("{}{} {:.0f} %", lost.empty() ? "" : ", ", loss.name, 100 * loss.share);
   }
+  const double speed = static_cast<double>(totals.tokens) / wall * 1e6;
+  if (!limits_.known()) {
+    return fmt::format("{} {:.1f} tok/s; no limits of this device are known", phase_name(phase), speed);
+  }
   // Single tokens are bound by reading the weights, prompts by multiplying.
   std::string limit;
   if (phase == Phase::decode) {
@@ -72,9 +76,8 @@ std::string Profile::speed_of_light(Phase phase) const {
     for (const OpTotals& op : totals.ops) operations += op.operations;
     limit = fmt::format("{:.0f} GOP/s", operations / totals.least_us() / 1e3);
   }
-  return fmt::format("{} {:.1f} tok/s = {:.0f} % of what {} allows; lost: {}", phase_name(phase),
-                     static_cast<double>(totals.tokens) / wall * 1e6, percent(totals.least_us(), wall), limit,
-                     lost.empty() ? "nothing" : lost);
+  return fmt::format("{} {:.1f} tok/s = {:.0f} % of what {} allows; lost: {}", phase_name(phase), speed,
+                     percent(totals.least_us(), wall), limit, lost.empty() ? "nothing" : lost);
 }
 
 std::string Profile::table(Phase phase) const {
@@ -102,9 +105,12 @@ std::string Profile::table(Phase phase) const {
 }
 
 std::string Profile::report() const {
-  std::string text =
-      fmt::format("profile: {}, {} worker{}; limits {:.1f} GB/s read, {:.0f} GOP/s int8\n", backend_, workers_,
-                  workers_ == 1 ? "" : "s", limits_.read.back().gb_per_s, limits_.multiply_gop_per_s(Multiply::int8));
+  std::string text = fmt::format("profile: {}, {} worker{}", backend_, workers_, workers_ == 1 ? "" : "s");
+  if (limits_.known()) {
+    text += fmt::format("; limits {:.1f} GB/s read, {:.0f} GOP/s int8", limits_.read.back().gb_per_s,
+                        limits_.multiply_gop_per_s(Multiply::int8));
+  }
+  text += '\n';
   for (const Phase phase : {Phase::prefill, Phase::decode}) text += table(phase);
   const PhaseTotals& decode = this->phase(Phase::decode);
   const PhaseTotals& shown = decode.steps > 0 ? decode : this->phase(Phase::prefill);

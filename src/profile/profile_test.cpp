@@ -25,10 +25,16 @@ MachineLimits simple_limits() {
   return limits;
 }
 
-std::filesystem::path scratch_folder() {
-  const auto folder = std::filesystem::temp_directory_path() / ("inferno-profile-test-" + std::to_string(::getpid()));
-  std::filesystem::create_directories(folder);
-  return folder;
+// Removed when the program ends.
+const std::filesystem::path& scratch_folder() {
+  struct Folder {
+    Folder() { std::filesystem::create_directories(path); }
+    ~Folder() { std::filesystem::remove_all(path); }
+    std::filesystem::path path =
+        std::filesystem::temp_directory_path() / ("inferno-profile-test-" + std::to_string(::getpid()));
+  };
+  static const Folder folder;
+  return folder.path;
 }
 
 std::string read_file(const std::filesystem::path& path) {

@@ -14,10 +14,16 @@
 namespace inferno {
 namespace {
 
+// In a folder that is removed when the program ends.
 std::filesystem::path scratch_file(const std::string& name) {
-  const auto folder = std::filesystem::temp_directory_path() / ("inferno-verify-test-" + std::to_string(::getpid()));
-  std::filesystem::create_directories(folder);
-  return folder / name;
+  struct Folder {
+    Folder() { std::filesystem::create_directories(path); }
+    ~Folder() { std::filesystem::remove_all(path); }
+    std::filesystem::path path =
+        std::filesystem::temp_directory_path() / ("inferno-verify-test-" + std::to_string(::getpid()));
+  };
+  static const Folder folder;
+  return folder.path / name;
 }
 
 // A step of one op on a checked backend.
