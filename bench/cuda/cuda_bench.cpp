@@ -3,7 +3,8 @@
 // Times are wall clock around whole steps as the decoder runs them: upload of the batch, the step, download of the
 // drawn tokens. The share of the read bandwidth counts the weights alone.
 //
-//   cuda_bench [decode|prefill|batch|large|ops] ...   (default: all but ops)
+//   cuda_bench [decode|sampling|prefill|batch|large|ops|profile] ...   (default: all but the last two)
+#include <cuda_profiler_api.h>
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -211,6 +212,32 @@ void bench_ops(Backend& backend) {
   }
 }
 
+// One step of each kind between profiler marks, for a tool that times kernels one by one:
+//   ncu --profile-from-start off --metrics gpu__time_duration.sum cuda_bench profile
+void bench_profile(Backend& backend) {
+  SeamConfig c = small_shape(kKinds[0]);
+  c.layers = 2;
+  c.max_sequences = 128;
+  c.context = 4352;
+  c.max_tokens = 4096;
+  SeamModel model(backend, c);
+  const auto marked = [&](auto step) {
+    backend.synchronize();
+    cudaProfilerStart();
+    step();
+    backend.synchronize();
+    cudaProfilerStop();
+  };
+  backend.set_timing(true);  // no graphs: every launch is seen
+  marked([&] { model.prefill(0, prompt_of(4096), true); });
+  marked([&] { model.decode(1); });
+  model.reset();
+  for (int32_t s = 0; s < 128; ++s) model.prefill(s, prompt_of(192), true);
+  marked([&] { model.decode(1); });
+  marked([&] { model.decode(128); });
+  backend.set_timing(false);
+}
+
 int run(int argc, char** argv) {
   const auto backend = make_cuda_backend();
   fmt::print("{}\n", backend->description());
@@ -231,6 +258,7 @@ int run(int argc, char** argv) {
   section("batch", true, bench_batch);
   section("large", true, bench_large);
   section("ops", false, bench_ops);
+  section("profile", false, bench_profile);
   return 0;
 }
 

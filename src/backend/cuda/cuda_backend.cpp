@@ -235,7 +235,7 @@ CudaBackend::Graph* CudaBackend::graph_for_plan() {
   if (graphs_frees_ != frees_->value) {
     drop_graphs();
     previous_.clear();
-    graphs_frees_ = frees_->value;
+    graphs_frees_ = frees_->value;  // dropping freed memory of its own
   }
   for (Graph& graph : graphs_) {
     if (same_ops(graph.ops, plan_)) return &graph;

@@ -138,6 +138,27 @@ SeamModel::SeamModel(Backend& backend, const SeamConfig& c) : backend_(backend),
   backend.upload(rope_.data(), table.data(), table.size() * sizeof(float));
   lengths_.resize(rows);
   last_.resize(rows);
+  plan();
+}
+
+// The largest steps there can be: one sequence's prompt, and one token of every sequence.
+void SeamModel::plan() {
+  const std::vector<int32_t> pages(static_cast<size_t>(pages_per_sequence(config_)), 0);
+  const auto page_count = static_cast<int32_t>(pages.size());
+  for (const bool prompt : {true, false}) {
+    const int32_t sequences = prompt ? 1 : config_.max_sequences;
+    const int32_t tokens = prompt ? std::min(config_.max_tokens, config_.context) : 1;
+    batch_.clear();
+    for (int32_t s = 0; s < sequences; ++s) {
+      batch_.begin_sequence(config_.context, pages.data(), page_count);
+      for (int32_t i = 0; i < tokens; ++i) batch_.add_token(0, config_.context - tokens + i, 0, i == tokens - 1);
+    }
+    backend_.upload(batch_memory_.data(), batch_.block().data(), batch_.block().size() * sizeof(int32_t));
+    backend_.begin_step(StepMode::plan);
+    record(batch_.view(static_cast<const int32_t*>(batch_memory_.data())), true);
+    backend_.end_step();
+  }
+  batch_.clear();
 }
 
 std::unique_ptr<Weight> SeamModel::random_matrix(Backend& backend, DType dtype, int64_t rows, int64_t cols) {

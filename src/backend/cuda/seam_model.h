@@ -56,6 +56,7 @@ class SeamModel {
   struct Layer;
   void run_step(bool sample);
   void record(const StepBatch& batch, bool sample);
+  void plan();
   [[nodiscard]] std::unique_ptr<Weight> matrix(DType dtype, int64_t rows, int64_t cols, WeightUse uses);
   [[nodiscard]] std::unique_ptr<Weight> vector(int64_t n);
   [[nodiscard]] KvLayerView cache(int32_t layer) const;

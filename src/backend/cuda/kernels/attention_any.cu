@@ -69,6 +69,62 @@ __global__ void rope_store_kernel(const __grid_constant__ RopeStoreParams a) {
   if (!query && slot >= 0) store_cache_row(a.kv, key ? a.kv.k : a.kv.v, slot, kv_head, head, lane);
 }
 
+// The same for 16-bit caches and heads of 64 or 128 that rotate as a whole: all in registers.
+template <typename Raw, typename T, int kDim>
+__global__ void rope_store_fast_kernel(const __grid_constant__ RopeStoreParams a) {
+  let_next_start();
+  wait_for_previous();
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int per_token = a.q_heads + 2 * a.kv.kv_heads;
+  const int64_t item = int64_t{blockIdx.x} * kStoreWarps + threadIdx.x / kWarp;
+  if (item >= int64_t{a.batch.tokens} * per_token) return;
+  const int64_t t = item / per_token;
+  const int h = static_cast<int>(item % per_token);
+  const bool query = h < a.q_heads;
+  const bool key = !query && h < a.q_heads + a.kv.kv_heads;
+  const int kv_head = query ? 0 : key ? h - a.q_heads : h - a.q_heads - a.kv.kv_heads;
+  const auto* from = static_cast<const Raw*>(query ? a.raw.q : key ? a.raw.k : a.raw.v);
+  from += query ? (t * a.q_heads + h) * kDim : (t * a.kv.kv_heads + kv_head) * kDim;
+  constexpr int kPerLane = kDim / kWarp;
+  float v[kPerLane];
+#pragma unroll
+  for (int j = 0; j < kPerLane; ++j) v[j] = widen(__ldcg(from + j * kWarp + lane));
+  if (query || key) {
+    const float* norm = query ? a.norms.q : a.norms.k;
+    HeadConstants<kDim> constants;
+    constants.load(norm, a.table + int64_t{a.batch.pos[t]} * kDim, a.half_split, lane);
+    constants.apply(v, norm != nullptr, a.norms.eps, a.half_split, lane);
+  }
+  if (query) {
+    float* to = a.q_out + (t * a.q_heads + h) * kDim;
+#pragma unroll
+    for (int j = 0; j < kPerLane; ++j) to[j * kWarp + lane] = v[j];
+    return;
+  }
+  const int slot = a.batch.slot[t];
+  if (slot < 0) return;
+  const int64_t page = slot / a.kv.page_size;
+  T* to = static_cast<T*>(key ? a.kv.k : a.kv.v) +
+          ((page * a.kv.kv_heads + kv_head) * a.kv.page_size + slot % a.kv.page_size) * kDim;
+#pragma unroll
+  for (int j = 0; j < kPerLane; ++j) to[j * kWarp + lane] = stored<T>(v[j]);
+}
+
+template <typename Raw>
+void launch_rope_store_typed(const LaunchContext& c, const LaunchShape& shape, const RopeStoreParams& a) {
+  const int d = a.kv.head_dim;
+  const bool fast = a.rotated_dims == d && (d == 64 || d == 128);
+  if (fast && a.kv.dtype == DType::bf16) {
+    d == 64 ? launch(c, shape, rope_store_fast_kernel<Raw, __nv_bfloat16, 64>, a)
+            : launch(c, shape, rope_store_fast_kernel<Raw, __nv_bfloat16, 128>, a);
+  } else if (fast && a.kv.dtype == DType::f16) {
+    d == 64 ? launch(c, shape, rope_store_fast_kernel<Raw, __half, 64>, a)
+            : launch(c, shape, rope_store_fast_kernel<Raw, __half, 128>, a);
+  } else {
+    launch(c, shape, rope_store_kernel<Raw>, a);
+  }
+}
+
 // ---- plain attention: one block per (token, query head), its warps share the positions
 
 constexpr int kWarps = 4;
@@ -189,9 +245,9 @@ void launch_rope_store(const LaunchContext& c, const RawHeads& raw, const HeadNo
   const LaunchShape shape{dim3(static_cast<unsigned>(divide_up<int64_t>(items, kStoreWarps))),
                           dim3(kStoreWarps * kWarp), 0};
   if (raw.dtype == DType::f32) {
-    launch(c, shape, rope_store_kernel<float>, a);
+    launch_rope_store_typed<float>(c, shape, a);
   } else {
-    launch(c, shape, rope_store_kernel<__nv_bfloat16>, a);
+    launch_rope_store_typed<__nv_bfloat16>(c, shape, a);
   }
 }
 

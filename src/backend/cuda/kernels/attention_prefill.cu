@@ -1,9 +1,10 @@
 // Attention of many tokens per sequence: tiles of queries against tiles of keys on the tensor cores.
 //
-// A block has 128 rows: the heads of one group side by side, token by token, so that all of them share the keys they
-// load. Keys and values come in tiles of 64 positions through a double buffer in shared memory while the tile before is
-// multiplied; rows in shared memory are swizzled in pieces of 16 bytes, so that no two rows of a matrix share a bank.
-// Scores, maxima and sums are f32; queries, weights and the cache are 16-bit. Blocks with the most keys start first.
+// A block has 64 or 128 rows: the heads of one group side by side, token by token, so that all of them share the keys
+// they load. Keys and values come in tiles of 64 positions through a double buffer in shared memory while the tile
+// before is multiplied; rows in shared memory are swizzled in pieces of 16 bytes, so that no two rows of a matrix share
+// a bank. Scores, maxima and sums are f32; queries, weights and the cache are 16-bit. Blocks with the most keys start
+// first.
 #include "backend/cuda/kernels/heads.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/mma.cuh"
@@ -13,9 +14,7 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * kWarp;
-constexpr int kRowTiles = 2;                    // 16-row tiles per warp
-constexpr int kRows = kWarps * kRowTiles * 16;  // rows of a block
-constexpr int kKeys = 64;                       // positions of a tile
+constexpr int kKeys = 64;  // positions of a tile
 constexpr float kLog2e = 1.4426950408889634F;
 
 // Byte offset of the 16-byte piece `piece` of row `row` in a swizzled array of rows of kDim 16-bit values.
@@ -24,30 +23,40 @@ __device__ __forceinline__ int swizzled(int row, int piece) {
   return row * kDim * 2 + ((piece ^ (row & 7)) << 4);
 }
 
+// Positions [first, first + kKeys) of K and V; rows that no query sees are zero, whatever the cache holds there.
 template <typename T, int kDim>
 __device__ __forceinline__ void copy_tile(const AttentionTask& a, const int32_t* table, int kv_head, int first,
                                           int visible, uint32_t keys, uint32_t values) {
-  constexpr int kPieces = kDim / 8;  // 16-byte pieces of a row
+  constexpr int kPieces = kDim / 8;             // 16-byte pieces of a row
+  constexpr int kRowStep = kThreads / kPieces;  // rows that the block copies at once
   const auto* k = static_cast<const T*>(a.kv.k);
   const auto* v = static_cast<const T*>(a.kv.v);
+  const int piece = static_cast<int>(threadIdx.x) % kPieces;
+  const int first_row = static_cast<int>(threadIdx.x) / kPieces;
   const int page_size = a.kv.page_size;
-#pragma unroll
-  for (int i = 0; i < kKeys * kPieces / kThreads; ++i) {
-    const int item = i * kThreads + static_cast<int>(threadIdx.x);
-    const int row = item / kPieces;
-    const int piece = item % kPieces;
-    const int p = min(first + row, visible - 1);
+  const bool one_page = page_size % kKeys == 0;  // then a tile never crosses a page
+  const auto offset = [&](int p) {
     const int64_t page = table[p / page_size];
-    const int64_t at = ((page * a.kv.kv_heads + kv_head) * page_size + p % page_size) * kDim + piece * 8;
+    return ((page * a.kv.kv_heads + kv_head) * page_size + p % page_size) * kDim + piece * 8;
+  };
+  const int64_t base = one_page ? offset(first) + first_row * kDim : 0;
+#pragma unroll
+  for (int i = 0; i < kKeys / kRowStep; ++i) {
+    const int row = i * kRowStep + first_row;
+    const bool seen = first + row < visible;
+    const int64_t at = one_page ? base + i * kRowStep * kDim : offset(min(first + row, visible - 1));
+    // The swizzle depends on row % 8 alone, and kRowStep is a multiple of 8.
     const auto to = static_cast<uint32_t>(swizzled<kDim>(row, piece));
-    copy_async_16(keys + to, k + at);
-    copy_async_16(values + to, v + at);
+    copy_async_16(keys + to, k + at, seen);
+    copy_async_16(values + to, v + at, seen);
   }
 }
 
-template <typename T, int kDim>
+// kRowTiles: 16-row tiles per warp.
+template <typename T, int kDim, int kRowTiles>
 __global__ void __launch_bounds__(kThreads, 2) prefill_attention_kernel(const __grid_constant__ AttentionTask a) {
   extern __shared__ __align__(128) uint8_t shared[];
+  constexpr int kRows = kWarps * kRowTiles * 16;
   constexpr int kTileBytes = kKeys * kDim * 2;
   constexpr int kSteps = kDim / 16;   // of the dot product
   constexpr int kColumns = kDim / 8;  // 8-wide tiles of the output
@@ -164,21 +173,24 @@ __global__ void __launch_bounds__(kThreads, 2) prefill_attention_kernel(const __
     for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
+        if (masked) {
+          const int seen = limit[m][half] - j * kKeys - 2 * c;
+#pragma unroll
+          for (int n = 0; n < kKeys / 8; ++n) {
+            if (n * 8 >= seen) s[m][n][half * 2] = -INFINITY;
+            if (n * 8 + 1 >= seen) s[m][n][half * 2 + 1] = -INFINITY;
+          }
+        }
         float high = -INFINITY;
 #pragma unroll
         for (int n = 0; n < kKeys / 8; ++n) {
-#pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            float& score = s[m][n][half * 2 + i];
-            if (masked && j * kKeys + n * 8 + 2 * c + i >= limit[m][half]) score = -INFINITY;
-            high = fmaxf(high, score);
-          }
+          high = fmaxf(high, fmaxf(s[m][n][half * 2], s[m][n][half * 2 + 1]));
         }
         high = fmaxf(high, __shfl_xor_sync(kFullMask, high, 1));
         high = fmaxf(high, __shfl_xor_sync(kFullMask, high, 2));
         // The first tile has a position for every row, so the maximum is finite from there on.
         const float new_top = fmaxf(top[m][half], high * factor);
-        const float keep = exp2f(top[m][half] - new_top);
+        const float keep = fast_exp2(top[m][half] - new_top);
         top[m][half] = new_top;
         float sum = 0;
 #pragma unroll
@@ -186,7 +198,7 @@ __global__ void __launch_bounds__(kThreads, 2) prefill_attention_kernel(const __
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
             float& score = s[m][n][half * 2 + i];
-            score = exp2f(fmaf(score, factor, -new_top));
+            score = fast_exp2(fmaf(score, factor, -new_top));
             sum += score;
           }
         }
@@ -246,21 +258,29 @@ __global__ void __launch_bounds__(kThreads, 2) prefill_attention_kernel(const __
   }
 }
 
-template <typename T, int kDim>
-void launch_typed(const LaunchContext& c, const AttentionTask& task) {
+template <typename T, int kDim, int kRowTiles>
+void launch_tiles(const LaunchContext& c, const AttentionTask& task) {
+  constexpr int kRows = kWarps * kRowTiles * 16;
   const int group = task.q_heads / task.kv.kv_heads;
   // Every sequence may end in a tile of its own.
   const int tiles = divide_up(task.batch.tokens * group, kRows) + task.batch.sequences;
   const int bytes = kRows * kDim * 2 + 4 * kKeys * kDim * 2;
   launch(c, {dim3(static_cast<unsigned>(tiles), static_cast<unsigned>(task.kv.kv_heads)), dim3(kThreads), bytes},
-         prefill_attention_kernel<T, kDim>, task);
+         prefill_attention_kernel<T, kDim, kRowTiles>, task);
+}
+
+template <typename T, int kDim>
+void launch_typed(const LaunchContext& c, const AttentionTask& task) {
+  // Large tiles read each key for more queries; small ones reach more multiprocessors.
+  const int64_t rows = int64_t{task.batch.tokens} * task.q_heads;
+  rows >= int64_t{2} * c.sm_count* kWarps * 32 ? launch_tiles<T, kDim, 2>(c, task) : launch_tiles<T, kDim, 1>(c, task);
 }
 
 }  // namespace
 
 bool prefill_attention_supports(const KvLayerView& kv, int q_heads) {
   return (kv.dtype == DType::bf16 || kv.dtype == DType::f16) && (kv.head_dim == 64 || kv.head_dim == 128) &&
-         q_heads / kv.kv_heads <= kRows;
+         q_heads / kv.kv_heads <= kWarps * 16;
 }
 
 void launch_prefill_attention(const LaunchContext& c, const AttentionTask& task) {

@@ -141,6 +141,16 @@ __device__ __forceinline__ float widen(float x) {
   return x;
 }
 
+// As a cache stores it: plain rounding.
+template <typename T>
+__device__ __forceinline__ T stored(float x) {
+  return narrow<T>(x);
+}
+template <>
+__device__ __forceinline__ __half stored<__half>(float x) {
+  return __float2half_rn(x);
+}
+
 template <typename T>
 __device__ __forceinline__ uint32_t pack_pair(float low, float high);
 template <>
@@ -152,6 +162,13 @@ template <>
 __device__ __forceinline__ uint32_t pack_pair<__half>(float low, float high) {
   const __half2 pair = __floats2half2_rn(low, high);
   return *reinterpret_cast<const uint32_t*>(&pair);
+}
+
+// 2^x to about two units in the last place, subnormal results as zero.
+__device__ __forceinline__ float fast_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 
 // silu(gate) * up

@@ -19,8 +19,7 @@ struct LaunchContext {
   bool overlap = false;
 };
 
-// ---- matrix–vector: up to kMaxVectorTokens tokens
-// --------------------------------------------------------------------
+// ---- matrix–vector: up to kMaxVectorTokens tokens ------------------------------------------------------------------
 
 inline constexpr int kMaxVectorTokens = 8;
 inline constexpr int kMaxSegments = 3;
@@ -51,8 +50,7 @@ struct VectorProduct {
 [[nodiscard]] bool vector_product_fits(DType dtype, int tokens, int64_t k);
 void launch_vector_product(const LaunchContext& c, const VectorProduct& p);
 
-// ---- rows: embedding, norm, conversion
-// -------------------------------------------------------------------------------
+// ---- rows: embedding, norm, conversion -----------------------------------------------------------------------------
 
 void launch_embed(const LaunchContext& c, const Planes& table, DType dtype, int64_t vocabulary, const int32_t* ids,
                   int tokens, int64_t cols, float* out);
@@ -73,8 +71,7 @@ void launch_unpack_bf16(const LaunchContext& c, const Planes& w, DType dtype, in
 void launch_pack(const LaunchContext& c, const void* canonical, DType dtype, int64_t first, int64_t count,
                  const Planes& w);
 
-// ---- cache and attention
-// ---------------------------------------------------------------------------------------------
+// ---- cache and attention -------------------------------------------------------------------------------------------
 
 // Raw projections of the step's tokens, f32 or bf16 rows.
 struct RawHeads {
@@ -126,8 +123,7 @@ void launch_decode_attention(const LaunchContext& c, const DecodeAttention& task
 [[nodiscard]] bool prefill_attention_supports(const KvLayerView& kv, int q_heads);
 void launch_prefill_attention(const LaunchContext& c, const AttentionTask& task);
 
-// ---- sampling
-// --------------------------------------------------------------------------------------------------------
+// ---- sampling ------------------------------------------------------------------------------------------------------
 
 // One token per row, as backend/sampling.h defines it. `scratch` has sample_scratch_bytes.
 [[nodiscard]] int64_t sample_scratch_bytes(int rows, int64_t vocabulary);

@@ -1,4 +1,6 @@
 // Kernels that work row by row: embedding, norm, conversions for matrix products, repacking of weights.
+#include <algorithm>
+
 #include "backend/cuda/kernels/formats.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 
@@ -52,6 +54,7 @@ __global__ void prepare_rows_kernel(const float* x, const int32_t* row_ids, cons
   let_next_start();
   wait_for_previous();
   const int64_t r = blockIdx.x;
+  const auto threads = static_cast<int>(blockDim.x);
   const float* from = x + (row_ids != nullptr ? static_cast<int64_t>(row_ids[r]) : r) * cols;
   T* to = out + r * out_stride;
   const bool aligned = cols % 4 == 0 && out_stride % 8 == 0;
@@ -62,12 +65,12 @@ __global__ void prepare_rows_kernel(const float* x, const int32_t* row_ids, cons
     float squares = 0;
 #pragma unroll
     for (int j = 0; j < kKept; ++j) {
-      const int at = (j * kThreads + static_cast<int>(threadIdx.x)) * 8;
+      const int at = (j * threads + static_cast<int>(threadIdx.x)) * 8;
       load_fresh8(from + at, cols - at, aligned, kept[j]);
 #pragma unroll
       for (int i = 0; i < 8; ++i) squares = fmaf(kept[j][i], kept[j][i], squares);
     }
-    for (int i = kKept * kThreads * 8 + static_cast<int>(threadIdx.x); i < cols; i += kThreads) {
+    for (int i = kKept * threads * 8 + static_cast<int>(threadIdx.x); i < cols; i += threads) {
       const float v = load_fresh(from + i);
       squares = fmaf(v, v, squares);
     }
@@ -96,12 +99,12 @@ __global__ void prepare_rows_kernel(const float* x, const int32_t* row_ids, cons
   };
 #pragma unroll
   for (int j = 0; j < kKept; ++j) {
-    const int at = (j * kThreads + static_cast<int>(threadIdx.x)) * 8;
+    const int at = (j * threads + static_cast<int>(threadIdx.x)) * 8;
     if (at >= out_stride) break;
     if (norm == nullptr) load_fresh8(from + at, cols - at, aligned, kept[j]);
     finish(at, kept[j]);
   }
-  for (int at = (kKept * kThreads + static_cast<int>(threadIdx.x)) * 8; at < out_stride; at += kThreads * 8) {
+  for (int at = (kKept * threads + static_cast<int>(threadIdx.x)) * 8; at < out_stride; at += threads * 8) {
     float v[8];
     load_fresh8(from + at, cols - at, aligned, v);
     finish(at, v);
@@ -181,6 +184,12 @@ __global__ void pack_kernel(const uint8_t* canonical, int64_t first, int64_t cou
              w.groups);
 }
 
+// One block per row, with a thread for every eight values.
+LaunchShape row_shape(int64_t rows, int64_t cols) {
+  const int64_t threads = std::min<int64_t>(kThreads, divide_up<int64_t>(divide_up<int64_t>(cols, 8), kWarp) * kWarp);
+  return {dim3(static_cast<unsigned>(rows)), dim3(static_cast<unsigned>(threads)), 0};
+}
+
 LaunchShape shape(int64_t blocks) {
   return {dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0};
 }
@@ -196,20 +205,21 @@ void launch_embed(const LaunchContext& c, const Planes& table, DType dtype, int6
 
 void launch_rms_norm(const LaunchContext& c, const float* x, const float* weight, float eps, int64_t rows, int64_t cols,
                      float* out) {
-  launch(c, shape(rows), prepare_rows_kernel<float>, x, nullptr, weight, eps, static_cast<int>(cols), cols, out);
+  launch(c, row_shape(rows, cols), prepare_rows_kernel<float>, x, nullptr, weight, eps, static_cast<int>(cols), cols,
+         out);
 }
 
 void launch_prepare_rows(const LaunchContext& c, const float* x, const int32_t* row_ids, const float* norm, float eps,
                          int64_t rows, int64_t cols, DType dtype, int64_t out_stride, void* out) {
   const int width = static_cast<int>(cols);
   if (dtype == DType::f32) {
-    launch(c, shape(rows), prepare_rows_kernel<float>, x, row_ids, norm, eps, width, out_stride,
+    launch(c, row_shape(rows, cols), prepare_rows_kernel<float>, x, row_ids, norm, eps, width, out_stride,
            static_cast<float*>(out));
   } else if (dtype == DType::f16) {
-    launch(c, shape(rows), prepare_rows_kernel<__half>, x, row_ids, norm, eps, width, out_stride,
+    launch(c, row_shape(rows, cols), prepare_rows_kernel<__half>, x, row_ids, norm, eps, width, out_stride,
            static_cast<__half*>(out));
   } else {
-    launch(c, shape(rows), prepare_rows_kernel<__nv_bfloat16>, x, row_ids, norm, eps, width, out_stride,
+    launch(c, row_shape(rows, cols), prepare_rows_kernel<__nv_bfloat16>, x, row_ids, norm, eps, width, out_stride,
            static_cast<__nv_bfloat16*>(out));
   }
 }
