@@ -62,6 +62,7 @@ CudaBackend::CudaBackend() : frees_(std::make_shared<FreeCount>()) {
   check(cudaStreamCreateWithFlags(&context_.stream, cudaStreamDefault), "creating a stream");
   context_.sm_count = device.multiProcessorCount;
   context_.overlap = device.major >= 9;
+  context_.hopper = INFERNO_CUDA_HOPPER != 0 && device.major == 9;
   step_by_step_ = std::getenv("INFERNO_CUDA_SYNC") != nullptr;
   loader_ = std::make_unique<WeightLoader>(context_, frees_);
   ops_ = std::make_unique<OpRunner>(context_, frees_);

@@ -49,7 +49,7 @@ TEST_P(Steps, PromptsAndDecodingGiveTheLogitsOfTheScalarBackend) {
   // Activations in 8 bits, weights and cache in 16: errors of a few per cent of a per cent per layer.
   constexpr double kLimit = 2e-3;
   for (int32_t s = 0; s < config.max_sequences; ++s) {
-    const std::vector<int32_t> prompt = prompt_of(s == 0 ? 70 : 3 + 5 * s, config.vocabulary);
+    const std::vector<int32_t> prompt = prompt_of(s == 0 ? 70 : 3 + 5 * s % 170, config.vocabulary);
     tested.prefill(s, prompt, true);
     reference.prefill(s, prompt, true);
     EXPECT_LE(nmse(reference.logits(), tested.logits()), kLimit) << "prompt " << s;
@@ -80,6 +80,8 @@ std::vector<SeamConfig> configs() {
   }
   all.push_back(with(DType::bf16, 128, 3));
   all.push_back(with(DType::q8_0, 128, 20));
+  all.push_back(with(DType::bf16, 64, 40));  // enough sequences for attention by pairs in turn
+  all.push_back(with(DType::q4_0, 128, 70));
   all.push_back(with(DType::q8_0, 32, 2));  // no tensor-core attention
   SeamConfig mixed = with(DType::q4_k, 128, 2);
   mixed.value_down = mixed.head = DType::q6_k;

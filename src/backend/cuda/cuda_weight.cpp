@@ -15,6 +15,9 @@ namespace {
 constexpr size_t kStageBytes = size_t{16} << 20;
 // cuBLAS and 16-byte loads like planes that start at multiples of this.
 constexpr int64_t kPlaneAlignment = 256;
+// Products of larger weights fill the device on their own, and would leave too much of a chunk empty.
+constexpr size_t kLargestShared = size_t{8} << 20;
+constexpr size_t kChunkBytes = size_t{64} << 20;
 
 }  // namespace
 
@@ -28,6 +31,17 @@ WeightLoader::WeightLoader(const LaunchContext& context, std::shared_ptr<FreeCou
 
 WeightLoader::~WeightLoader() {
   for (Stage& stage : stages_) (void)cudaEventDestroy(stage.done);
+}
+
+WeightMemory WeightLoader::allocate(size_t bytes) {
+  if (bytes > kLargestShared) return {std::make_shared<DeviceMemory>(bytes, frees_), 0, bytes, frees_};
+  if (chunk_ == nullptr || bytes > kChunkBytes - chunk_used_) {
+    chunk_ = std::make_shared<DeviceMemory>(kChunkBytes, frees_);
+    chunk_used_ = 0;
+  }
+  const size_t offset = chunk_used_;
+  chunk_used_ += static_cast<size_t>(round_up(static_cast<int64_t>(bytes), kPlaneAlignment));
+  return {chunk_, offset, bytes, frees_};
 }
 
 void WeightLoader::reserve(size_t bytes) {
@@ -84,7 +98,7 @@ CudaWeight::CudaWeight(const WeightSource& source, WeightUse uses, WeightLoader&
     planes_.row_stride = round_up(row_bytes(dtype(), cols()), 16);
     total = rows() * planes_.row_stride;
   }
-  memory_ = DeviceMemory(static_cast<size_t>(total), loader.frees());
+  memory_ = loader.allocate(static_cast<size_t>(total));
   place_planes();
   if (planes_.row_stride > row_bytes(dtype(), cols())) {
     check(cudaMemsetAsync(memory_.data(), 0, memory_.bytes(), loader.stream()), "loading a weight");
@@ -110,7 +124,7 @@ void CudaWeight::load_vector(const WeightSource& source, WeightLoader& loader) {
   std::vector<float> values(static_cast<size_t>(n));
   source.read(0, canonical);
   dequantize_row(dtype(), canonical.data(), values.data(), n);
-  memory_ = DeviceMemory(values.size() * sizeof(float), loader.frees());
+  memory_ = loader.allocate(values.size() * sizeof(float));
   check(cudaMemcpyAsync(memory_.data(), values.data(), memory_.bytes(), cudaMemcpyHostToDevice, loader.stream()),
         "loading a weight");
   check(cudaStreamSynchronize(loader.stream()), "loading a weight");

@@ -11,6 +11,31 @@
 
 namespace inferno::cuda {
 
+// Device memory of one weight: a piece of a chunk that small weights share, or a chunk of its own. Weights that are
+// loaded one after the other so stand one behind the other, and a matrix product can take several of them as one.
+class WeightMemory {
+ public:
+  WeightMemory() = default;
+  WeightMemory(std::shared_ptr<DeviceMemory> chunk, size_t offset, size_t bytes, std::shared_ptr<FreeCount> frees)
+      : chunk_(std::move(chunk)), offset_(offset), bytes_(bytes), frees_(std::move(frees)) {}
+  ~WeightMemory() {
+    if (frees_ != nullptr) ++frees_->value;
+  }
+  WeightMemory(WeightMemory&&) = default;
+  WeightMemory& operator=(WeightMemory&&) = default;
+  WeightMemory(const WeightMemory&) = delete;
+  WeightMemory& operator=(const WeightMemory&) = delete;
+
+  [[nodiscard]] void* data() const { return static_cast<std::byte*>(chunk_->data()) + offset_; }
+  [[nodiscard]] size_t bytes() const { return bytes_; }
+
+ private:
+  std::shared_ptr<DeviceMemory> chunk_;
+  size_t offset_ = 0;
+  size_t bytes_ = 0;
+  std::shared_ptr<FreeCount> frees_;
+};
+
 // Carries weights to the device in pieces, reading the next while the last is copied and repacked. One per backend.
 class WeightLoader {
  public:
@@ -19,9 +44,9 @@ class WeightLoader {
   WeightLoader(const WeightLoader&) = delete;
   WeightLoader& operator=(const WeightLoader&) = delete;
 
+  [[nodiscard]] WeightMemory allocate(size_t bytes);
   // Rows of a matrix into planes.
   void load(const WeightSource& source, const Planes& planes);
-  [[nodiscard]] const std::shared_ptr<FreeCount>& frees() const { return frees_; }
   [[nodiscard]] cudaStream_t stream() const { return context_.stream; }
 
  private:
@@ -37,6 +62,8 @@ class WeightLoader {
   std::shared_ptr<FreeCount> frees_;
   Stage stages_[kStages];
   size_t stage_bytes_ = 0;
+  std::shared_ptr<DeviceMemory> chunk_;  // the one that is being filled
+  size_t chunk_used_ = 0;
 };
 
 class CudaWeight final : public Weight {
@@ -53,7 +80,7 @@ class CudaWeight final : public Weight {
   void load_vector(const WeightSource& source, WeightLoader& loader);
   void place_planes();
 
-  DeviceMemory memory_;
+  WeightMemory memory_;
   Planes planes_;
   bool is_vector_ = false;
 };

@@ -34,6 +34,16 @@ int64_t logit_rows(const Tensor& rows, const Tensor& x) {
   return rows.empty() ? x.rows() : rows.elements();
 }
 
+// One token per sequence, and a kernel for that.
+bool decodes(const AttentionArgs& a) {
+  return a.batch.tokens == a.batch.sequences &&
+         decode_attention_supports(a.kv, static_cast<int>(a.q.cols() / a.kv.head_dim));
+}
+
+void require_mapped(bool mapped) {
+  if (!mapped) fail("cuda: the driver cannot map the KV cache for the copy engine");
+}
+
 }  // namespace
 
 OpRunner::OpRunner(const LaunchContext& context, const std::shared_ptr<FreeCount>& frees)
@@ -70,12 +80,14 @@ size_t OpRunner::run(std::span<const OpRecord> records) {
     const auto& a = record.args<QkvRopeStoreArgs>();
     const auto& b = records[1].args<AttentionArgs>();
     if (fuses(a, b)) {
-      run_fused(a, b);
+      run_fused(a, b, records.subspan(2));
       return 2;
     }
   }
   record.visit([&](const auto& args) {
-    if constexpr (requires { this->run(args); }) {
+    if constexpr (requires { this->run(args, records); }) {
+      run(args, records.subspan(1));
+    } else if constexpr (requires { this->run(args); }) {
       run(args);
     } else {
       fail("backend \"cuda\" has no kernel for the primitive \"{}\"", op_name(record.op()));
@@ -120,81 +132,106 @@ void OpRunner::project_vector(const Linear& job, bool swiglu) {
   enqueue([&](const LaunchContext& c) { launch_vector_product(c, p); });
 }
 
-void OpRunner::multiply_wide(const Weight& w, const void* x, int64_t tokens, DType out_type, void* out,
-                             const void* add) {
-  const DType type = wide_type(w.dtype());
-  const CudaWeight& weight = on_device(&w);
-  const int64_t stride = wide_stride(type, w.cols());
-  const bool unpacks = is_quantized(w.dtype());
-  const int64_t step = unpacks ? std::max<int64_t>(1, kUnpackedValues / w.cols()) : w.rows();
-  for (int64_t first = 0; first < w.rows(); first += step) {
-    const int64_t count = std::min(step, w.rows() - first);
-    const void* rows = weight.planes().q;
-    if (unpacks) {
-      void* unpacked = region(Region::unpacked, std::min(step, w.rows()) * w.cols() * 2);
-      enqueue(
-          [&](const LaunchContext& c) { launch_unpack_bf16(c, weight.planes(), w.dtype(), first, count, unpacked); });
-      rows = unpacked;
+void OpRunner::multiply_wide(const Linear& job, int first, int last, const void* x) {
+  const DType type = wide_type(job.w[first]->dtype());
+  const int64_t stride = wide_stride(type, job.k);
+  const int64_t out_size = size_of(job.out_type);
+  // One product per run of rows that stand one behind the other, as weights and as results.
+  Product p{.m = job.tokens, .k = stride, .in = type, .out = job.out_type, .x = x, .ldx = stride, .ldw = stride};
+  const auto add = [&](const void* rows, int64_t count, int segment, int64_t first_row) {
+    void* out = static_cast<char*>(job.out[segment]) + first_row * out_size;
+    const int64_t out_stride = job.out_stride != 0 ? job.out_stride : job.w[segment]->rows();
+    if (p.n > 0 && static_cast<const char*>(p.w) + p.n * stride * size_of(type) == rows &&
+        static_cast<char*>(p.y) + p.n * out_size == out && p.ldy == out_stride) {
+      p.n += count;
+      return;
     }
-    const int64_t offset = first * size_of(out_type);
-    enqueue(Product{.m = tokens,
-                    .n = count,
-                    .k = stride,
-                    .in = type,
-                    .out = out_type,
-                    .x = x,
-                    .ldx = stride,
-                    .w = rows,
-                    .ldw = stride,
-                    .y = static_cast<char*>(out) + offset,
-                    .ldy = w.rows(),
-                    .add = add == nullptr ? nullptr : static_cast<const char*>(add) + offset});
+    if (p.n > 0) enqueue(p);
+    p.n = count;
+    p.w = rows;
+    p.y = out;
+    p.ldy = out_stride;
+    p.add = job.residual == nullptr ? nullptr : job.residual + first_row;
+  };
+  int64_t unpacked = 0;  // rows in the buffer
+  int64_t quantized = 0;
+  for (int i = first; i < last; ++i) quantized += is_quantized(job.w[i]->dtype()) ? job.w[i]->rows() : 0;
+  const int64_t capacity = std::min(quantized, std::max<int64_t>(1, kUnpackedValues / job.k));
+  for (int i = first; i < last; ++i) {
+    const CudaWeight& weight = on_device(job.w[i]);
+    if (!is_quantized(weight.dtype())) {
+      add(weight.planes().q, weight.rows(), i, 0);
+      continue;
+    }
+    for (int64_t row = 0; row < weight.rows();) {
+      if (unpacked == capacity) {  // what is there has to be used first
+        enqueue(p);
+        p.n = 0;
+        unpacked = 0;
+      }
+      const int64_t count = std::min(capacity - unpacked, weight.rows() - row);
+      void* to = static_cast<char*>(region(Region::unpacked, capacity * job.k * 2)) + unpacked * job.k * 2;
+      enqueue([&](const LaunchContext& c) { launch_unpack_bf16(c, weight.planes(), weight.dtype(), row, count, to); });
+      add(to, count, i, row);
+      unpacked += count;
+      row += count;
+    }
   }
+  if (p.n > 0) enqueue(p);
 }
 
 void OpRunner::project_wide(const Linear& job) {
-  const void* x = nullptr;
-  for (int i = 0; i < job.count; ++i) {
+  for (int i = 0; i < job.count;) {
     const DType type = wide_type(job.w[i]->dtype());
-    if (i == 0 || type != wide_type(job.w[i - 1]->dtype())) {
-      const int64_t stride = wide_stride(type, job.k);
-      void* converted = region(Region::wide_x, job.tokens * stride * size_of(type));
+    int end = i + 1;
+    while (end < job.count && wide_type(job.w[end]->dtype()) == type) ++end;
+    const int64_t stride = wide_stride(type, job.k);
+    void* x = region(Region::wide_x, job.tokens * stride * size_of(type));
+    const bool ready = wide_x_of_ == job.x && wide_x_type_ == type && job.norm == nullptr;
+    wide_x_of_ = nullptr;
+    if (!ready) {
       enqueue([&](const LaunchContext& c) {
         launch_prepare_rows(c, job.x, job.row_ids, vector_or_null(job.norm), job.eps, job.tokens, job.k, type, stride,
-                            converted);
-      });
-      x = converted;
-    }
-    multiply_wide(*job.w[i], x, job.tokens, job.out_type, job.out[i], job.residual);
-    if (job.bias[i] != nullptr) {
-      enqueue([&](const LaunchContext& c) {
-        launch_add_bias(c, static_cast<float*>(job.out[i]), vector_or_null(job.bias[i]), job.tokens, job.w[i]->rows());
+                            x);
       });
     }
+    multiply_wide(job, i, end, x);
+    i = end;
+  }
+  for (int i = 0; i < job.count; ++i) {
+    if (job.bias[i] == nullptr) continue;
+    enqueue([&](const LaunchContext& c) {
+      const int64_t rows = job.w[i]->rows();
+      launch_add_bias(c, static_cast<float*>(job.out[i]), vector_or_null(job.bias[i]), job.tokens, rows,
+                      job.out_stride != 0 ? job.out_stride : rows);
+    });
   }
 }
 
 void OpRunner::gate_and_up(const Linear& job, DType out_type, int64_t out_stride, void* out) {
   const int64_t n = job.w[0]->rows();
   const bool wide = is_wide(job);
+  Linear both = job;
   if (!wide && out_type == DType::f32 && job.w[0]->dtype() == job.w[1]->dtype()) {
-    Linear both = job;
     both.out[0] = both.out[1] = out;
     project_vector(both, true);
     return;
   }
-  Linear both = job;
-  // Results in bf16 halve the traffic where the next product is in bf16 anyway.
+  // Results in bf16 halve the traffic where the next product is in bf16 anyway. In wide mode they stand side by side.
   both.out_type = wide && out_type == DType::bf16 ? DType::bf16 : DType::f32;
-  both.out[0] = region(Region::wide_gate, job.tokens * n * size_of(both.out_type));
-  both.out[1] = region(Region::wide_up, job.tokens * n * size_of(both.out_type));
+  const int64_t size = size_of(both.out_type);
+  auto* results = static_cast<char*>(region(Region::gate_up, 2 * job.tokens * n * size));
+  both.out[0] = results;
+  both.out[1] = results + (wide ? n : job.tokens * n) * size;
+  both.out_stride = wide ? 2 * n : 0;
   wide ? project_wide(both) : project_vector(both, false);
   enqueue([&](const LaunchContext& c) {
-    launch_swiglu(c, both.out[0], both.out[1], job.tokens, n, both.out_type, out_type, out_stride, out);
+    launch_swiglu(c, both.out[0], both.out[1], job.tokens, n, both.out_type, wide ? 2 * n : n, out_type, out_stride,
+                  out);
   });
 }
 
-void OpRunner::run(const LinearArgs& a) {
+OpRunner::Linear OpRunner::linear_of(const LinearArgs& a) {
   Linear job;
   job.x = a.x.f32();
   job.row_ids = a.rows.as<int32_t>();
@@ -202,17 +239,22 @@ void OpRunner::run(const LinearArgs& a) {
   job.k = a.x.cols();
   while (job.count < kMaxSegments && a.w[job.count] != nullptr) {
     job.w[job.count] = a.w[job.count];
-    job.bias[job.count] = a.bias[job.count];
+    job.bias[job.count] = a.epilogue == Epilogue::swiglu ? nullptr : a.bias[job.count];
     job.out[job.count] = a.out[job.count].data;
     ++job.count;
   }
-  if (a.epilogue == Epilogue::swiglu) {
-    std::fill(std::begin(job.bias), std::end(job.bias), nullptr);
-    gate_and_up(job, DType::f32, a.w[0]->rows(), a.out[0].data);
-    return;
-  }
   job.residual = a.residual.f32();
-  project(job);
+  return job;
+}
+
+void OpRunner::run(const LinearArgs& a) {
+  Linear job = linear_of(a);
+  if (a.epilogue == Epilogue::swiglu) {
+    job.residual = nullptr;
+    gate_and_up(job, DType::f32, a.w[0]->rows(), a.out[0].data);
+  } else {
+    project(job);
+  }
 }
 
 void OpRunner::run(const GatedMlpArgs& a) {
@@ -249,7 +291,7 @@ void OpRunner::run(const GatedMlpArgs& a) {
     });
   }
   gate_and_up(first, type, stride, middle);
-  multiply_wide(*a.down, middle, first.tokens, DType::f32, a.out.data, a.residual.data);
+  multiply_wide(second, 0, 1, middle);
 }
 
 void OpRunner::run(const LogitsArgs& a) {
@@ -268,7 +310,7 @@ void OpRunner::run(const LogitsArgs& a) {
 
 // ---- heads and attention
 
-RawHeads OpRunner::project_heads(const QkvRopeStoreArgs& a, float* q_f32) {
+RawHeads OpRunner::project_heads(const QkvRopeStoreArgs& a) {
   Linear job;
   job.x = a.x.f32();
   job.norm = a.norm;
@@ -282,16 +324,25 @@ RawHeads OpRunner::project_heads(const QkvRopeStoreArgs& a, float* q_f32) {
     job.bias[i] = a.bias[i];
     all_bf16 = all_bf16 && a.bias[i] == nullptr && wide_type(a.w[i]->dtype()) == DType::bf16;
   }
-  const int64_t q_values = job.tokens * a.w[0]->rows();
-  const int64_t kv_values = job.tokens * a.w[1]->rows();
+  const int64_t q_rows = a.w[0]->rows();
+  const int64_t kv_rows = a.w[1]->rows();
+  const bool wide = is_wide(job);
   RawHeads raw;
-  raw.dtype = job.out_type = is_wide(job) && all_bf16 ? DType::bf16 : DType::f32;
+  raw.dtype = job.out_type = wide && all_bf16 ? DType::bf16 : DType::f32;
   const int64_t size = size_of(raw.dtype);
-  auto* memory =
-      static_cast<char*>(region(Region::raw_heads, (round_up(q_values, 64) + 2 * round_up(kv_values, 64)) * size));
-  job.out[0] = raw.dtype == DType::f32 ? static_cast<void*>(q_f32) : memory;
-  job.out[1] = memory + round_up(q_values, 64) * size;
-  job.out[2] = static_cast<char*>(job.out[1]) + round_up(kv_values, 64) * size;
+  auto* memory = static_cast<char*>(region(Region::raw_heads, job.tokens * (q_rows + 2 * kv_rows) * size));
+  if (wide) {  // side by side
+    job.out_stride = raw.q_stride = raw.kv_stride = q_rows + 2 * kv_rows;
+    job.out[0] = memory;
+    job.out[1] = memory + q_rows * size;
+    job.out[2] = memory + (q_rows + kv_rows) * size;
+  } else {
+    raw.q_stride = q_rows;
+    raw.kv_stride = kv_rows;
+    job.out[0] = a.q.data;
+    job.out[1] = memory;
+    job.out[2] = memory + job.tokens * kv_rows * size;
+  }
   project(job);
   raw.q = job.out[0];
   raw.k = job.out[1];
@@ -299,12 +350,24 @@ RawHeads OpRunner::project_heads(const QkvRopeStoreArgs& a, float* q_f32) {
   return raw;
 }
 
-void OpRunner::run(const QkvRopeStoreArgs& a) {
-  const RawHeads raw = project_heads(a, a.q.f32());
-  const HeadNorms norms{vector_or_null(a.q_norm), vector_or_null(a.k_norm), a.eps};
-  enqueue([&](const LaunchContext& c) {
-    launch_rope_store(c, raw, norms, a.rope, a.kv, a.batch, static_cast<int>(a.q.cols() / a.kv.head_dim), a.q.f32());
-  });
+void OpRunner::run(const QkvRopeStoreArgs& a, std::span<const OpRecord> after) {
+  RopeStore task{.raw = project_heads(a),
+                 .norms = {vector_or_null(a.q_norm), vector_or_null(a.k_norm), a.eps},
+                 .rope = a.rope,
+                 .kv = a.kv,
+                 .batch = a.batch,
+                 .q_heads = static_cast<int>(a.q.cols() / a.kv.head_dim),
+                 .q_out = a.q.data};
+  if (narrow_q_supports(a.kv, a.rope) && hopper_attention_supports(context_, a.kv, task.q_heads)) {
+    void* narrow_q = region(Region::narrow_q, a.q.elements() * size_of(a.kv.dtype));
+    if (!after.empty() && after[0].op() == OpId::attention && after[0].args<AttentionArgs>().q.data == a.q.data &&
+        !decodes(after[0].args<AttentionArgs>())) {
+      task.q_out = narrow_q;
+      task.q_type = a.kv.dtype;
+      narrow_q_of_ = a.q.data;
+    }
+  }
+  enqueue([&](const LaunchContext& c) { launch_rope_store(c, task); });
 }
 
 DecodeAttention OpRunner::decode_task(const AttentionArgs& b) {
@@ -325,31 +388,54 @@ DecodeAttention OpRunner::decode_task(const AttentionArgs& b) {
 bool OpRunner::fuses(const QkvRopeStoreArgs& a, const AttentionArgs& b) {
   // One token per sequence, and the attention reads exactly what the projection made.
   return a.batch.tokens == a.batch.sequences && a.q.data == b.q.data && a.kv.k == b.kv.k && a.kv.v == b.kv.v &&
-         a.batch.pos == b.batch.pos && a.batch.tokens == b.batch.tokens &&
+         a.batch.pos == b.batch.pos && a.batch.tokens == b.batch.tokens && a.rope.rotated_dims == a.kv.head_dim &&
          decode_attention_supports(b.kv, static_cast<int>(b.q.cols() / b.kv.head_dim));
 }
 
-void OpRunner::run_fused(const QkvRopeStoreArgs& a, const AttentionArgs& b) {
+void OpRunner::run_fused(const QkvRopeStoreArgs& a, const AttentionArgs& b, std::span<const OpRecord> after) {
   DecodeAttention d = decode_task(b);
   d.fused = true;
-  d.raw = project_heads(a, a.q.f32());
+  d.raw = project_heads(a);
   d.norms = {vector_or_null(a.q_norm), vector_or_null(a.k_norm), a.eps};
   d.rope = a.rope;
-  enqueue([&](const LaunchContext& c) { launch_decode_attention(c, d); });
+  if (batch_attention_supports(context_, b.kv, d.task.q_heads, b.batch.tokens)) {
+    narrow_output(d.task, after);
+    enqueue([&](const LaunchContext& c) { require_mapped(launch_batch_attention(c, d)); });
+  } else {
+    enqueue([&](const LaunchContext& c) { launch_decode_attention(c, d); });
+  }
 }
 
-void OpRunner::run(const AttentionArgs& a) {
+void OpRunner::narrow_output(AttentionTask& task, std::span<const OpRecord> after) {
+  if (after.empty() || after[0].op() != OpId::linear) return;
+  const auto& next = after[0].args<LinearArgs>();
+  const DType type = wide_type(next.w[0]->dtype());
+  if (next.x.data != task.out || !next.rows.empty() || type == DType::f32 || !is_wide(linear_of(next))) return;
+  task.narrow_out = region(Region::wide_x, next.x.elements() * size_of(type));
+  task.narrow_type = type;
+  wide_x_of_ = next.x.data;
+  wide_x_type_ = type;
+}
+
+void OpRunner::run(const AttentionArgs& a, std::span<const OpRecord> after) {
   const auto q_heads = static_cast<int>(a.q.cols() / a.kv.head_dim);
   if (a.kv.head_dim > kMaxHeadDim) {
     fail("backend \"cuda\" supports heads up to {} wide, this model's are {}", kMaxHeadDim, a.kv.head_dim);
   }
-  if (a.batch.tokens == a.batch.sequences && decode_attention_supports(a.kv, q_heads)) {
+  if (decodes(a)) {
     const DecodeAttention d = decode_task(a);
     enqueue([&](const LaunchContext& c) { launch_decode_attention(c, d); });
     return;
   }
-  const AttentionTask task{
+  AttentionTask task{
       .q = a.q.f32(), .out = a.out.f32(), .q_heads = q_heads, .scale = a.scale, .kv = a.kv, .batch = a.batch};
+  if (hopper_attention_supports(context_, a.kv, q_heads)) {
+    if (narrow_q_of_ == a.q.data) task.narrow_q = region(Region::narrow_q, 0);
+    narrow_q_of_ = nullptr;
+    narrow_output(task, after);
+    enqueue([&](const LaunchContext& c) { require_mapped(launch_hopper_attention(c, task)); });
+    return;
+  }
   enqueue([&](const LaunchContext& c) {
     prefill_attention_supports(a.kv, q_heads) ? launch_prefill_attention(c, task) : launch_attention_any(c, task);
   });

@@ -2,7 +2,8 @@
 //
 // Up to kMaxVectorTokens tokens a linear is a matrix–vector kernel with activations as the numerics contract says. More
 // tokens take the wide mode: activations and unpacked weights in bf16 (F16 and F32 weights: in their own type) through
-// cuBLASLt, f32 accumulation. reserve() asks for the scratch memory an op will use without launching anything.
+// cuBLASLt, f32 accumulation; weights that share their input are one product there. reserve() asks for the scratch
+// memory an op will use without launching anything.
 #pragma once
 
 #include <span>
@@ -25,7 +26,10 @@ class OpRunner {
   // Launches records[0], and records[1] with it where both are one kernel; returns how many were launched.
   [[nodiscard]] size_t run(std::span<const OpRecord> records);
   // The next kernel starts when everything before it is done.
-  void start_chain() { first_of_chain_ = true; }
+  void start_chain() {
+    first_of_chain_ = true;
+    narrow_q_of_ = wide_x_of_ = nullptr;
+  }
 
  private:
   // A linear in general: what all ops with weights come down to.
@@ -41,14 +45,13 @@ class OpRunner {
     const Weight* bias[kMaxSegments] = {};
     void* out[kMaxSegments] = {};
     DType out_type = DType::f32;  // bf16 in wide mode only
+    int64_t out_stride = 0;  // elements between rows of all outputs; 0: each has its weight's rows (wide mode only)
     const float* residual = nullptr;
   };
 
   void run(const EmbedArgs& a);
   void run(const RmsNormArgs& a);
   void run(const LinearArgs& a);
-  void run(const QkvRopeStoreArgs& a);
-  void run(const AttentionArgs& a);
   void run(const GatedMlpArgs& a);
   void run(const LogitsArgs& a);
   void run(const SampleArgs& a);
@@ -56,21 +59,28 @@ class OpRunner {
   void run(const AllReduceArgs& /*a*/) {}
   void run(const AllGatherArgs& /*a*/) {}
 
+  // Ops that see what follows them, `after`, and may leave their result in the form in which it is wanted there.
+  void run(const QkvRopeStoreArgs& a, std::span<const OpRecord> after);
+  void run(const AttentionArgs& a, std::span<const OpRecord> after);
+
   // Whether both ops together are one projection and one attention kernel.
   [[nodiscard]] static bool fuses(const QkvRopeStoreArgs& a, const AttentionArgs& b);
-  void run_fused(const QkvRopeStoreArgs& a, const AttentionArgs& b);
+  void run_fused(const QkvRopeStoreArgs& a, const AttentionArgs& b, std::span<const OpRecord> after);
 
+  [[nodiscard]] static Linear linear_of(const LinearArgs& a);
   [[nodiscard]] static bool is_wide(const Linear& job);
   void project(const Linear& job);
   void project_vector(const Linear& job, bool swiglu);
   void project_wide(const Linear& job);
   // silu(w[0] x) * (w[1] x) into out, rows out_stride elements of out_type apart.
   void gate_and_up(const Linear& job, DType out_type, int64_t out_stride, void* out);
-  // x as the weight's product wants it; the same input is converted once for weights of one type.
-  void multiply_wide(const Weight& w, const void* x, int64_t tokens, DType out_type, void* out, const void* add);
+  // Weights [first, last) of a linear, which are of one wide type, times x, which is of that type.
+  void multiply_wide(const Linear& job, int first, int last, const void* x);
   // Raw q, k, v; returns where they are.
-  RawHeads project_heads(const QkvRopeStoreArgs& a, float* q_f32);
+  RawHeads project_heads(const QkvRopeStoreArgs& a);
   [[nodiscard]] DecodeAttention decode_task(const AttentionArgs& b);
+  // Makes the attention write what the linear behind it wants to read.
+  void narrow_output(AttentionTask& task, std::span<const OpRecord> after);
 
   [[nodiscard]] void* region(Region r, int64_t bytes) { return workspace_.get(r, bytes); }
   // Calls f(context) unless this is only planning.
@@ -89,6 +99,11 @@ class OpRunner {
   Workspace workspace_;
   bool planning_ = false;
   bool first_of_chain_ = true;
+
+  // What the last op left in scratch memory instead of its tensor.
+  const void* narrow_q_of_ = nullptr;  // this q stands in Region::narrow_q, in the cache's type
+  const void* wide_x_of_ = nullptr;    // this x stands in Region::wide_x
+  DType wide_x_type_ = DType::f32;
 };
 
 }  // namespace inferno::cuda

@@ -10,11 +10,11 @@
 namespace inferno::cuda {
 
 enum class Region : uint8_t {
-  raw_heads,  // q, k, v between projection and attention
-  activated,  // the MLP's middle, f32
-  wide_x,     // a linear's input, converted for a matrix product
-  wide_gate,  // results of gate and up
-  wide_up,
+  raw_heads,    // q, k, v between projection and attention
+  narrow_q,     // rotated q in the cache's type
+  activated,    // the MLP's middle, f32
+  wide_x,       // a linear's input, converted for a matrix product
+  gate_up,      // results of gate and up
   wide_middle,  // their SwiGLU, converted
   unpacked,     // rows of a quantized weight as bf16
   partials,     // splits of attention

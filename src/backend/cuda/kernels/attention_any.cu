@@ -10,20 +10,8 @@ namespace {
 
 constexpr int kStoreWarps = 4;
 
-struct RopeStoreParams {
-  RawHeads raw;
-  HeadNorms norms;
-  const float* table = nullptr;
-  int rotated_dims = 0;
-  bool half_split = true;
-  KvLayerView kv;
-  StepBatch batch;
-  int q_heads = 0;
-  float* q_out = nullptr;
-};
-
 template <typename T>
-__global__ void rope_store_kernel(const __grid_constant__ RopeStoreParams a) {
+__global__ void rope_store_kernel(const __grid_constant__ RopeStore a) {
   __shared__ float heads[kStoreWarps][kMaxHeadDim];
   let_next_start();
   wait_for_previous();
@@ -39,18 +27,19 @@ __global__ void rope_store_kernel(const __grid_constant__ RopeStoreParams a) {
   const bool key = !query && h < a.q_heads + a.kv.kv_heads;
   const int kv_head = query ? 0 : key ? h - a.q_heads : h - a.q_heads - a.kv.kv_heads;
   const auto* from = static_cast<const T*>(query ? a.raw.q : key ? a.raw.k : a.raw.v);
-  from += query ? (t * a.q_heads + h) * d : (t * a.kv.kv_heads + kv_head) * d;
+  from += query ? t * a.raw.q_stride + h * d : t * a.raw.kv_stride + kv_head * d;
   float* head = heads[warp];
   for (int i = lane; i < d; i += kWarp) head[i] = widen(from[i]);
   __syncwarp();
   if (query || key) {
     norm_head(head, query ? a.norms.q : a.norms.k, a.norms.eps, d, lane);
-    const float* cos_sin = a.table + int64_t{a.batch.pos[t]} * a.rotated_dims;
+    const float* cos_sin = static_cast<const float*>(a.rope.table.data) + int64_t{a.batch.pos[t]} * a.rope.rotated_dims;
+    const bool half_split = a.rope.pairing == RopePairing::half_split;
     float turned[kMaxHeadDim / kWarp];
 #pragma unroll
     for (int j = 0; j < kMaxHeadDim / kWarp; ++j) {
       const int i = j * kWarp + lane;
-      if (i < d) turned[j] = rotated(head, i, cos_sin, a.rotated_dims, a.half_split);
+      if (i < d) turned[j] = rotated(head, i, cos_sin, a.rope.rotated_dims, half_split);
     }
     __syncwarp();
 #pragma unroll
@@ -58,7 +47,7 @@ __global__ void rope_store_kernel(const __grid_constant__ RopeStoreParams a) {
       const int i = j * kWarp + lane;
       if (i >= d) continue;
       if (query) {
-        a.q_out[(t * a.q_heads + h) * d + i] = turned[j];
+        static_cast<float*>(a.q_out)[(t * a.q_heads + h) * d + i] = turned[j];
       } else {
         head[i] = turned[j];
       }
@@ -69,59 +58,91 @@ __global__ void rope_store_kernel(const __grid_constant__ RopeStoreParams a) {
   if (!query && slot >= 0) store_cache_row(a.kv, key ? a.kv.k : a.kv.v, slot, kv_head, head, lane);
 }
 
-// The same for 16-bit caches and heads of 64 or 128 that rotate as a whole: all in registers.
-template <typename Raw, typename T, int kDim>
-__global__ void rope_store_fast_kernel(const __grid_constant__ RopeStoreParams a) {
+// The same for 16-bit caches and heads of 64 or 128 that rotate as a whole, all in registers: a warp has some heads of
+// one token and reads all of them before it works on the first.
+constexpr int kHeadsPerWarp = 8;
+
+template <typename Raw, typename T, typename Q, int kDim>
+__global__ void rope_store_fast_kernel(const __grid_constant__ RopeStore a) {
   let_next_start();
   wait_for_previous();
+  constexpr int kPerLane = kDim / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int per_token = a.q_heads + 2 * a.kv.kv_heads;
+  const int parts = (per_token + kHeadsPerWarp - 1) / kHeadsPerWarp;
   const int64_t item = int64_t{blockIdx.x} * kStoreWarps + threadIdx.x / kWarp;
-  if (item >= int64_t{a.batch.tokens} * per_token) return;
-  const int64_t t = item / per_token;
-  const int h = static_cast<int>(item % per_token);
-  const bool query = h < a.q_heads;
-  const bool key = !query && h < a.q_heads + a.kv.kv_heads;
-  const int kv_head = query ? 0 : key ? h - a.q_heads : h - a.q_heads - a.kv.kv_heads;
-  const auto* from = static_cast<const Raw*>(query ? a.raw.q : key ? a.raw.k : a.raw.v);
-  from += query ? (t * a.q_heads + h) * kDim : (t * a.kv.kv_heads + kv_head) * kDim;
-  constexpr int kPerLane = kDim / kWarp;
-  float v[kPerLane];
+  const int64_t t = item / parts;
+  if (t >= a.batch.tokens) return;
+  const int first = static_cast<int>(item % parts) * kHeadsPerWarp;
+  const int first_value = a.q_heads + a.kv.kv_heads;
+  const bool half_split = a.rope.pairing == RopePairing::half_split;
+
+  float v[kHeadsPerWarp][kPerLane];
 #pragma unroll
-  for (int j = 0; j < kPerLane; ++j) v[j] = widen(__ldcg(from + j * kWarp + lane));
-  if (query || key) {
-    const float* norm = query ? a.norms.q : a.norms.k;
-    HeadConstants<kDim> constants;
-    constants.load(norm, a.table + int64_t{a.batch.pos[t]} * kDim, a.half_split, lane);
-    constants.apply(v, norm != nullptr, a.norms.eps, a.half_split, lane);
-  }
-  if (query) {
-    float* to = a.q_out + (t * a.q_heads + h) * kDim;
+  for (int i = 0; i < kHeadsPerWarp; ++i) {
+    const int h = min(first + i, per_token - 1);
+    const bool query = h < a.q_heads;
+    const bool key = h < first_value;
+    const auto* from = static_cast<const Raw*>(query ? a.raw.q : key ? a.raw.k : a.raw.v);
+    from +=
+        query ? t * a.raw.q_stride + h * kDim : t * a.raw.kv_stride + (key ? h - a.q_heads : h - first_value) * kDim;
 #pragma unroll
-    for (int j = 0; j < kPerLane; ++j) to[j * kWarp + lane] = v[j];
-    return;
+    for (int j = 0; j < kPerLane; ++j) v[i][j] = widen(__ldcg(from + j * kWarp + lane));
   }
+  const float* turns = static_cast<const float*>(a.rope.table.data) + int64_t{a.batch.pos[t]} * kDim;
+  HeadConstants<kDim> for_query;
+  HeadConstants<kDim> for_key;
+  for_query.load(a.norms.q, turns, half_split, lane);
+  for_key.load(a.norms.k, turns, half_split, lane);
   const int slot = a.batch.slot[t];
-  if (slot < 0) return;
   const int64_t page = slot / a.kv.page_size;
-  T* to = static_cast<T*>(key ? a.kv.k : a.kv.v) +
-          ((page * a.kv.kv_heads + kv_head) * a.kv.page_size + slot % a.kv.page_size) * kDim;
 #pragma unroll
-  for (int j = 0; j < kPerLane; ++j) to[j * kWarp + lane] = stored<T>(v[j]);
+  for (int i = 0; i < kHeadsPerWarp; ++i) {
+    const int h = first + i;
+    if (h >= per_token) break;
+    if (h < a.q_heads) {
+      for_query.apply(v[i], a.norms.q != nullptr, a.norms.eps, half_split, lane);
+      Q* to = static_cast<Q*>(a.q_out) + (t * a.q_heads + h) * kDim;
+#pragma unroll
+      for (int j = 0; j < kPerLane; ++j) to[j * kWarp + lane] = narrow<Q>(v[i][j]);
+      continue;
+    }
+    const bool key = h < first_value;
+    if (key) for_key.apply(v[i], a.norms.k != nullptr, a.norms.eps, half_split, lane);
+    if (slot < 0) continue;
+    const int kv_head = key ? h - a.q_heads : h - first_value;
+    T* to = static_cast<T*>(key ? a.kv.k : a.kv.v) +
+            ((page * a.kv.kv_heads + kv_head) * a.kv.page_size + slot % a.kv.page_size) * kDim;
+#pragma unroll
+    for (int j = 0; j < kPerLane; ++j) to[j * kWarp + lane] = stored<T>(v[i][j]);
+  }
+}
+
+template <typename Raw, typename T>
+void launch_rope_store_fast(const LaunchContext& c, const RopeStore& a) {
+  const int parts = divide_up(a.q_heads + 2 * a.kv.kv_heads, kHeadsPerWarp);
+  const int64_t items = int64_t{a.batch.tokens} * parts;
+  const LaunchShape shape{dim3(static_cast<unsigned>(divide_up<int64_t>(items, kStoreWarps))),
+                          dim3(kStoreWarps * kWarp), 0};
+  if (a.q_type == DType::f32) {
+    a.kv.head_dim == 64 ? launch(c, shape, rope_store_fast_kernel<Raw, T, float, 64>, a)
+                        : launch(c, shape, rope_store_fast_kernel<Raw, T, float, 128>, a);
+  } else {
+    a.kv.head_dim == 64 ? launch(c, shape, rope_store_fast_kernel<Raw, T, T, 64>, a)
+                        : launch(c, shape, rope_store_fast_kernel<Raw, T, T, 128>, a);
+  }
 }
 
 template <typename Raw>
-void launch_rope_store_typed(const LaunchContext& c, const LaunchShape& shape, const RopeStoreParams& a) {
-  const int d = a.kv.head_dim;
-  const bool fast = a.rotated_dims == d && (d == 64 || d == 128);
-  if (fast && a.kv.dtype == DType::bf16) {
-    d == 64 ? launch(c, shape, rope_store_fast_kernel<Raw, __nv_bfloat16, 64>, a)
-            : launch(c, shape, rope_store_fast_kernel<Raw, __nv_bfloat16, 128>, a);
-  } else if (fast && a.kv.dtype == DType::f16) {
-    d == 64 ? launch(c, shape, rope_store_fast_kernel<Raw, __half, 64>, a)
-            : launch(c, shape, rope_store_fast_kernel<Raw, __half, 128>, a);
+void launch_rope_store_typed(const LaunchContext& c, const RopeStore& a) {
+  if (!narrow_q_supports(a.kv, a.rope)) {
+    const int64_t items = int64_t{a.batch.tokens} * (a.q_heads + 2 * a.kv.kv_heads);
+    launch(c, {dim3(static_cast<unsigned>(divide_up<int64_t>(items, kStoreWarps))), dim3(kStoreWarps * kWarp), 0},
+           rope_store_kernel<Raw>, a);
+  } else if (a.kv.dtype == DType::bf16) {
+    launch_rope_store_fast<Raw, __nv_bfloat16>(c, a);
   } else {
-    launch(c, shape, rope_store_kernel<Raw>, a);
+    launch_rope_store_fast<Raw, __half>(c, a);
   }
 }
 
@@ -229,26 +250,14 @@ __global__ void kv_store_kernel(const float* k, const float* v, KvLayerView kv, 
 
 }  // namespace
 
-void launch_rope_store(const LaunchContext& c, const RawHeads& raw, const HeadNorms& norms, const RopeParams& rope,
-                       const KvLayerView& kv, const StepBatch& batch, int q_heads, float* q_out) {
-  RopeStoreParams a;
-  a.raw = raw;
-  a.norms = norms;
-  a.table = rope.table.f32();
-  a.rotated_dims = rope.rotated_dims;
-  a.half_split = rope.pairing == RopePairing::half_split;
-  a.kv = kv;
-  a.batch = batch;
-  a.q_heads = q_heads;
-  a.q_out = q_out;
-  const int64_t items = int64_t{batch.tokens} * (q_heads + 2 * kv.kv_heads);
-  const LaunchShape shape{dim3(static_cast<unsigned>(divide_up<int64_t>(items, kStoreWarps))),
-                          dim3(kStoreWarps * kWarp), 0};
-  if (raw.dtype == DType::f32) {
-    launch_rope_store_typed<float>(c, shape, a);
-  } else {
-    launch_rope_store_typed<__nv_bfloat16>(c, shape, a);
-  }
+bool narrow_q_supports(const KvLayerView& kv, const RopeParams& rope) {
+  return (kv.dtype == DType::bf16 || kv.dtype == DType::f16) && (kv.head_dim == 64 || kv.head_dim == 128) &&
+         rope.rotated_dims == kv.head_dim;
+}
+
+void launch_rope_store(const LaunchContext& c, const RopeStore& task) {
+  task.raw.dtype == DType::f32 ? launch_rope_store_typed<float>(c, task)
+                               : launch_rope_store_typed<__nv_bfloat16>(c, task);
 }
 
 void launch_kv_store(const LaunchContext& c, const float* k, const float* v, const KvLayerView& kv,

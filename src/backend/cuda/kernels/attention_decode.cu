@@ -118,7 +118,8 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
       const bool query = h < group;
       const bool key = h == group;
       const void* raw = query ? p.a.raw.q : key ? p.a.raw.k : p.a.raw.v;
-      const int64_t at = query ? (t * a.q_heads + kv_head * group + h) * kDim : (t * kv.kv_heads + kv_head) * kDim;
+      const int64_t at =
+          query ? t * p.a.raw.q_stride + (kv_head * group + h) * kDim : t * p.a.raw.kv_stride + kv_head * kDim;
       float* row = rows[query ? h : kMaxGroup + (key ? 0 : 1)];
       for (int i = lane; i < kDim; i += kWarp) {
         row[i] = p.a.raw.dtype == DType::f32 ? load_fresh(static_cast<const float*>(raw) + at + i)

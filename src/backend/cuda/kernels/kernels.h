@@ -17,6 +17,7 @@ struct LaunchContext {
   int sm_count = 1;
   // Start a kernel while the one before it ends (programmatic dependent launch): needs compute capability 9.0.
   bool overlap = false;
+  bool hopper = false;  // compute capability 9.0: warpgroup products and the copy engine
 };
 
 // ---- matrix–vector: up to kMaxVectorTokens tokens ------------------------------------------------------------------
@@ -60,11 +61,13 @@ void launch_rms_norm(const LaunchContext& c, const float* x, const float* weight
 // `out_stride` elements apart, zero beyond cols.
 void launch_prepare_rows(const LaunchContext& c, const float* x, const int32_t* row_ids, const float* norm, float eps,
                          int64_t rows, int64_t cols, DType dtype, int64_t out_stride, void* out);
-// out = silu(gate) * up; gate and up [rows, cols] are f32, or bf16 with a bf16 out; out rows out_stride apart.
+// out = silu(gate) * up; gate and up [rows, cols] are f32, or bf16 with a bf16 out; rows in_stride and out_stride
+// elements apart.
 void launch_swiglu(const LaunchContext& c, const void* gate, const void* up, int64_t rows, int64_t cols, DType in,
-                   DType out_type, int64_t out_stride, void* out);
-// out [rows, cols] f32 += bias[cols].
-void launch_add_bias(const LaunchContext& c, float* out, const float* bias, int64_t rows, int64_t cols);
+                   int64_t in_stride, DType out_type, int64_t out_stride, void* out);
+// out [rows, cols] f32 += bias[cols]; rows out_stride apart.
+void launch_add_bias(const LaunchContext& c, float* out, const float* bias, int64_t rows, int64_t cols,
+                     int64_t out_stride);
 // Rows [first, first + count) of a quantized weight as bf16 [count, cols].
 void launch_unpack_bf16(const LaunchContext& c, const Planes& w, DType dtype, int64_t first, int64_t count, void* out);
 // Canonical rows (in device memory) into planes, rows [first, first + count).
@@ -79,15 +82,27 @@ struct RawHeads {
   const void* k = nullptr;  // [T, kv_heads * head_dim]
   const void* v = nullptr;
   DType dtype = DType::f32;
+  int64_t q_stride = 0;   // elements between tokens
+  int64_t kv_stride = 0;  // of k and of v
 };
 struct HeadNorms {
   const float* q = nullptr;  // [head_dim] or null
   const float* k = nullptr;
   float eps = 0;
 };
-// QK-norm, rotation, cache rows; q_out f32 [T, q_heads * head_dim] may be raw.q.
-void launch_rope_store(const LaunchContext& c, const RawHeads& raw, const HeadNorms& norms, const RopeParams& rope,
-                       const KvLayerView& kv, const StepBatch& batch, int q_heads, float* q_out);
+// QK-norm, rotation, cache rows; q_out [T, q_heads * head_dim] of q_type may be raw.q.
+struct RopeStore {
+  RawHeads raw;
+  HeadNorms norms;
+  RopeParams rope;
+  KvLayerView kv;
+  StepBatch batch;
+  int q_heads = 0;
+  void* q_out = nullptr;
+  DType q_type = DType::f32;  // or, where narrow_q_supports says so, the cache's type
+};
+[[nodiscard]] bool narrow_q_supports(const KvLayerView& kv, const RopeParams& rope);
+void launch_rope_store(const LaunchContext& c, const RopeStore& task);
 void launch_kv_store(const LaunchContext& c, const float* k, const float* v, const KvLayerView& kv,
                      const StepBatch& batch);
 
@@ -99,10 +114,19 @@ struct AttentionTask {
   float scale = 1;
   KvLayerView kv;
   StepBatch batch;
+  // Hopper's kernels only: q in the cache's type, and out in a 16-bit type, instead of those above.
+  const void* narrow_q = nullptr;
+  void* narrow_out = nullptr;
+  DType narrow_type = DType::bf16;  // of narrow_out
 };
 // Any head size up to kMaxHeadDim and any cache type; one block per token and head.
 inline constexpr int kMaxHeadDim = 256;
 void launch_attention_any(const LaunchContext& c, const AttentionTask& task);
+
+// Many sequences of one token each, starting from the raw projections (see DecodeAttention): needs no partials.
+struct DecodeAttention;
+[[nodiscard]] bool batch_attention_supports(const LaunchContext& c, const KvLayerView& kv, int q_heads, int tokens);
+[[nodiscard]] bool launch_batch_attention(const LaunchContext& c, const DecodeAttention& task);
 
 // One token per sequence: keys cut into splits over blocks. With `raw` the kernel also does QK-norm, rotation and the
 // cache rows of the step's own tokens.
@@ -122,6 +146,9 @@ void launch_decode_attention(const LaunchContext& c, const DecodeAttention& task
 // Many tokens per sequence: tensor-core tiles of queries against tiles of keys.
 [[nodiscard]] bool prefill_attention_supports(const KvLayerView& kv, int q_heads);
 void launch_prefill_attention(const LaunchContext& c, const AttentionTask& task);
+// The same with Hopper's instructions; false: the driver would not have it.
+[[nodiscard]] bool hopper_attention_supports(const LaunchContext& c, const KvLayerView& kv, int q_heads);
+[[nodiscard]] bool launch_hopper_attention(const LaunchContext& c, const AttentionTask& task);
 
 // ---- sampling ------------------------------------------------------------------------------------------------------
 

@@ -114,18 +114,19 @@ __global__ void prepare_rows_kernel(const float* x, const int32_t* row_ids, cons
 // ---- elementwise
 
 template <typename In, typename Out>
-__global__ void swiglu_kernel(const In* gate, const In* up, int64_t rows, int cols, int64_t out_stride, Out* out) {
+__global__ void swiglu_kernel(const In* gate, const In* up, int64_t rows, int cols, int64_t in_stride,
+                              int64_t out_stride, Out* out) {
   let_next_start();
   wait_for_previous();
   constexpr int kVector = 16 / sizeof(In);
   const int64_t item = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (cols % kVector == 0) {
+  if (cols % kVector == 0 && in_stride % kVector == 0) {
     const int per_row = cols / kVector;
     const int64_t r = item / per_row;
     if (r >= rows) return;
     const int at = static_cast<int>(item % per_row) * kVector;
-    const uint4 g = load_fresh_16(gate + r * cols + at);
-    const uint4 u = load_fresh_16(up + r * cols + at);
+    const uint4 g = load_fresh_16(gate + r * in_stride + at);
+    const uint4 u = load_fresh_16(up + r * in_stride + at);
     const In* gv = reinterpret_cast<const In*>(&g);
     const In* uv = reinterpret_cast<const In*>(&u);
     struct alignas(sizeof(Out) * kVector) {
@@ -137,15 +138,18 @@ __global__ void swiglu_kernel(const In* gate, const In* up, int64_t rows, int co
     return;
   }
   for (int64_t i = item * kVector; i < min((item + 1) * kVector, rows * cols); ++i) {
-    out[i / cols * out_stride + i % cols] = narrow<Out>(swiglu(widen(gate[i]), widen(up[i])));
+    const int64_t at = i / cols * in_stride + i % cols;
+    out[i / cols * out_stride + i % cols] = narrow<Out>(swiglu(widen(gate[at]), widen(up[at])));
   }
 }
 
-__global__ void add_bias_kernel(float* out, const float* bias, int64_t count, int64_t cols) {
+__global__ void add_bias_kernel(float* out, const float* bias, int64_t count, int64_t cols, int64_t stride) {
   let_next_start();
   wait_for_previous();
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (i < count) out[i] = load_fresh(out + i) + bias[i % cols];
+  if (i >= count) return;
+  float* at = out + i / cols * stride + i % cols;
+  *at = load_fresh(at) + bias[i % cols];
 }
 
 // ---- weights
@@ -225,11 +229,11 @@ void launch_prepare_rows(const LaunchContext& c, const float* x, const int32_t* 
 }
 
 void launch_swiglu(const LaunchContext& c, const void* gate, const void* up, int64_t rows, int64_t cols, DType in,
-                   DType out_type, int64_t out_stride, void* out) {
+                   int64_t in_stride, DType out_type, int64_t out_stride, void* out) {
   const auto run = [&]<typename In, typename Out>() {
     const int64_t items = divide_up<int64_t>(rows * cols, 16 / sizeof(In));
     launch(c, shape(blocks_for(items, kThreads)), swiglu_kernel<In, Out>, static_cast<const In*>(gate),
-           static_cast<const In*>(up), rows, static_cast<int>(cols), out_stride, static_cast<Out*>(out));
+           static_cast<const In*>(up), rows, static_cast<int>(cols), in_stride, out_stride, static_cast<Out*>(out));
   };
   if (in == DType::bf16) {
     run.template operator()<__nv_bfloat16, __nv_bfloat16>();
@@ -242,8 +246,9 @@ void launch_swiglu(const LaunchContext& c, const void* gate, const void* up, int
   }
 }
 
-void launch_add_bias(const LaunchContext& c, float* out, const float* bias, int64_t rows, int64_t cols) {
-  launch(c, shape(blocks_for(rows * cols, kThreads)), add_bias_kernel, out, bias, rows * cols, cols);
+void launch_add_bias(const LaunchContext& c, float* out, const float* bias, int64_t rows, int64_t cols,
+                     int64_t out_stride) {
+  launch(c, shape(blocks_for(rows * cols, kThreads)), add_bias_kernel, out, bias, rows * cols, cols, out_stride);
 }
 
 void launch_unpack_bf16(const LaunchContext& c, const Planes& w, DType dtype, int64_t first, int64_t count, void* out) {

@@ -1,0 +1,54 @@
+// The cache of a layer as the copy engine sees it: rows of head_dim values, in boxes of kMapRows rows and 64 values,
+// swizzled in shared memory in pieces of 16 bytes by the row's number modulo 8.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include "backend/kv_view.h"
+
+namespace inferno::cuda {
+
+inline constexpr int kMapRows = 64;  // positions of a box: never across a page
+
+using EncodeTiled = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
+                                 const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
+                                 CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+// The driver's function, found at run time so that the program starts without a driver.
+inline EncodeTiled encode_tiled() {
+  static const auto kFunction = [] {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+    constexpr unsigned kSince = 12000;
+    const cudaError_t status =
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, kSince, cudaEnableDefault, &result);
+    return status == cudaSuccess && result == cudaDriverEntryPointSuccess ? reinterpret_cast<EncodeTiled>(found)
+                                                                          : nullptr;
+  }();
+  return kFunction;
+}
+
+[[nodiscard]] inline bool maps_cache(const KvLayerView& kv) {
+  return (kv.dtype == DType::bf16 || kv.dtype == DType::f16) && (kv.head_dim == 64 || kv.head_dim == 128) &&
+         kv.page_size % kMapRows == 0 && kv.pages > 0 && int64_t{kv.pages} * kv.kv_heads * kv.page_size <= INT32_MAX &&
+         encode_tiled() != nullptr;
+}
+
+// Maps of K and V, [pages * kv_heads * page_size, head_dim] each; false: the driver would not have it.
+[[nodiscard]] inline bool map_cache(const KvLayerView& kv, CUtensorMap* k, CUtensorMap* v) {
+  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(kv.head_dim),
+                               static_cast<cuuint64_t>(int64_t{kv.pages} * kv.kv_heads * kv.page_size)};
+  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(kv.row_bytes())};
+  const cuuint32_t box[2] = {64, kMapRows};
+  const cuuint32_t steps[2] = {1, 1};
+  const auto type = kv.dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  const auto encode = [&](CUtensorMap* map, void* data) {
+    return encode_tiled()(map, type, 2, data, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                          CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                          CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+  };
+  return encode(k, kv.k) && encode(v, kv.v);
+}
+
+}  // namespace inferno::cuda
