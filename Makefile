@@ -12,10 +12,11 @@ TIDY_FILES ?= src/.*(?<!_test)\.cpp$$
 
 .DEFAULT_GOAL := help
 .PHONY: help build run test test-slow check format check-format check-tidy check-asan check-avx2 tsan bench install \
-        model clean deps deps-check
+        model clean deps deps-check test-threadpool-parity-quick test-threadpool-parity test-threadpool-parity-verbose \
+        test-gemv-omp test-fusion-gemv test-model-check test-idle llamacpp-parity-full
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-30s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 deps:
 	@tools/install_deps build
@@ -43,6 +44,38 @@ test: deps build/build.ninja ## build everything and run all tests
 test-slow: deps build/build.ninja ## the tests that take minutes: stress and model checking in full
 	@cmake --build build -j $(JOBS) $(QUIET)
 	@tools/run_tests release $(JOBS) -L slow
+
+test-threadpool-parity-quick: build/threadpool_parity ## every op on the pool against one thread, bit for bit; part of `make test`
+	@build/tests/threadpool/threadpool_parity --quick
+
+test-threadpool-parity: build/threadpool_parity ## the same at the sizes of real models, with speed-ups over 1, 2, 4, 8 threads
+	@build/tests/threadpool/threadpool_parity
+
+test-threadpool-parity-verbose: build/threadpool_parity ## the same with the largest differences of every case
+	@build/tests/threadpool/threadpool_parity --verbose
+
+test-gemv-omp: build/gemv_omp ## matrix-vector products: one thread, OpenMP, the pool; parity and milliseconds per token
+	@build/tests/threadpool/gemv_omp
+
+test-fusion-gemv: build/fusion_gemv ## fused ops against the same work op by op: parity and speed-up
+	@build/tests/threadpool/fusion_gemv
+
+# Single programs.
+build/threadpool_parity build/gemv_omp build/fusion_gemv build/threading_model_slow_test build/idle_test \
+build/kernel_results: build/%: deps build/build.ninja
+	@cmake --build build --target $* -j $(JOBS) $(QUIET)
+.PHONY: build/threadpool_parity build/gemv_omp build/fusion_gemv build/threading_model_slow_test build/idle_test \
+        build/kernel_results
+
+test-model-check: build/threading_model_slow_test ## the pool's protocol in every schedule of 2 threads, and a million random ones of 4
+	@build/src/threading/threading_model_slow_test
+
+test-idle: build/idle_test ## loads, generates, waits 5 s: under 1 % CPU while waiting
+	@INFERNO_IDLE_SECONDS=5 build/tests/threadpool/idle_test
+
+llamacpp-parity-full: test-threadpool-parity build/kernel_results ## that suite, and the kernels against llama.cpp's results (from PyPI)
+	@tools/install_deps check python
+	@"$$(bench/compare --peer-python)" tests/llamacpp/compare_kernels.py build/tests/llamacpp/kernel_results
 
 check: check-format check-asan check-tidy check-avx2 ## formatting, clang-tidy, clang 19 without warnings, tests under ASan and UBSan, AVX2
 

@@ -45,6 +45,7 @@ void HostWeight::read_row(int64_t row, std::span<std::byte> out) const {
 }
 
 void WeightRows::read(uint64_t offset, std::span<std::byte> out) const {
+  const std::lock_guard lock(mutex_);
   const auto row = static_cast<size_t>(row_bytes(dtype(), weight_.cols()));
   INFERNO_CHECK(offset % row == 0 && out.size() % row == 0);
   for (size_t i = 0; i < out.size() / row; ++i) {

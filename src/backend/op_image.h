@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,6 +41,7 @@ class WeightRows final : public WeightSource {
 
  private:
   const Weight& weight_;
+  mutable std::mutex mutex_;  // a backend's weights are read by one thread at a time
 };
 
 // Copies of weights on one backend, made when first asked for.

@@ -33,7 +33,7 @@ class WeightSource {
   [[nodiscard]] virtual const std::string& name() const = 0;
   [[nodiscard]] virtual DType dtype() const = 0;
   [[nodiscard]] virtual const Shape& shape() const = 0;  // {rows, cols}, or {n} for a vector
-  // Fills `out` with the canonical bytes from `offset` on. Callers ask for whole rows.
+  // Fills `out` with the canonical bytes from `offset` on. Callers ask for whole rows, several threads at once.
   virtual void read(uint64_t offset, std::span<std::byte> out) const = 0;
 };
 

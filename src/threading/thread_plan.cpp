@@ -145,6 +145,7 @@ class Planner {
                                       : "--numa changes nothing: this process may use the CPUs of one node only");
       return;
     }
+    plan_.reasons.emplace_back("--numa: each part of the weights is placed by the thread that reads it");
     if (request_.numa == Numa::numactl) {
       plan_.reasons.emplace_back("--numa numactl: the affinity mask decides which nodes are used");
     }

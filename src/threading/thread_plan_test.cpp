@@ -226,6 +226,20 @@ TEST(ThreadPlan, NumaDistributeGivesEveryNodeItsShareEvenOfFewThreads) {
   parse_numa("distribute", request);
   const ThreadPlan plan = plan_threads(topology, all_of(topology), request);
   EXPECT_EQ(plan.cpus, (std::vector<std::vector<int>>{range(0, 4), range(4, 8)}));
+  EXPECT_EQ(plan.reasons.at(0), "--numa: each part of the weights is placed by the thread that reads it");
+}
+
+TEST(ThreadPlan, NumactlLeavesThePlacesToTheMask) {
+  const Topology topology = Topology::from_synthetic("package:2 numa:1 core:4 pu:1");
+  ThreadRequest request;
+  parse_numa("numactl", request);
+  const ThreadPlan both = plan_threads(topology, all_of(topology), request);
+  EXPECT_EQ(both.threads, 8);
+  EXPECT_TRUE(both.cpus.empty()) << "not kept to nodes";
+  const ThreadPlan one = plan_threads(topology, {.allowed = range(4, 8)}, request);
+  EXPECT_EQ(one.threads, 4);
+  ASSERT_EQ(one.warnings.size(), 1U);
+  EXPECT_EQ(one.warnings[0], "--numa changes nothing: this process may use the CPUs of one node only");
 }
 
 TEST(ThreadPlan, NumaOnOneNodeSaysThatItChangesNothing) {

@@ -60,6 +60,7 @@ class Accumulator {
 
  private:
   void note(int64_t index, double difference, double reference, double tested) {
+    if (difference > 0) result_.max_rel = std::max(result_.max_rel, difference / std::fabs(reference));
     if (difference <= result_.max_abs) return;
     result_.max_abs = difference;
     result_.worst = index;

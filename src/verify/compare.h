@@ -14,6 +14,7 @@ struct FieldDifference {
   std::string field;
   int64_t elements = 0;
   double max_abs = 0;    // largest |tested - reference|
+  double max_rel = 0;    // largest |tested - reference| / |reference|; infinite where the reference is 0
   uint64_t max_ulp = 0;  // largest distance in representable floats
   double nmse = 0;       // sum of squared differences / sum of squared reference values; infinite on a lone NaN
   int64_t worst = 0;     // element where max_abs is

@@ -72,7 +72,7 @@ void CpuBackend::download(void* host, const void* source, size_t bytes) {
 }
 
 std::unique_ptr<Weight> CpuBackend::load_weight(const WeightSource& source, WeightUse uses) {
-  return std::make_unique<CpuWeight>(source, uses, kernels_);
+  return std::make_unique<CpuWeight>(source, uses, kernels_, pool_.get());
 }
 
 // ---- scratch

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "quant/quant.h"
+#include "threading/thread_pool.h"
 
 namespace inferno {
 namespace {
@@ -33,7 +34,7 @@ AlignedMemory aligned_memory(size_t bytes) {
   return AlignedMemory(static_cast<std::byte*>(data));
 }
 
-CpuWeight::CpuWeight(const WeightSource& source, WeightUse uses, const KernelTable& kernels)
+CpuWeight::CpuWeight(const WeightSource& source, WeightUse uses, const KernelTable& kernels, ThreadPool* pool)
     : Weight(source.name(), source.dtype(), source.shape()) {
   if (has_use(uses, WeightUse::vector)) {
     load_vector(source);
@@ -43,7 +44,7 @@ CpuWeight::CpuWeight(const WeightSource& source, WeightUse uses, const KernelTab
   const KernelTable& table = has_use(uses, WeightUse::matmul) ? kernels : scalar_kernels();
   kernel_ = &table.linear[static_cast<int>(dtype())];
   INFERNO_CHECK(kernel_->name != nullptr);
-  load_groups(source);
+  load_groups(source, pool);
 }
 
 void CpuWeight::load_vector(const WeightSource& source) {
@@ -55,16 +56,36 @@ void CpuWeight::load_vector(const WeightSource& source) {
   dequantize_row(dtype(), canonical.data(), reinterpret_cast<float*>(memory_.get()), n);
 }
 
-void CpuWeight::load_groups(const WeightSource& source) {
+void CpuWeight::load_groups(const WeightSource& source, ThreadPool* pool) {
+  const WeightLayout& layout = *kernel_->weight;
+  bytes_ = static_cast<uint64_t>(ceil_div(rows(), layout.row_group) * layout.group_bytes(cols()));
+  memory_ = aligned_memory(bytes_);
+  if (pool == nullptr) {
+    load_rows(source, {0, rows()});
+    return;
+  }
+  struct Job {
+    CpuWeight& weight;
+    const WeightSource& source;
+  } job{*this, source};
+  pool->dispatch(
+      [](int ith, int nth, void* context) {
+        const auto& [weight, from] = *static_cast<Job*>(context);
+        weight.load_rows(from, slice(weight.rows(), ith, nth, weight.kernel().row_step));
+      },
+      &job);
+}
+
+void CpuWeight::load_rows(const WeightSource& source, Range part) {
+  if (part.empty()) return;
   const WeightLayout& layout = *kernel_->weight;
   const int64_t row = row_bytes(dtype(), cols());
   const int64_t group = layout.group_bytes(cols());
-  bytes_ = static_cast<uint64_t>(ceil_div(rows(), layout.row_group) * group);
-  memory_ = aligned_memory(bytes_);
+  INFERNO_CHECK(part.begin % layout.row_group == 0);
   const int64_t rows_per_read = round_up(std::max<int64_t>(1, kReadBytes / row), layout.row_group);
-  std::vector<std::byte> canonical(static_cast<size_t>(std::min(rows_per_read, rows()) * row));
-  for (int64_t first = 0; first < rows(); first += rows_per_read) {
-    const int64_t count = std::min(rows_per_read, rows() - first);
+  std::vector<std::byte> canonical(static_cast<size_t>(std::min(rows_per_read, part.size()) * row));
+  for (int64_t first = part.begin; first < part.end; first += rows_per_read) {
+    const int64_t count = std::min(rows_per_read, part.end - first);
     source.read(static_cast<uint64_t>(first * row), std::span(canonical).first(static_cast<size_t>(count * row)));
     for (int64_t r = 0; r < count; r += layout.row_group) {
       layout.pack(canonical.data() + r * row, std::min(layout.row_group, count - r), cols(),

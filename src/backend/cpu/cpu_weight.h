@@ -6,8 +6,11 @@
 
 #include "backend/cpu/kernels/kernel_table.h"
 #include "backend/weight.h"
+#include "threading/partition.h"
 
 namespace inferno {
+
+class ThreadPool;
 
 // 64-byte aligned memory that is freed with the object.
 struct AlignedFree {
@@ -20,8 +23,9 @@ using AlignedMemory = std::unique_ptr<std::byte, AlignedFree>;
 class CpuWeight final : public Weight {
  public:
   // Reads and packs the source. A vector use gives f32 values; matmul gives the kernel's layout, from which rows can be
-  // looked up too; gather alone keeps the file's layout.
-  CpuWeight(const WeightSource& source, WeightUse uses, const KernelTable& kernels);
+  // looked up too; gather alone keeps the file's layout. With a pool each thread reads and packs the rows that it will
+  // multiply: the system gives a page to the memory node of the thread that first writes it.
+  CpuWeight(const WeightSource& source, WeightUse uses, const KernelTable& kernels, ThreadPool* pool = nullptr);
 
   [[nodiscard]] uint64_t bytes() const override { return bytes_; }
   void read_row(int64_t row, std::span<std::byte> out) const override;
@@ -34,7 +38,8 @@ class CpuWeight final : public Weight {
 
  private:
   void load_vector(const WeightSource& source);
-  void load_groups(const WeightSource& source);
+  void load_groups(const WeightSource& source, ThreadPool* pool);
+  void load_rows(const WeightSource& source, Range rows);
 
   const LinearKernel* kernel_ = nullptr;  // null: a vector
   AlignedMemory memory_;

@@ -4,7 +4,6 @@
 // that read what others wrote. All workers call barrier() equally often. The step puts a barrier after every op.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -31,12 +30,7 @@ struct Worker {
     if (wait_ticks != nullptr) *wait_ticks += cpu_ticks() - begin;
   }
   // This worker's share of n items, cut at multiples of `step`; shares differ by at most one step.
-  [[nodiscard]] Range slice(int64_t n, int64_t step = 1) const {
-    const int64_t steps = (n + step - 1) / step;
-    const int64_t begin = steps * ith / nth * step;
-    const int64_t end = steps * (ith + 1) / nth * step;
-    return {std::min(begin, n), std::min(end, n)};
-  }
+  [[nodiscard]] Range slice(int64_t n, int64_t step = 1) const { return inferno::slice(n, ith, nth, step); }
   // The same when the work is worth sharing, else all of it on worker 0.
   [[nodiscard]] Range slice_if(bool parallel, int64_t n, int64_t step = 1) const {
     if (parallel) return slice(n, step);
