@@ -1,5 +1,7 @@
 #include "backend/factory.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -84,7 +86,9 @@ std::unique_ptr<Backend> create_one(std::string_view wanted, const BackendOption
     if (log_level() == LogLevel::trace) made = std::make_unique<TracingBackend>(std::move(made));
     return made;
   }
-  fail_usage("unknown backend \"{}\" (supported: {})", printable(wanted), known_names());
+  const std::string_view meant = nearest(wanted, backend_names());
+  fail_usage("unknown backend \"{}\" (supported: {}){}", printable(wanted), known_names(),
+             meant.empty() ? "" : fmt::format("; did you mean \"{}\"?", meant));
 }
 
 }  // namespace

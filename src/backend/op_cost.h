@@ -23,7 +23,9 @@ struct OpCost {
   double operations = 0;  // a multiplication and its addition are two
   Multiply multiply = Multiply::f32;
 
-  [[nodiscard]] double bytes() const { return weight_bytes + kv_bytes + activation_bytes; }
+  // What a step reads once and the next step again, in contrast to activations, which one op hands to the next.
+  [[nodiscard]] double stream_bytes() const { return weight_bytes + kv_bytes; }
+  [[nodiscard]] double bytes() const { return stream_bytes() + activation_bytes; }
 };
 
 // `backend` holds the op's batch, whose lengths say how much cache an attention reads.

@@ -137,6 +137,8 @@ class PlacedOp {
   void reset();
   // Runs the op alone in a step and waits for it.
   void run();
+  // The op, for a step of the caller's own.
+  [[nodiscard]] const OpRecord& record() const { return record_; }
   // What the op wrote, into an image cloned from the one this was made of.
   void download(OpImage& into) const;
 

@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -85,6 +86,26 @@ TEST_F(TemporaryFolder, ReadAtPastTheEndIsAnErrorThatNamesTheFile) {
 TEST_F(TemporaryFolder, OpeningADirectoryOrNothingIsAnError) {
   EXPECT_THROW(InputFile(folder_.string()), Error);
   EXPECT_THROW(InputFile(path("absent")), Error);
+}
+
+TEST_F(TemporaryFolder, OpeningAPipeIsAnErrorAndDoesNotWait) {
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  EXPECT_THROW(InputFile(path("pipe")), Error);
+}
+
+TEST_F(TemporaryFolder, OutputToADeviceOrPipeIsWrittenThereAndReplacesNothing) {
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  const int reader = ::open(path("pipe").c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  AtomicOutputFile file(path("pipe"));
+  file.write("through");
+  file.commit();
+  char bytes[16];
+  EXPECT_EQ(std::string(bytes, static_cast<size_t>(std::max<ssize_t>(::read(reader, bytes, sizeof bytes), 0))),
+            "through");
+  ::close(reader);
+  EXPECT_TRUE(fs::is_fifo(path("pipe")));
+  EXPECT_EQ(files(), 1U);
 }
 
 TEST_F(TemporaryFolder, UncommittedOutputLeavesTheOldFileAndNoTemporary) {

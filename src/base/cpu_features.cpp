@@ -99,6 +99,27 @@ const CpuFeatures& cpu_features() {
   return features;
 }
 
+std::vector<std::string> cpu_feature_names() {
+  const CpuFeatures& cpu = cpu_features();
+  std::vector<std::string> names;
+  const auto add = [&](bool has, const char* name) {
+    if (has) names.emplace_back(name);
+  };
+  add(cpu.neon, "neon");
+  add(cpu.dotprod, "dotprod");
+  add(cpu.i8mm, "i8mm");
+  add(cpu.bf16, "bf16");
+  add(cpu.fp16, "fp16");
+  add(cpu.fp16fml, "fp16fml");
+  add(cpu.avx2, "avx2");
+  add(cpu.avx512, "avx512");
+  add(cpu.avx512_vnni, "avx512_vnni");
+  add(cpu.avx512_bf16, "avx512_bf16");
+  add(cpu.amx_int8, "amx_int8");
+  add(cpu.amx_bf16, "amx_bf16");
+  return names;
+}
+
 bool may_use_tiles() {
 #if defined(__x86_64__) && defined(__linux__)
   if (!cpu_features().amx_int8 && !cpu_features().amx_bf16) return false;

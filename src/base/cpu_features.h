@@ -2,6 +2,9 @@
 // runs everywhere.
 #pragma once
 
+#include <string>
+#include <vector>
+
 namespace inferno {
 
 struct CpuFeatures {
@@ -22,6 +25,8 @@ struct CpuFeatures {
 };
 
 [[nodiscard]] const CpuFeatures& cpu_features();
+// Those this CPU has: "neon", "dotprod", ...
+[[nodiscard]] std::vector<std::string> cpu_feature_names();
 
 // Asks the operating system for this process's right to use the AMX tiles; all its threads have it from then on. False
 // where there are no tiles or the right is not given.

@@ -26,7 +26,8 @@ std::string directory_of(const std::string& path) {
 }  // namespace
 
 InputFile::InputFile(const std::string& path) : path_(path) {
-  fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Opening a pipe nobody writes to would wait forever; for a regular file the flag means nothing.
+  fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd_ < 0) fail("cannot open \"{}\": {}", path, std::strerror(errno));
   struct stat status{};
   if (::fstat(fd_, &status) != 0 || !S_ISREG(status.st_mode)) {
@@ -68,8 +69,14 @@ void InputFile::forget(uint64_t offset, uint64_t length) const noexcept {
 
 AtomicOutputFile::AtomicOutputFile(const std::string& path) : path_(path) {
   struct stat status{};
-  if (::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode))
-    fail("cannot write \"{}\": it is a directory", path);
+  if (::stat(path.c_str(), &status) == 0) {
+    if (S_ISDIR(status.st_mode)) fail("cannot write \"{}\": it is a directory", path);
+    if (!S_ISREG(status.st_mode)) {  // nothing to keep whole, and a rename would destroy the device
+      fd_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+      if (fd_ < 0) fail("cannot write \"{}\": {}", path, std::strerror(errno));
+      return;
+    }
+  }
   temporary_ = path + ".XXXXXX";
   fd_ = ::mkostemp(temporary_.data(), O_CLOEXEC);
   if (fd_ < 0) fail("cannot write \"{}\": {}", path, std::strerror(errno));
@@ -82,7 +89,7 @@ AtomicOutputFile::AtomicOutputFile(const std::string& path) : path_(path) {
 AtomicOutputFile::~AtomicOutputFile() {
   if (fd_ < 0) return;
   ::close(fd_);
-  ::unlink(temporary_.c_str());
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
 void AtomicOutputFile::write(std::span<const std::byte> bytes) {
@@ -96,6 +103,10 @@ void AtomicOutputFile::write(std::span<const std::byte> bytes) {
 }
 
 void AtomicOutputFile::commit() {
+  if (temporary_.empty()) {
+    if (::close(std::exchange(fd_, -1)) != 0) fail("cannot write \"{}\": {}", path_, std::strerror(errno));
+    return;
+  }
   if (::fsync(fd_) != 0) fail("cannot write \"{}\": {} (nothing was changed)", path_, std::strerror(errno));
   if (::close(std::exchange(fd_, -1)) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
     const int error = errno;

@@ -9,7 +9,7 @@
 
 namespace inferno {
 
-// A regular file opened for reading. All failures are Errors that name the file. Movable, not copyable; read_at may be
+// A regular file opened for reading; anything else, a pipe for example, is an Error at once. All failures are Errors that name the file. Movable, not copyable; read_at may be
 // called from several threads at once.
 class InputFile {
  public:
@@ -34,7 +34,8 @@ class InputFile {
 };
 
 // Writes to a temporary file beside `path`; commit() syncs it and renames it over `path`. Without commit (an error, a
-// crash, a full disk) the old file stays as it was and the temporary file is removed.
+// crash, a full disk) the old file stays as it was and the temporary file is removed. A device or pipe is written to
+// directly.
 class AtomicOutputFile {
  public:
   explicit AtomicOutputFile(const std::string& path);

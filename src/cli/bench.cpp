@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <optional>
 #include <random>
+#include <set>
 
 #include "backend/op_cost.h"
 #include "base/error.h"
@@ -106,6 +108,7 @@ struct BenchCommand {
 
   std::vector<BenchRow> rows;
   std::vector<int32_t> tokens;
+  std::set<int> measured_again;  // thread counts
 };
 
 std::string type_of_file(const GgufFile& file) {
@@ -219,8 +222,15 @@ void BenchCommand::add_row(Engine& instance, BenchRow row, const WorkCounter& co
   row.gop_per_s = counter.work().total_operations() / time / 1e9;
   // The limits are the processor's; memory the host cannot see belongs to a device.
   if (instance.backend().host_visible()) {
-    const MachineLimits limits = machine_limits(instance.backend().workers());
-    row.percent_of_limit = 100 * counter.work().seconds(limits, counter.working_set()) / time;
+    const int threads = instance.backend().workers();
+    const auto share = [&](const MachineLimits& limits) {
+      return 100 * counter.work().seconds(limits, counter.working_set()) / time;
+    };
+    row.percent_of_limit = share(machine_limits(threads));
+    // Nothing is faster than its limit: this one was measured on a busy machine.
+    if (*row.percent_of_limit > 100 && measured_again.insert(threads).second) {
+      row.percent_of_limit = share(machine_limits(threads, Remeasure::keep_best));
+    }
   }
   rows.push_back(std::move(row));
 }
@@ -230,6 +240,9 @@ void BenchCommand::run() {
   if (instruments.writes_files() && (models.size() > 1 || engine.thread_counts().size() > 1)) {
     fail_usage("--trace and --profile-json hold one run: give one model and one number of threads");
   }
+  if (ops && !plot.empty()) fail_usage("--plot draws models, not --ops");
+  std::optional<AtomicOutputFile> picture;
+  if (!plot.empty()) picture.emplace(plot);
   for (const int threads : engine.thread_counts()) {
     if (ops) {
       const std::vector<BenchRow> measured = bench_ops(engine.options_for(threads), repeat);
@@ -239,10 +252,9 @@ void BenchCommand::run() {
     for (const std::string& model : models.empty() ? std::vector<std::string>{""} : models) run_model(model, threads);
   }
   write_stdout(format_rows(rows, format));
-  if (!plot.empty()) {
-    AtomicOutputFile file(plot);
-    file.write(plot_rows(rows, fmt::format("{} on {}", rows.front().name, machine_limits(rows.front().threads).cpu)));
-    file.commit();
+  if (picture) {
+    picture->write(plot_rows(rows, fmt::format("{} on {}", rows.front().name, cpu_name())));
+    picture->commit();
   }
 }
 

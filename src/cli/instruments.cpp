@@ -10,6 +10,12 @@
 #include "verify/check.h"
 
 namespace inferno::cli {
+namespace {
+
+// Nothing is faster than its limit; a little more than all of it is the clock.
+constexpr double kBeyondLimit = 1.02;
+
+}  // namespace
 
 struct Instruments::Parts {
   std::optional<Profile> profile;
@@ -62,6 +68,16 @@ void Instruments::install(EngineOptions& options) {
 
 void Instruments::finish() {
   if (profile_) fmt::print(stderr, "\n{}", parts_->profile->report());
+  if (parts_->profile && parts_->profile->most_of_limit() > kBeyondLimit) {
+    const MachineLimits& before = parts_->profile->limits();
+    const MachineLimits now = machine_limits(before.threads, Remeasure::keep_best);
+    fmt::print(
+        stderr,
+        "\nlimits: this run reached {:.0f} % of them, so they were measured again: {:.1f} instead of {:.1f} GB/s, "
+        "{:.0f} instead of {:.0f} GOP/s int8; run again for the right shares\n",
+        100 * parts_->profile->most_of_limit(), now.read.back().gb_per_s, before.read.back().gb_per_s,
+        now.multiply_gop_per_s(Multiply::int8), before.multiply_gop_per_s(Multiply::int8));
+  }
   if (parts_->json) {
     parts_->json->write(parts_->profile->json());
     parts_->json->commit();

@@ -21,27 +21,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::vector<std::string> feature_names() {
-  const CpuFeatures& cpu = cpu_features();
-  std::vector<std::string> names;
-  const auto add = [&](bool has, const char* name) {
-    if (has) names.emplace_back(name);
-  };
-  add(cpu.neon, "neon");
-  add(cpu.dotprod, "dotprod");
-  add(cpu.i8mm, "i8mm");
-  add(cpu.bf16, "bf16");
-  add(cpu.fp16, "fp16");
-  add(cpu.fp16fml, "fp16fml");
-  add(cpu.avx2, "avx2");
-  add(cpu.avx512, "avx512");
-  add(cpu.avx512_vnni, "avx512_vnni");
-  add(cpu.avx512_bf16, "avx512_bf16");
-  add(cpu.amx_int8, "amx_int8");
-  add(cpu.amx_bf16, "amx_bf16");
-  return names;
-}
-
 std::string join(const std::vector<std::string>& parts, const char* between) {
   return parts.empty() ? "none" : fmt::format("{}", fmt::join(parts, between));
 }
@@ -132,6 +111,7 @@ PoolStats measure_pool(const ThreadPlan& plan) {
 struct MachineCommand {
   EngineFlags engine;
   bool stats = false;
+  bool measure = false;
   bool json = false;
 
   void run() const;
@@ -153,7 +133,9 @@ std::string limits_text(const MachineLimits& limits) {
     fmt::format_to(out, "{} {} {:.0f}", kind == 0 ? "" : ",", multiply_name(static_cast<Multiply>(kind)),
                    limits.multiply[static_cast<size_t>(kind)]);
   }
-  return text + " GOP/s";
+  text += " GOP/s";
+  if (limits.disturbed) text += " (other programs were running: measured again next time)";
+  return text;
 }
 
 Json limits_json(const MachineLimits& limits) {
@@ -165,7 +147,11 @@ Json limits_json(const MachineLimits& limits) {
   for (int kind = 0; kind < kMultiplyKinds; ++kind) {
     multiply[std::string(multiply_name(static_cast<Multiply>(kind)))] = limits.multiply[static_cast<size_t>(kind)];
   }
-  return {{"threads", limits.threads}, {"read", reads}, {"multiply_gop_per_s", multiply}};
+  return {{"threads", limits.threads},
+          {"measurements", limits.measurements},
+          {"disturbed", limits.disturbed},
+          {"read", reads},
+          {"multiply_gop_per_s", multiply}};
 }
 
 void MachineCommand::run() const {
@@ -174,8 +160,9 @@ void MachineCommand::run() const {
   const CpuLimits cpu_limits = detect_cpu_limits();
   const ThreadPlan plan = plan_threads(topology, cpu_limits, request);
   const KernelTable& table = best_kernels();
-  std::vector<MachineLimits> limits = {machine_limits(1)};
-  if (plan.threads > 1) limits.push_back(machine_limits(plan.threads));
+  const Remeasure again = measure ? Remeasure::afresh : Remeasure::when_needed;
+  std::vector<MachineLimits> limits = {machine_limits(1, again)};
+  if (plan.threads > 1) limits.push_back(machine_limits(plan.threads, again));
   const std::vector<KernelChoice> choices = kernel_choices(table);
   PoolStats pool;
   if (stats) pool = measure_pool(plan);
@@ -189,7 +176,7 @@ void MachineCommand::run() const {
     Json measured = Json::array();
     for (const MachineLimits& entry : limits) measured.push_back(limits_json(entry));
     Json out = {{"cpu", limits.front().cpu},
-                {"features", feature_names()},
+                {"features", cpu_feature_names()},
                 {"kernel_table", table.name},
                 {"kernel_table_reason", why_table()},
                 {"kernels", kernels},
@@ -225,7 +212,7 @@ void MachineCommand::run() const {
   }
 
   std::string text = fmt::format("CPU: {}\nfeatures: {}\nkernels: {} ({})\n", limits.front().cpu,
-                                 join(feature_names(), " "), table.name, why_table());
+                                 join(cpu_feature_names(), " "), table.name, why_table());
   auto out = std::back_inserter(text);
   for (const KernelChoice& choice : choices) {
     if (!choice.type.empty()) fmt::format_to(out, "  {:<10} {:<5} {}\n", choice.op, choice.type, choice.kernel);
@@ -235,7 +222,7 @@ void MachineCommand::run() const {
     if (choice.type.empty()) vectors.push_back(fmt::format("{} {}", choice.op, choice.kernel));
   }
   fmt::format_to(out, "  vectors: {}\n\n{}", join(vectors, ", "), draw_thread_plan(topology, cpu_limits, plan));
-  fmt::format_to(out, "\nlimits, measured once (kept in {}):\n",
+  fmt::format_to(out, "\nlimits, kept in {} (--measure takes them anew):\n",
                  machine_limits_file().empty() ? "no file: no cache folder" : machine_limits_file());
   for (const MachineLimits& entry : limits) fmt::format_to(out, "  {}\n", limits_text(entry));
   fmt::format_to(out, "GPU: {}\n", gpu_line());
@@ -249,6 +236,7 @@ void add_machine(CLI::App& app) {
   auto command = std::make_shared<MachineCommand>();
   CLI::App* sub = app.add_subcommand("machine", "this machine: CPU, kernels, threads, limits");
   sub->add_flag("--stats", command->stats, "also run a short dispatch loop and print the thread pool's statistics");
+  sub->add_flag("--measure", command->measure, "measure the limits anew instead of showing those that were kept");
   sub->add_flag("--json", command->json, "for programs");
   command->engine.add_thread_options(*sub);
   sub->callback([command] { command->run(); });

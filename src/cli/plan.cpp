@@ -113,7 +113,7 @@ double least_us(const std::vector<OpRecord>& step, Backend& recorder, const Mach
   double working_set = 0;
   for (const OpRecord& record : step) {
     costs.push_back(op_cost(record, recorder));
-    working_set += costs.back().weight_bytes + costs.back().kv_bytes;
+    working_set += costs.back().stream_bytes();
   }
   double total = 0;
   for (const OpCost& cost : costs) total += limits.least_us(cost, working_set);
@@ -134,7 +134,6 @@ class Trials {
     for (const PlacementRule& rule : spec.rules) add(rule.backend);
   }
   [[nodiscard]] double step_us(const std::vector<OpRecord>& step, Backend& recorder) {
-    for (auto& [name, part] : parts_) part.predictor->begin_step();
     double total = 0;
     int layer = -1;
     for (const OpRecord& record : step) {

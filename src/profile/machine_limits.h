@@ -2,6 +2,10 @@
 //
 // Measured once per thread count (about two seconds) and kept in a file in the user's cache folder, together with what
 // CPU it was measured on. Benchmarks, profiles and plans show their figures as shares of these.
+//
+// Other programs can only make a measurement too low, so of several the best of each figure counts. Limits that were
+// taken while others used the CPUs are marked as disturbed and measured again next time; a run that is faster than its
+// limit has them measured again at once.
 #pragma once
 
 #include <array>
@@ -20,8 +24,11 @@ struct ReadBandwidth {
 };
 
 struct MachineLimits {
-  std::string cpu;
+  std::string cpu;  // model and number
+  std::string isa;  // instruction sets
   int threads = 1;
+  int measurements = 1;                              // these are the best of so many
+  bool disturbed = false;                            // other programs ran during all of them
   std::vector<ReadBandwidth> read;                   // ascending by working set; the last comes from DRAM
   std::array<double, kMultiplyKinds> multiply = {};  // 10^9 operations per second
 
@@ -31,13 +38,28 @@ struct MachineLimits {
   [[nodiscard]] double read_gb_per_s(double working_set) const;
   [[nodiscard]] double multiply_gop_per_s(Multiply kind) const { return multiply[static_cast<size_t>(kind)]; }
   // The least time an op can take here: the slower of moving its bytes and doing its operations; 0 when not known.
+  // Weights and cache come from where the working set is, activations from the nearest cache.
   [[nodiscard]] double least_us(const OpCost& cost, double working_set) const;
 };
 
+// The CPU's model and how many of them there are.
+[[nodiscard]] std::string cpu_name();
+// Its instruction sets, in one line.
+[[nodiscard]] std::string cpu_isa();
 // Runs the measurement now.
 [[nodiscard]] MachineLimits measure_machine_limits(int threads);
-// From the file, or measured now and written there. An unwritable cache folder is no error.
-[[nodiscard]] MachineLimits machine_limits(int threads);
+// The best of each figure.
+[[nodiscard]] MachineLimits better_of(const MachineLimits& a, const MachineLimits& b);
+
+enum class Remeasure : uint8_t {
+  when_needed,  // not in the file, or disturbed there
+  keep_best,    // now; what is kept stays where it is better
+  afresh        // now, and what was kept is forgotten
+};
+// From the file, or measured now and written there. An unwritable cache folder is no error. Tests measure in their own
+// way.
+[[nodiscard]] MachineLimits machine_limits(int threads, Remeasure again = Remeasure::when_needed,
+                                           MachineLimits (*measure)(int threads) = measure_machine_limits);
 // $XDG_CACHE_HOME/inferno/limits.json, or under $HOME/.cache; empty when neither variable is set.
 [[nodiscard]] std::string machine_limits_file();
 

@@ -1,91 +1,91 @@
 #include "profile/predict.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <chrono>
 
 #include "backend/op_fields.h"
-#include "backend/op_image.h"
-#include "verify/op_cases.h"
+#include "backend/op_print.h"
+#include "profile/profile.h"
 
 namespace inferno {
 namespace {
 
-// Largest matrix tried for single tokens: beyond every cache of a desktop, quickly made.
-constexpr double kMostTrialBytes = 96e6;
-// Rows of the matrix tried for prompts, where arithmetic counts and not memory.
-constexpr int64_t kPromptRows = 1024;
+using Clock = std::chrono::steady_clock;
 
-double best_run_us(PlacedOp& placed) {
-  using Clock = std::chrono::steady_clock;
-  constexpr int kLeast = 4;
-  constexpr double kLongEnough = 3e4;  // us
-  double best = 0;
-  double spent = 0;
-  for (int i = 0; i < kLeast || (spent < kLongEnough && i < 1000); ++i) {
-    const Clock::time_point begin = Clock::now();
-    placed.run();
-    const double us = std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
-    if (i == 0 || us < best) best = us;
-    spent += us;
-    if (spent > 20 * kLongEnough && i > 0) break;
-  }
-  return best;
+// Other weights read between two runs at most: more than the caches hold.
+constexpr double kMostOtherBytes = 128e6;
+constexpr int kRuns = 9;
+constexpr int kLeastRuns = 3;
+constexpr double kLongEnoughUs = 2e5;
+
+// What an op's time depends on: its name, shapes, types, and how much cache it reads.
+std::string signature(const OpRecord& record) {
+  class Lengths final : public FieldVisitor {
+   public:
+    void batch(std::string_view /*name*/, StepBatch& b) override {
+      for (int32_t s = 0; s < b.sequences; ++s) text += fmt::format(" {}", b.kv_len[s]);
+    }
+    std::string text;
+  };
+  Lengths lengths;
+  visit_fields(record, lengths);
+  return fmt::format("{} {}{}", op_name(record.op()), format_args(record), lengths.text);
 }
-
-// The matrices of an op and the tokens they meet.
-class FindMatrices final : public FieldVisitor {
- public:
-  void weight(std::string_view /*name*/, const Weight*& w) override {
-    if (w != nullptr && w->shape().rank > 1) matrices.push_back(w);
-  }
-  void tensor(FieldTag tag, std::string_view name, Tensor& t) override {
-    if (tag == FieldTag::in && name == "x") tokens = t.rows();
-    if (name == "rows" && t.data != nullptr) tokens = t.elements();
-    if (tokens == 0) tokens = t.rows();
-  }
-  std::vector<const Weight*> matrices;
-  int64_t tokens = 0;
-};
 
 }  // namespace
 
-double StepPredictor::matrix_us(const Weight& w, int64_t tokens) {
-  const double bytes = static_cast<double>(w.rows() * row_bytes(w.dtype(), w.cols()));
-  double& speed = us_per_byte_[{w.dtype(), w.cols(), tokens}];
-  if (speed == 0) {
-    const int64_t row = row_bytes(w.dtype(), w.cols());
-    const int64_t rows =
-        tokens > 1 ? kPromptRows : static_cast<int64_t>(std::min(weight_bytes_, kMostTrialBytes)) / row / 64 * 64;
-    LinearShape shape{.tokens = tokens, .k = w.cols(), .n = {std::max<int64_t>(rows, 64)}, .weight = w.dtype()};
-    const OpImage image = linear_case(shape, 1);
-    WeightCopies weights(backend_);
-    PlacedOp placed(image, backend_, weights);
-    speed = best_run_us(placed) / static_cast<double>(shape.n[0] * row);
+StepPredictor::StepPredictor(Backend& backend, double weight_bytes) : backend_(backend) {
+  constexpr int64_t kWidth = 1024;
+  constexpr int64_t kRowBytes = kWidth * 4;
+  const double bytes = std::min(weight_bytes, kMostOtherBytes) / static_cast<double>(others_.size());
+  const int64_t rows = std::max<int64_t>(static_cast<int64_t>(bytes) / kRowBytes, 1);
+  for (Others& others : others_) {
+    LinearArgs args{.x = others.image.tensor({1, kWidth})};
+    args.w[0] = others.image.weight("others", DType::f32, Shape(rows, kWidth),
+                                    std::vector<std::byte>(static_cast<size_t>(rows * kRowBytes)));
+    args.out[0] = others.image.tensor({1, rows});
+    others.image.set(args);
+    others.weights = std::make_unique<WeightCopies>(backend_);
+    others.op = std::make_unique<PlacedOp>(others.image, backend_, *others.weights);
   }
-  return bytes * speed;
 }
 
-double StepPredictor::other_us(const OpRecord& record, Backend& recorder) {
-  FindMatrices find;
-  visit_fields(record, find);
-  double& us = other_us_[{record.op(), find.tokens}];
-  if (us == 0) {
-    const OpImage image = OpImage::capture(recorder, record);
-    WeightCopies weights(backend_);
-    PlacedOp placed(image, backend_, weights);
-    us = best_run_us(placed);
+double StepPredictor::run_once(const PlacedOp& op) {
+  backend_.begin_step(StepMode::run);
+  call_op(backend_, others_[0].op->record());
+  call_op(backend_, op.record());
+  call_op(backend_, others_[1].op->record());
+  backend_.end_step();
+  const StepTimes& times = *backend_.step_times();
+  StepView view;
+  view_step(times, Phase::decode, view);
+  return static_cast<double>(view.ops.at(1).end - view.ops.at(1).begin) / times.ticks_per_us;
+}
+
+double StepPredictor::try_out(const OpRecord& record, Backend& recorder) {
+  const OpImage image = OpImage::capture(recorder, record);
+  WeightCopies weights(backend_);
+  const PlacedOp op(image, backend_, weights);
+  backend_.set_timing(true);
+  (void)run_once(op);  // the first is never like the others
+  std::vector<double> us;
+  const Clock::time_point begin = Clock::now();
+  while (us.size() < kRuns) {
+    us.push_back(run_once(op));
+    const double spent = std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+    if (us.size() >= kLeastRuns && spent > kLongEnoughUs) break;
   }
-  return us;
+  backend_.set_timing(false);
+  std::nth_element(us.begin(), us.begin() + static_cast<std::ptrdiff_t>(us.size() / 2), us.end());
+  return us[us.size() / 2];
 }
 
 double StepPredictor::op_us(const OpRecord& record, Backend& recorder) {
-  FindMatrices find;
-  visit_fields(record, find);
-  if (find.matrices.empty()) return other_us(record, recorder);
-  if (record.op() == OpId::embed) return 0;  // a look-up of a few rows
-  double total = 0;
-  for (const Weight* w : find.matrices) total += matrix_us(*w, find.tokens);
-  return total;
+  const auto [known, fresh] = known_us_.try_emplace(signature(record));
+  if (fresh) known->second = try_out(record, recorder);
+  return known->second;
 }
 
 }  // namespace inferno

@@ -49,6 +49,24 @@ double PhaseTotals::least_us() const {
   return sum;
 }
 
+void Profile::add_own(const StepTimes& times, const StepView& view, double us) {
+  phases_[static_cast<size_t>(view.phase)].own_us += us;
+  last_end_ = times.end + static_cast<uint64_t>(us * times.ticks_per_us);
+}
+
+double Profile::most_of_limit() const {
+  constexpr double kMuch = 0.1;  // of the phase: the rest are moments
+  double most = 0;
+  for (const PhaseTotals& phase : phases_) {
+    if (phase.ops_us() <= 0) continue;
+    most = std::max(most, phase.least_us() / phase.ops_us());
+    for (const OpTotals& op : phase.ops) {
+      if (op.total_us > kMuch * phase.ops_us()) most = std::max(most, op.least_us / op.total_us);
+    }
+  }
+  return most;
+}
+
 void view_step(const StepTimes& times, Phase before, StepView& view) {
   view.phase = before;
   view.tokens = 0;
@@ -72,7 +90,9 @@ void view_step(const StepTimes& times, Phase before, StepView& view) {
     const bool last = i + 1 == times.ops.size() ||
                       (dispatch + 1 < times.dispatches.size() && times.dispatches[dispatch + 1] == i + 1);
     const uint64_t end = last ? latest_end(times, i) : earliest_begin(times, i + 1);
-    view.ops[i] = {times.ops[i].op(), layer, earliest_begin(times, i), end};
+    // Clocks of different cores, read without waiting, may be some nanoseconds apart.
+    const uint64_t begin = std::max(earliest_begin(times, i), i == 0 ? times.begin : view.ops[i - 1].end);
+    view.ops[i] = {times.ops[i].op(), layer, begin, std::max(begin, end)};
   }
 }
 
@@ -93,9 +113,13 @@ void Profile::add_step(const StepTimes& times, const StepView& view, Backend& ba
   double working_set = 0;
   for (size_t i = 0; i < costs.size(); ++i) {
     costs[i] = op_cost(times.ops[i], backend);
-    working_set += costs[i].weight_bytes + costs[i].kv_bytes;
+    working_set += costs[i].stream_bytes();
   }
+  if (limits_.known()) totals.stream_us += working_set / limits_.read_gb_per_s(working_set) / 1e3;
+  size_t dispatch = 0;
   for (size_t i = 0; i < costs.size(); ++i) {
+    const bool first = dispatch < times.dispatches.size() && times.dispatches[dispatch] == i;
+    if (first) ++dispatch;
     const StepOp& step_op = view.ops[i];
     OpTotals& op = totals.ops[static_cast<size_t>(step_op.op)];
     const double total = us(step_op.begin, step_op.end);
@@ -105,6 +129,7 @@ void Profile::add_step(const StepTimes& times, const StepView& view, Backend& ba
       const WorkerTime& time = times.time(i, w);
       const double own = us(time.begin + time.wait, time.end);
       work += own / times.workers;
+      if (first) op.wake_us += us(step_op.begin, time.begin) / times.workers;
       most = std::max(most, own);
     }
     ++op.calls;
@@ -115,8 +140,7 @@ void Profile::add_step(const StepTimes& times, const StepView& view, Backend& ba
     op.least_us += limits_.least_us(costs[i], working_set);
     op.bytes += costs[i].bytes();
     op.operations += costs[i].operations;
-    totals.bytes += costs[i].bytes();
-    if (limits_.known()) totals.bandwidth_us += costs[i].bytes() / limits_.read_gb_per_s(working_set) / 1e3;
+    totals.stream_bytes += costs[i].stream_bytes();
     if (step_op.layer < 0) {
       totals.outside_us += total;
     } else {

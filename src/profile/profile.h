@@ -25,7 +25,8 @@ inline constexpr int kPhases = 2;
 struct OpTotals {
   int64_t calls = 0;
   double total_us = 0;  // from its first worker's start to the next op's start
-  double wait_us = 0;   // of that, mean over the workers of the time they waited for others
+  double wait_us = 0;   // of that, mean over the workers of the time they waited for others or were not awake yet
+  double wake_us = 0;   // of that, until a worker began the first op of a hand-over
   double work_us = 0;   // mean over the workers of their own work
   double most_us = 0;   // the slowest worker's own work
   double least_us = 0;  // what the machine's limits allow
@@ -36,15 +37,16 @@ struct OpTotals {
 struct PhaseTotals {
   int64_t steps = 0;
   int64_t tokens = 0;
-  double step_us = 0;     // inside steps
-  double between_us = 0;  // from the end of the step before
-  double bytes = 0;
-  double bandwidth_us = 0;  // the bytes at the limit of reading
+  double step_us = 0;       // inside steps
+  double between_us = 0;    // from the end of the step before, without the profiler's own time
+  double own_us = 0;        // that
+  double stream_bytes = 0;  // weights and cache
+  double stream_us = 0;     // these at the limit of reading
   std::array<OpTotals, kOpCount> ops = {};
   std::vector<double> layer_us;  // [layer]
   double outside_us = 0;         // ops of no layer
 
-  [[nodiscard]] double wall_us() const { return step_us + between_us; }
+  [[nodiscard]] double wall_us() const { return step_us + between_us + own_us; }
   [[nodiscard]] double ops_us() const;
   [[nodiscard]] double least_us() const;
 };
@@ -71,10 +73,15 @@ class Profile {
 
   // `backend` is where the step ran.
   void add_step(const StepTimes& times, const StepView& view, Backend& backend);
+  // Looking at the last step, and writing it down, took so long.
+  void add_own(const StepTimes& times, const StepView& view, double us);
 
   [[nodiscard]] const PhaseTotals& phase(Phase phase) const { return phases_[static_cast<size_t>(phase)]; }
   [[nodiscard]] const MachineLimits& limits() const { return limits_; }
   [[nodiscard]] int workers() const { return workers_; }
+  // The largest share of the machine's limit that a phase, or an op with much of its time, reached. Above 1 the limits
+  // were measured too low.
+  [[nodiscard]] double most_of_limit() const;
 
   // One screen for people: a table per phase, the layers, and the speed-of-light line.
   [[nodiscard]] std::string report() const;

@@ -42,13 +42,17 @@ std::vector<Profile::Loss> Profile::losses(const PhaseTotals& totals) const {
   const double wall = totals.wall_us();
   std::vector<Loss> losses;
   double waits = 0;
+  double wakes = 0;
   for (int i = 0; i < kOpCount; ++i) {
     const OpTotals& op = totals.ops[static_cast<size_t>(i)];
-    waits += op.wait_us;
+    waits += op.wait_us - op.wake_us;
+    wakes += op.wake_us;
     losses.push_back({loss_name(static_cast<OpId>(i)), (op.work_us - op.least_us) / wall});
   }
   losses.push_back({"barriers", waits / wall});
-  losses.push_back({"idle", (wall - totals.ops_us()) / wall});
+  losses.push_back({"wake-ups", wakes / wall});
+  losses.push_back({"profiler", totals.own_us / wall});
+  losses.push_back({"idle", (totals.step_us + totals.between_us - totals.ops_us()) / wall});
   std::sort(losses.begin(), losses.end(), [](const Loss& a, const Loss& b) { return a.share > b.share; });
   return losses;
 }
@@ -70,7 +74,7 @@ std::string Profile::speed_of_light(Phase phase) const {
   // Single tokens are bound by reading the weights, prompts by multiplying.
   std::string limit;
   if (phase == Phase::decode) {
-    limit = fmt::format("{:.0f} GB/s", totals.bytes / totals.bandwidth_us / 1e3);
+    limit = fmt::format("{:.0f} GB/s", totals.stream_bytes / totals.stream_us / 1e3);
   } else {
     double operations = 0;
     for (const OpTotals& op : totals.ops) operations += op.operations;
@@ -86,21 +90,24 @@ std::string Profile::table(Phase phase) const {
   const double wall = totals.wall_us();
   std::string text = fmt::format("\n{}: {} tokens in {} steps, {:.1f} ms\n", phase_name(phase), totals.tokens,
                                  totals.steps, wall / 1e3);
-  text += fmt::format("  {:<22}{:>8}{:>11}{:>8}{:>11}{:>8}{:>9}{:>9}{:>8}{:>8}\n", "op", "calls", "total ms", "share",
-                      "mean us", "GB/s", "GOP/s", "% limit", "wait %", "imbal %");
+  text += fmt::format("  {:<22}{:>8}{:>11}{:>8}{:>11}{:>8}{:>9}{:>9}{:>10}{:>8}{:>9}\n", "op", "calls", "total ms",
+                      "share", "mean us", "GB/s", "GOP/s", "% limit", "barrier %", "wake %", "imbal %");
   for (const OpId id : by_time(totals)) {
     const OpTotals& op = totals.ops[static_cast<size_t>(id)];
-    text += fmt::format("  {:<22}{:>8}{:>11.2f}{:>7.1f}%{:>11.1f}{:>8.1f}{:>9.1f}{:>9.0f}{:>8.1f}{:>8.1f}\n",
+    text += fmt::format("  {:<22}{:>8}{:>11.2f}{:>7.1f}%{:>11.1f}{:>8.1f}{:>9.1f}{:>9.0f}{:>10.1f}{:>8.1f}{:>9.1f}\n",
                         op_name(id), op.calls, op.total_us / 1e3, percent(op.total_us, wall),
                         op.total_us / static_cast<double>(op.calls), op.bytes / op.total_us / 1e3,
                         op.operations / op.total_us / 1e3, percent(op.least_us, op.total_us),
-                        percent(op.wait_us, op.total_us), percent(op.most_us - op.work_us, op.most_us));
+                        percent(op.wait_us - op.wake_us, op.total_us), percent(op.wake_us, op.total_us),
+                        percent(op.most_us - op.work_us, op.most_us));
   }
   const double outside = totals.step_us - totals.ops_us();
   text += fmt::format("  {:<22}{:>19.2f}{:>7.1f}%   start of work, hand-over\n", "(in steps)", outside / 1e3,
                       percent(outside, wall));
   text += fmt::format("  {:<22}{:>19.2f}{:>7.1f}%   between steps\n", "(host)", totals.between_us / 1e3,
                       percent(totals.between_us, wall));
+  text += fmt::format("  {:<22}{:>19.2f}{:>7.1f}%   taking these times\n", "(profiler)", totals.own_us / 1e3,
+                      percent(totals.own_us, wall));
   return text;
 }
 
@@ -154,10 +161,11 @@ std::string Profile::json() const {
     out["steps"] = totals.steps;
     out["step_us"] = totals.step_us;
     out["between_us"] = totals.between_us;
+    out["profiler_us"] = totals.own_us;
     out["tokens_per_second"] = static_cast<double>(totals.tokens) / wall * 1e6;
     out["least_us"] = totals.least_us();
     out["share_of_limit"] = totals.least_us() / wall;
-    out["bytes"] = totals.bytes;
+    out["stream_bytes"] = totals.stream_bytes;
     out["speed_of_light"] = speed_of_light(phase);
     for (const Loss& loss : losses(totals)) {
       if (loss.share > 0) out["lost"][loss.name] = loss.share;
@@ -168,7 +176,8 @@ std::string Profile::json() const {
                             {"calls", op.calls},
                             {"total_us", op.total_us},
                             {"work_us", op.work_us},
-                            {"wait_us", op.wait_us},
+                            {"barrier_us", op.wait_us - op.wake_us},
+                            {"wake_us", op.wake_us},
                             {"slowest_us", op.most_us},
                             {"least_us", op.least_us},
                             {"bytes", op.bytes},

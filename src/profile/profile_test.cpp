@@ -78,6 +78,7 @@ TEST_F(TwoWorkers, TimesOfAnOpAreSplitIntoWorkAndWaits) {
   EXPECT_DOUBLE_EQ(linear.total_us, 100);             // 1010 .. 1110
   EXPECT_DOUBLE_EQ(linear.work_us, (50 + 80) / 2.0);  // its own, without the wait in the middle
   EXPECT_DOUBLE_EQ(linear.wait_us, 100 - 65);
+  EXPECT_DOUBLE_EQ(linear.wake_us, 10 / 2.0);  // worker 1 began 10 us after worker 0
   EXPECT_DOUBLE_EQ(linear.most_us, 80);
   EXPECT_DOUBLE_EQ(linear.operations, 2 * 64 * 10);
   EXPECT_DOUBLE_EQ(totals.layer_us.at(3), 110);  // scale has no weight: it belongs where linear did
@@ -129,7 +130,8 @@ TEST_F(TwoWorkers, SpansOfTheTraceAddUpToTheTable) {
   const PhaseTotals& totals = profile.phase(Phase::decode);
   EXPECT_NEAR(sums["linear"], totals.ops[static_cast<size_t>(OpId::linear)].total_us, 1e-2);
   EXPECT_NEAR(sums["scale"], totals.ops[static_cast<size_t>(OpId::scale)].total_us, 1e-2);
-  EXPECT_NEAR(sums["waits"], 3 * 10, 1e-2);
+  EXPECT_NEAR(sums["waits"], 3 * (50 + 10 + 1), 1e-2)
+      << "worker 0 for worker 1, worker 1 in the middle, and at the end";
 }
 
 TEST(TraceCheck, FindsWhatIsWrong) {
@@ -162,6 +164,35 @@ TEST(MachineLimits, BandwidthLiesBetweenTheMeasuredSizes) {
   EXPECT_DOUBLE_EQ(limits.least_us({.weight_bytes = 1e6, .operations = 1e7, .multiply = Multiply::int8}, 1e6), 125);
 }
 
+TEST_F(TwoWorkers, ARunFasterThanItsLimitShowsIt) {
+  StepView view;
+  view_step(times_, Phase::decode, view);
+  MachineLimits limits = simple_limits();
+  Profile slow_enough("test", limits);
+  slow_enough.add_step(times_, view, *create_backend("scalar"));
+  EXPECT_LT(slow_enough.most_of_limit(), 1);
+  for (ReadBandwidth& read : limits.read) read.gb_per_s = 1e-3;  // 1216 bytes of a linear take a second and more
+  Profile too_fast("test", limits);
+  too_fast.add_step(times_, view, *create_backend("scalar"));
+  EXPECT_GT(too_fast.most_of_limit(), 1);
+}
+
+TEST(MachineLimits, OfTwoMeasurementsTheBestOfEachFigureCounts) {
+  MachineLimits a = simple_limits();
+  MachineLimits b = simple_limits();
+  a.read[0].gb_per_s = 120;
+  b.read[1].gb_per_s = 60;
+  b.multiply[2] = 45;
+  a.disturbed = true;
+  const MachineLimits best = better_of(a, b);
+  EXPECT_EQ(best.read[0].gb_per_s, 120);
+  EXPECT_EQ(best.read[1].gb_per_s, 60);
+  EXPECT_EQ(best.multiply[2], 45);
+  EXPECT_EQ(best.multiply[3], 80);
+  EXPECT_EQ(best.measurements, 2);
+  EXPECT_FALSE(best.disturbed) << "one of them was quiet";
+}
+
 TEST(MachineLimits, AreMeasuredOnceAndKeptInTheCacheFolder) {
   const auto folder = scratch_folder() / "cache";
   ::setenv("XDG_CACHE_HOME", folder.c_str(), 1);
@@ -170,9 +201,52 @@ TEST(MachineLimits, AreMeasuredOnceAndKeptInTheCacheFolder) {
   ASSERT_TRUE(std::filesystem::exists(machine_limits_file()));
   for (const ReadBandwidth& read : measured.read) EXPECT_GT(read.gb_per_s, 0);
   for (const double peak : measured.multiply) EXPECT_GT(peak, 0);
-  const MachineLimits kept = machine_limits(1);
-  EXPECT_EQ(kept.multiply, measured.multiply);
-  EXPECT_EQ(kept.read.back().gb_per_s, measured.read.back().gb_per_s);
+  EXPECT_EQ(measured.cpu, cpu_name());
+}
+
+// A measurement that finds what the test says.
+MachineLimits next_measurement;
+MachineLimits take_next_measurement(int threads) {
+  MachineLimits limits = next_measurement;
+  limits.cpu = cpu_name();
+  limits.isa = cpu_isa();
+  limits.threads = threads;
+  return limits;
+}
+
+TEST(MachineLimits, ABadMeasurementDoesNotStay) {
+  ::setenv("XDG_CACHE_HOME", (scratch_folder() / "busy").c_str(), 1);
+  const auto int8_limit = [](double measured, bool disturbed, Remeasure again = Remeasure::when_needed) {
+    next_measurement = simple_limits();
+    next_measurement.multiply[3] = measured;
+    next_measurement.disturbed = disturbed;
+    return machine_limits(2, again, take_next_measurement).multiply[3];
+  };
+  EXPECT_EQ(int8_limit(30, true), 30);
+  EXPECT_EQ(int8_limit(80, true), 80) << "taken while others ran: once more";
+  EXPECT_EQ(int8_limit(70, false), 80) << "the best counts";
+  EXPECT_EQ(int8_limit(90, false), 80) << "a quiet measurement was among them: kept";
+  EXPECT_EQ(int8_limit(90, false, Remeasure::keep_best), 90) << "a run was faster";
+  EXPECT_EQ(int8_limit(60, false, Remeasure::afresh), 60) << "what was kept is forgotten";
+  next_measurement = simple_limits();
+  EXPECT_EQ(machine_limits(1, Remeasure::when_needed, take_next_measurement).multiply[3], 80) << "other threads";
+
+  nlohmann::json json = nlohmann::json::parse(read_file(machine_limits_file()));
+  for (auto& entry : json["limits"]) entry["isa"] = "another";
+  std::ofstream(machine_limits_file()) << json;
+  EXPECT_EQ(int8_limit(50, false), 50) << "of another CPU: not used";
+}
+
+TEST(MachineLimits, AMachineThatIsNeverQuietIsNotMeasuredForEver) {
+  ::setenv("XDG_CACHE_HOME", (scratch_folder() / "never-quiet").c_str(), 1);
+  int measurements = 0;
+  for (int i = 0; i < 20; ++i) {
+    next_measurement = simple_limits();
+    next_measurement.disturbed = true;
+    measurements = machine_limits(2, Remeasure::when_needed, take_next_measurement).measurements;
+  }
+  EXPECT_GT(measurements, 1);
+  EXPECT_LT(measurements, 10);
 }
 
 TEST(ProfilingBackend, TimesOfRealOpsFillTheirSteps) {

@@ -11,15 +11,18 @@ namespace inferno {
 
 class ProfilingBackend final : public BackendDecorator {
  public:
-  // Either may be null; both outlive the backend's last step.
   ProfilingBackend(std::unique_ptr<Backend> inner, Profile* profile, TraceWriter* trace);
+
+  // From the next step on, feeds these; both must live until then or the end. Either may be null; without both, no
+  // times are taken.
+  void watch(Profile* profile, TraceWriter* trace);
 
   void begin_step(StepMode mode) override;
   void end_step() override;
 
  private:
-  Profile* profile_;
-  TraceWriter* trace_;
+  Profile* profile_ = nullptr;
+  TraceWriter* trace_ = nullptr;
   StepView view_;
   bool planning_ = false;
 };

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/file.h"
@@ -26,7 +27,10 @@ class TraceWriter {
 
  private:
   void track(int id, const std::string& name);
-  void span(int track, const char* category, const std::string& name, uint64_t begin, uint64_t end);
+  void span(int track, std::string_view category, std::string_view name, uint64_t begin, uint64_t end);
+  [[nodiscard]] uint64_t nanoseconds(uint64_t ticks) const;  // since origin_
+  void append_number(uint64_t value);
+  void append_microseconds(uint64_t ns);
   void flush();
 
   AtomicOutputFile file_;
@@ -37,7 +41,7 @@ class TraceWriter {
   int64_t steps_ = 0;
   int64_t position_ = 0;  // tokens of decode steps so far
   uint64_t origin_ = 0;   // ticks at which the trace begins
-  double ticks_per_us_ = 1;
+  double ns_per_tick_ = 1;
   std::vector<uint64_t> asleep_since_;  // per worker
 };
 
