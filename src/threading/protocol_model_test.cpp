@@ -16,6 +16,13 @@ TEST(ProtocolModel, BarrierHoldsInEveryScheduleOfTwoThreadsAndTwoPhases) {
   expect_success(check<BarrierModel<2, 2>>(rl::sched_full));
 }
 
+TEST(ProtocolModel, ThreadsThatDoTheSameMakeHalfOfTheSchedulesEnough) {
+  const Verdict all = check<BarrierModel<2, 1>>(rl::sched_full);
+  const Verdict half = check_alike_threads<BarrierModel<2, 1>>();
+  expect_success(half);
+  EXPECT_EQ(all.schedules, 2 * half.schedules);
+}
+
 TEST(ProtocolModel, BarrierHoldsInSchedulesOfTwoThreadsAndThreePhasesWithFourInterruptions) {
   expect_success(check<BarrierModel<2, 3>>(rl::sched_bound, 0, 4));
 }
