@@ -93,9 +93,12 @@ std::vector<Setting> settings_for(int threads, int neighbours) {
     return list;
   }
   list.push_back({.name = "default", .threads = threads});
-  list.push_back({.name = "sleeps after 20 spins", .threads = threads, .wait = {.spins = 20, .linger_us = 100}});
-  list.push_back({.name = "spins, never looks at neighbours", .threads = threads, .wait = {.contended_spins = 4000}});
-  list.push_back({.name = "yields", .threads = threads, .wait = {.contended_spins = 4000, .yields = 1'000'000}});
+  for (const uint32_t spins : {20U, 200U, 1000U, 4000U, 20000U}) {
+    list.push_back({.name = fmt::format("sleeps after {} spins when disturbed", spins),
+                    .threads = threads,
+                    .wait = {.spins = std::max(spins, WaitPolicy{}.spins), .contended_spins = spins}});
+  }
+  list.push_back({.name = "sleeps after 20 spins always", .threads = threads, .wait = {.spins = 20, .linger_us = 100}});
   for (int width = 1; width < threads; width *= 2) {
     list.push_back({.name = fmt::format("{} thread{}", width, width == 1 ? "" : "s"), .threads = width});
   }
@@ -161,7 +164,7 @@ int run(int argc, char** argv) {
              model.empty() ? "built-in model" : model, threads, available_cpu_count(), neighbours, tokens, rounds);
   for (const Setting& setting : settings) {
     const double median = setting.speeds[setting.speeds.size() / 2];
-    fmt::print("  {:<34} {:>8.2f} tok/s  ({:.2f} to {:.2f})  {:>5.1f} % of the best\n", setting.name, median,
+    fmt::print("  {:<40} {:>8.2f} tok/s  ({:.2f} to {:.2f})  {:>5.1f} % of the best\n", setting.name, median,
                setting.speeds.front(), setting.speeds.back(), 100 * median / best);
   }
   return 0;

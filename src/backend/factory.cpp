@@ -48,7 +48,8 @@ std::unique_ptr<Backend> make_parallel(const BackendOptions& options) {
   apply_environment(request, [](const char* name) -> const char* { return std::getenv(name); });
   ThreadPlan plan = plan_threads(Topology::detect(), detect_cpu_limits(), request);
   for (const std::string& warning : plan.warnings) log(LogLevel::warn, "{}", warning);
-  auto pool = std::make_unique<ThreadPool>(ThreadPoolOptions{.threads = plan.threads, .cpus = std::move(plan.cpus)});
+  auto pool = std::make_unique<ThreadPool>(
+      ThreadPoolOptions{.threads = plan.threads, .cpus = std::move(plan.cpus), .uneven = plan.uneven});
   return std::make_unique<CpuBackend>("parallel", best_kernels(), std::move(pool), DType::bf16, options.fused);
 }
 

@@ -252,8 +252,8 @@ struct Verdict {
 };
 
 // How the search of a full tree of schedules begins: its first choice, of two threads, already made for the second one.
-// The checker writes and reads such states itself; the numbers are: the first iteration, choices made, and for each choice
-// the number of alternatives, the one taken, and its kind.
+// The checker writes and reads such states itself; the numbers are: the first iteration, choices made, and for each
+// choice the number of alternatives, the one taken, and its kind.
 inline constexpr const char* kSecondThreadFirst = "1 1 2 1 0";
 static_assert(rl::sched_type_sched == 0);
 

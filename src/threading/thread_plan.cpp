@@ -133,6 +133,7 @@ class Planner {
     narrow_to_node();
     choose_width();
     choose_places();
+    find_uneven();
     return plan_;
   }
 
@@ -236,6 +237,20 @@ class Planner {
     } else {
       plan_.reasons.emplace_back("not pinned: all usable cores are alike, the system places the threads");
     }
+  }
+
+  // Whether threads may find themselves on CPUs of both kinds.
+  void find_uneven() {
+    std::set<int> places;
+    for (const std::vector<int>& cpus : plan_.cpus) places.insert(cpus.begin(), cpus.end());
+    const auto any = [&](bool performance) {
+      return std::any_of(usable_.begin(), usable_.end(), [&](const Cpu& cpu) {
+        return cpu.performance == performance && (places.empty() || places.contains(cpu.id));
+      });
+    };
+    plan_.uneven = plan_.threads > 1 && any(true) && any(false);
+    if (plan_.uneven)
+      plan_.reasons.emplace_back("cores of two kinds: they take rows in small chunks, as they get done");
   }
 
   const Topology& topology_;

@@ -58,6 +58,7 @@ struct ThreadPlan {
   int threads = 1;
   // cpus[i]: where thread i may run; empty = the system decides. Fits ThreadPoolOptions::cpus.
   std::vector<std::vector<int>> cpus;
+  bool uneven = false;                // performance and efficiency cores work together
   std::vector<std::string> reasons;   // how the count and the places came about, one line each
   std::vector<std::string> warnings;  // where the request was not followed
 };

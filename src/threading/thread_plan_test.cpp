@@ -118,6 +118,20 @@ TEST(ThreadPlan, HybridLaptopGetsItsPerformanceCores) {
   EXPECT_EQ(plan.cpus[5], (std::vector{0, 2, 4, 6, 8, 10})) << "kept to performance cores, not to single ones";
 }
 
+TEST(ThreadPlan, OnlyThreadsOnBothKindsOfCoresAreUneven) {
+  const Topology topology = hybrid_laptop();
+  EXPECT_FALSE(plan_threads(topology, all_of(topology), {}).uneven);
+  ThreadRequest request{.threads = 10, .threads_origin = "--threads"};
+  const ThreadPlan wide = plan_threads(topology, all_of(topology), request);
+  EXPECT_TRUE(wide.uneven);
+  EXPECT_EQ(wide.reasons.back(), "cores of two kinds: they take rows in small chunks, as they get done");
+  request.threads = 4;
+  EXPECT_FALSE(plan_threads(topology, all_of(topology), request).uneven);
+  request.affinity = Affinity::none;
+  EXPECT_TRUE(plan_threads(topology, all_of(topology), request).uneven) << "the system may use any core";
+  EXPECT_FALSE(plan_threads(topology, {.allowed = {12, 13, 14}}, {}).uneven) << "efficiency cores only";
+}
+
 TEST(ThreadPlan, BigLittleGetsPrimeAndBigCores) {
   const Topology topology = machine_with_kinds("package:1 core:8 pu:1", {{range(0, 4), 0, "LinuxCapacity", "330"},
                                                                          {range(4, 7), 1, "LinuxCapacity", "870"},

@@ -117,7 +117,7 @@ struct ThreadPool::Workers {
   std::vector<int> maker_cpus;  // the maker's CPUs before it was pinned; empty = it was not
 };
 
-ThreadPool::ThreadPool(const ThreadPoolOptions& options) {
+ThreadPool::ThreadPool(const ThreadPoolOptions& options) : uneven_(options.uneven) {
   const int cpus = available_cpu_count();
   int wanted = options.threads > 0 ? options.threads : default_thread_count();
   if (wanted > cpus && !options.allow_oversubscription) {

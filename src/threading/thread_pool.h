@@ -32,6 +32,8 @@ struct ThreadPoolOptions {
   // cpus[i]: the CPUs thread i may run on; empty, or shorter than the pool = not pinned. cpus[0] is for the caller: it
   // is applied to the thread that makes the pool, and taken back when that thread destroys the pool.
   std::vector<std::vector<int>> cpus = {};
+  // The threads run on CPUs of different speed: work should be handed out in chunks, not in equal slices.
+  bool uneven = false;
 };
 
 class ThreadPool {
@@ -45,6 +47,7 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   [[nodiscard]] int threads() const { return threads_; }
+  [[nodiscard]] bool uneven() const { return uneven_; }
 
   void dispatch(Work fn, void* context) { dispatch(threads_, fn, context); }
   // On the caller and workers 1 ... n-1; n is at least 1, and at most threads() of them take part.
@@ -78,6 +81,7 @@ class ThreadPool {
   void run_alone(Work fn, void* context);
 
   int threads_ = 1;
+  bool uneven_ = false;
   int op_ = 0;
   std::unique_ptr<Workers> workers_;
 };

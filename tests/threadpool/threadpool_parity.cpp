@@ -33,15 +33,16 @@ struct Options {
 };
 
 struct Pool {
-  int threads = 1;
+  std::string name;
   std::unique_ptr<CpuBackend> backend;
 };
 
-std::unique_ptr<CpuBackend> backend_of(int threads) {
+std::unique_ptr<CpuBackend> backend_of(int threads, bool uneven = false) {
   std::unique_ptr<ThreadPool> pool;
   // More threads than CPUs give no speed, but must give the same bits.
   if (threads > 0) {
-    pool = std::make_unique<ThreadPool>(ThreadPoolOptions{.threads = threads, .allow_oversubscription = true});
+    pool = std::make_unique<ThreadPool>(
+        ThreadPoolOptions{.threads = threads, .allow_oversubscription = true, .uneven = uneven});
   }
   return std::make_unique<CpuBackend>(threads > 0 ? "parallel" : "simd", best_kernels(), std::move(pool), DType::bf16);
 }
@@ -70,12 +71,16 @@ Difference largest_difference(const OpImage& a, const OpImage& b) {
 class Suite {
  public:
   explicit Suite(const Options& options) : options_(options), serial_(backend_of(0)) {
-    for (const int threads : options.threads) pools_.push_back({threads, backend_of(threads)});
+    for (const int threads : options.threads) {
+      const char* mark = threads > available_cpu_count() ? "*" : "";
+      pools_.push_back({fmt::format("{}{}", threads, mark), backend_of(threads)});
+    }
+    pools_.push_back({"2c", backend_of(2, true)});
   }
 
   bool run() {
     fmt::print("{} kernels, {} CPUs; pools of", serial_->kernels().name, available_cpu_count());
-    for (const Pool& pool : pools_) fmt::print(" {}", pool.threads);
+    for (const Pool& pool : pools_) fmt::print(" {}", pool.name);
     fmt::print(" threads against one thread without a pool\n");
     if (!options_.quick) print_header();
     for (const ParityCase& c : parity_cases(options_.quick)) {
@@ -90,9 +95,7 @@ class Suite {
  private:
   void print_header() const {
     fmt::print("{:<58} {:>10}", "speed-up of each pool over one thread", "1 thread");
-    for (const Pool& pool : pools_) {
-      fmt::print(" {:>7}", fmt::format("{}{}", pool.threads, pool.threads > available_cpu_count() ? "*" : ""));
-    }
+    for (const Pool& pool : pools_) fmt::print(" {:>7}", pool.name);
     fmt::print("\n");
   }
 
@@ -108,14 +111,14 @@ class Suite {
     const double serial_seconds = timed ? seconds_of(reference) : 0;
     if (timed) fmt::print("{:<58} {:>7.0f} us", c.name, serial_seconds * 1e6);
     Difference most;
-    std::vector<int> differing;
+    std::vector<std::string> differing;
     for (const Pool& pool : pools_) {
       ++comparisons_;
       PlacedOp op(image, *pool.backend, weights);
       op.run();
       OpImage result = image.clone();
       op.download(result);
-      if (!same_bits(expected, result)) differing.push_back(pool.threads);
+      if (!same_bits(expected, result)) differing.push_back(pool.name);
       if (options_.verbose || !differing.empty()) {
         const Difference d = largest_difference(expected, result);
         most = {std::max(most.absolute, d.absolute), std::max(most.relative, d.relative)};
@@ -150,13 +153,14 @@ int run(int argc, char** argv) {
   CLI::App app("Every op on the thread pool against one thread: bit-identical");
   app.add_flag("--quick", options.quick, "small cases only, nothing is timed");
   app.add_flag("--verbose", options.verbose, "show the largest absolute and relative difference of every case");
-  app.add_option("--threads", options.threads, "pools to compare (default 1,2,4,8; with --quick 2,4)")
+  app.add_option("--threads", options.threads, "pools to compare (default 1,2,4,8; with --quick 2,4,16)")
       ->delimiter(',')
       ->check(CLI::Range(1, kMaxThreads));
   app.add_option("--filter", options.filter, "only cases with this text in their name");
   CLI11_PARSE(app, argc, argv);
-  if (options.threads.empty()) options.threads = options.quick ? std::vector{2, 4} : std::vector{1, 2, 4, 8};
-  if (!options.quick) fmt::print("* more threads than CPUs: for the bits, not for the speed\n");
+  if (options.threads.empty()) options.threads = options.quick ? std::vector{2, 4, 16} : std::vector{1, 2, 4, 8};
+  fmt::print(
+      "* more threads than CPUs: for the bits, not for the speed; c: rows in chunks, as for cores that differ\n");
   return Suite(options).run() ? 0 : 1;
 }
 

@@ -154,7 +154,13 @@ void CpuBackend::execute() {
 }
 
 void CpuBackend::walk(int ith, int nth) noexcept {
-  const Worker worker{ith, nth, &kernels_, shared_.get(), local_[static_cast<size_t>(ith)].get(), pool_.get()};
+  const Worker worker{.ith = ith,
+                      .nth = nth,
+                      .kernels = &kernels_,
+                      .shared = shared_.get(),
+                      .local = local_[static_cast<size_t>(ith)].get(),
+                      .pool = pool_.get(),
+                      .queues = nth > 1 && pool_->uneven() ? queues_.data() : nullptr};
   if (timing_) {
     walk_timed(worker);
     return;

@@ -4,6 +4,7 @@
 // with a barrier after each op.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -89,6 +90,7 @@ class CpuBackend final : public Backend {
   AlignedMemory shared_;
   OpScratch scratch_bytes_;
   std::vector<AlignedMemory> local_;
+  std::array<ChunkQueue, Worker::kQueues> queues_;
 };
 
 }  // namespace inferno

@@ -71,7 +71,7 @@ void CpuWeight::load_groups(const WeightSource& source, ThreadPool* pool) {
   pool->dispatch(
       [](int ith, int nth, void* context) {
         const auto& [weight, from] = *static_cast<Job*>(context);
-        weight.load_rows(from, slice(weight.rows(), ith, nth, weight.kernel().row_step));
+        weight.load_rows(from, slice(weight.rows(), ith, nth, weight.slice_step()));
       },
       &job);
 }

@@ -33,6 +33,8 @@ class CpuWeight final : public Weight {
   void dequantize(int64_t row, float* out, std::byte* buffer) const noexcept;
 
   [[nodiscard]] const LinearKernel& kernel() const { return *kernel_; }
+  // Threads cut the rows at multiples of this: whole kernel steps, and no cache line of an f32 output is shared.
+  [[nodiscard]] int64_t slice_step() const { return cache_line_step(kernel_->row_step, sizeof(float)); }
   [[nodiscard]] const void* groups() const { return memory_.get(); }
   [[nodiscard]] const float* vector() const { return reinterpret_cast<const float*>(memory_.get()); }
 

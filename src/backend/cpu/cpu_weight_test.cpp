@@ -75,7 +75,7 @@ TEST(CpuWeight, IsTheSameWhoeverPacksItAndEveryThreadPacksTheRowsItMultiplies) {
     ASSERT_EQ(alone.bytes(), together.bytes());
     EXPECT_EQ(std::memcmp(alone.groups(), together.groups(), alone.bytes()), 0);
     for (int ith = 0; ith < 3; ++ith) {
-      const Range mine = slice(kRows, ith, 3, together.kernel().row_step);
+      const Range mine = slice(kRows, ith, 3, together.slice_step());
       for (int64_t r = mine.begin; r < mine.end; ++r) EXPECT_EQ(source.readers[r], ids[static_cast<size_t>(ith)]) << r;
     }
   }

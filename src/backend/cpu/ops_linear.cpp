@@ -111,7 +111,8 @@ Prepared prepare(const Input& in, std::initializer_list<const Weight*> weights, 
     x = rewritten;
     stride = in.k;
   }
-  for (int l = 0; l < count; ++l) {
+  // Who has no rows must not fill up the last ones.
+  for (int l = 0; l < count && !rows.empty(); ++l) {
     layouts[static_cast<size_t>(l)]->prepare(x, stride, in.tokens, in.k, rows.begin, rows.end,
                                              buffers[static_cast<size_t>(l)]);
   }
@@ -122,42 +123,76 @@ Prepared prepare(const Input& in, std::initializer_list<const Weight*> weights, 
 // Rows [rows.begin, rows.end) of one product, all tokens.
 void multiply(const Weight* weight, const void* activations, int64_t tokens, Range rows, float* out, bool accumulate,
               std::byte* scratch) noexcept {
-  if (rows.begin >= rows.end) return;
   cpu(weight).kernel().run({cpu(weight).groups(), activations, weight->cols(), tokens, rows.begin, rows.end, out,
                             weight->rows(), accumulate, scratch});
 }
 
+// The output rows of a product, and where they may be cut.
+struct Product {
+  int64_t rows = 0;
+  int64_t step = 1;
+};
+
+// Fills the queues for all products of an op, in their order, before the first of them. Threads of equal speed have
+// none.
+void announce(std::initializer_list<Product> products, const Worker& w) noexcept {
+  if (w.queues == nullptr) return;
+  if (w.ith == 0) {
+    ChunkQueue* queue = w.queues;
+    for (const Product& product : products) (queue++)->reset(product.rows, w.nth, product.step);
+  }
+  w.barrier();
+}
+
+// Calls f with this worker's rows of the product: one slice, or chunks until there are none left.
+template <typename F>
+void for_rows(const Product& product, int queue, const Worker& w, F f) noexcept {
+  if (w.queues == nullptr) {
+    const Range rows = w.slice(product.rows, product.step);
+    if (!rows.empty()) f(rows);
+    return;
+  }
+  for (Range rows = w.queues[queue].take(); !rows.empty(); rows = w.queues[queue].take()) f(rows);
+}
+
+Product product_of(const Weight* weight) {
+  return weight == nullptr ? Product{} : Product{weight->rows(), cpu(weight).slice_step()};
+}
+// Both products are cut at the same rows, whatever the two kernels' steps, so that one worker owns both halves.
+Product product_of(const Weight* gate, const Weight* up) {
+  return {gate->rows(), std::max(cpu(gate).slice_step(), cpu(up).slice_step())};
+}
+
 // out (+ residual) (+ bias) for this worker's rows of one weight. The residual may be out itself.
-void project(const Weight* weight, const void* activations, int64_t tokens, const float* residual, const float* bias,
-             float* out, std::byte* scratch, const Worker& w) noexcept {
+void project(const Weight* weight, int queue, const void* activations, int64_t tokens, const float* residual,
+             const float* bias, float* out, std::byte* scratch, const Worker& w) noexcept {
   const int64_t n = weight->rows();
-  const Range rows = w.slice(n, cpu(weight).kernel().row_step);
-  const int64_t count = rows.end - rows.begin;
-  if (residual != nullptr && residual != out) {
-    for (int64_t t = 0; t < tokens; ++t) std::copy_n(residual + t * n + rows.begin, count, out + t * n + rows.begin);
-  }
-  multiply(weight, activations, tokens, rows, out, residual != nullptr, scratch);
-  if (bias == nullptr) return;
-  for (int64_t t = 0; t < tokens; ++t) {
-    float* o = out + t * n + rows.begin;
-    w.kernels->add(o, bias + rows.begin, o, count);
-  }
+  for_rows(product_of(weight), queue, w, [&](Range rows) {
+    if (residual != nullptr && residual != out) {
+      for (int64_t t = 0; t < tokens; ++t) {
+        std::copy_n(residual + t * n + rows.begin, rows.size(), out + t * n + rows.begin);
+      }
+    }
+    multiply(weight, activations, tokens, rows, out, residual != nullptr, scratch);
+    for (int64_t t = 0; t < tokens && bias != nullptr; ++t) {
+      float* o = out + t * n + rows.begin;
+      w.kernels->add(o, bias + rows.begin, o, rows.size());
+    }
+  });
 }
 
 // silu(gate) * up into `out`; `up_out` is shared memory for the up product. Both weights have as many rows.
 void gate_and_up(const Weight* gate, const Weight* up, const Prepared& x, int64_t tokens, float* out, float* up_out,
                  std::byte* scratch, const Worker& w) noexcept {
   const int64_t n = gate->rows();
-  // Both products are cut at the same rows, whatever the two kernels' steps, so that each worker owns both halves.
-  const int64_t step = std::max(cpu(gate).kernel().row_step, cpu(up).kernel().row_step);
-  const Range rows = w.slice(n, step);
-  if (rows.begin >= rows.end) return;
-  multiply(gate, x.buffer[0], tokens, rows, out, false, scratch);
-  multiply(up, x.buffer[1], tokens, rows, up_out, false, scratch);
-  for (int64_t t = 0; t < tokens; ++t) {
-    float* o = out + t * n + rows.begin;
-    w.kernels->swiglu(o, up_out + t * n + rows.begin, o, rows.end - rows.begin);
-  }
+  for_rows(product_of(gate, up), 0, w, [&](Range rows) {
+    multiply(gate, x.buffer[0], tokens, rows, out, false, scratch);
+    multiply(up, x.buffer[1], tokens, rows, up_out, false, scratch);
+    for (int64_t t = 0; t < tokens; ++t) {
+      float* o = out + t * n + rows.begin;
+      w.kernels->swiglu(o, up_out + t * n + rows.begin, o, rows.size());
+    }
+  });
 }
 
 int64_t matrix_bytes(int64_t rows, int64_t cols) {
@@ -206,11 +241,15 @@ void run(const LinearArgs& a, const Worker& w) noexcept {
   std::byte* local = w.local + kernel_scratch({a.w[0], a.w[1], a.w[2]}, tokens);
   const Prepared x = prepare(in, {a.w[0], a.w[1], a.w[2]}, w.shared + up, local, w);
   if (a.epilogue == Epilogue::swiglu) {
+    announce({product_of(a.w[0], a.w[1])}, w);
     gate_and_up(a.w[0], a.w[1], x, tokens, a.out[0].f32(), reinterpret_cast<float*>(w.shared), w.local, w);
     return;
   }
+  static_assert(LinearArgs::kMaxWeights <= Worker::kQueues);
+  announce({product_of(a.w[0]), product_of(a.w[1]), product_of(a.w[2])}, w);
   for (size_t i = 0; i < LinearArgs::kMaxWeights && a.w[i] != nullptr; ++i) {
-    project(a.w[i], x.buffer[i], tokens, a.residual.f32(), vector_or_null(a.bias[i]), a.out[i].f32(), w.local, w);
+    project(a.w[i], static_cast<int>(i), x.buffer[i], tokens, a.residual.f32(), vector_or_null(a.bias[i]),
+            a.out[i].f32(), w.local, w);
   }
 }
 
@@ -238,8 +277,9 @@ void run(const QkvRopeStoreArgs& a, const Worker& w) noexcept {
   const Prepared x = prepare(in, {a.w[0], a.w[1], a.w[2]}, w.shared + 2 * matrix_bytes(tokens, kv_cols),
                              w.local + kernel_scratch({a.w[0], a.w[1], a.w[2]}, tokens), w);
   const std::array<float*, 3> out = {a.q.f32(), k, v};
+  announce({product_of(a.w[0]), product_of(a.w[1]), product_of(a.w[2])}, w);
   for (size_t i = 0; i < 3; ++i) {
-    project(a.w[i], x.buffer[i], tokens, nullptr, vector_or_null(a.bias[i]), out[i], w.local, w);
+    project(a.w[i], static_cast<int>(i), x.buffer[i], tokens, nullptr, vector_or_null(a.bias[i]), out[i], w.local, w);
   }
   w.barrier();
 
@@ -287,10 +327,11 @@ void run(const GatedMlpArgs& a, const Worker& w) noexcept {
                  .norm = vector_or_null(a.norm),
                  .eps = a.eps};
   const Prepared x = prepare(in, {a.gate, a.up}, shared, local, w);
+  announce({product_of(a.gate, a.up), product_of(a.down)}, w);
   gate_and_up(a.gate, a.up, x, tokens, activated, up, w.local, w);
   w.barrier();
   const Prepared h = prepare({.x = activated, .stride = ffn, .tokens = tokens, .k = ffn}, {a.down}, shared, local, w);
-  project(a.down, h.buffer[0], tokens, a.residual.f32(), nullptr, a.out.f32(), w.local, w);
+  project(a.down, 1, h.buffer[0], tokens, a.residual.f32(), nullptr, a.out.f32(), w.local, w);
 }
 
 // ---- logits
@@ -310,7 +351,8 @@ void run(const LogitsArgs& a, const Worker& w) noexcept {
                  .norm = vector_or_null(a.norm),
                  .eps = a.eps};
   const Prepared x = prepare(in, {a.head}, w.shared, w.local + kernel_scratch({a.head}, in.tokens), w);
-  project(a.head, x.buffer[0], in.tokens, nullptr, nullptr, a.out.f32(), w.local, w);
+  announce({product_of(a.head)}, w);
+  project(a.head, 0, x.buffer[0], in.tokens, nullptr, nullptr, a.out.f32(), w.local, w);
 }
 
 // ---- one rank: nothing to exchange

@@ -14,12 +14,15 @@
 namespace inferno {
 
 struct Worker {
+  static constexpr int kQueues = 3;
   int ith = 0;
   int nth = 1;
   const KernelTable* kernels = nullptr;
   std::byte* shared = nullptr;  // one for all workers, 64-byte aligned, the op's OpScratch::shared bytes
   std::byte* local = nullptr;   // this worker's own, OpScratch::local bytes
   ThreadPool* pool = nullptr;   // null with one thread
+  // For the rows of an op's products, kQueues of them; null when all threads are equally fast.
+  ChunkQueue* queues = nullptr;
   // Where waits inside an op are added up; null when nobody asked.
   uint64_t* wait_ticks = nullptr;
 
