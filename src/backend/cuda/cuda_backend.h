@@ -98,6 +98,7 @@ class CudaBackend final : public Backend {
   // Small uploads go through a ring of page-locked memory, so that the caller's memory is free at once.
   PinnedMemory ring_;
   size_t ring_used_ = 0;
+  PinnedMemory landing_;  // of small downloads
 };
 
 }  // namespace inferno::cuda

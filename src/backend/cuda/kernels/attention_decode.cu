@@ -68,11 +68,38 @@ __device__ __forceinline__ void load_tile(TileRegisters<kDim>& r, const KvLayerV
   }
 }
 
+// Head h of those a block makes: the group's queries, the key, the value.
+template <int kDim>
+__device__ __forceinline__ void load_constants(HeadConstants<kDim>& constants, const Params& p, int group, int h,
+                                               int position, int lane) {
+  constants.load(h < group ? p.a.norms.q : p.a.norms.k, p.rope_table + int64_t{position} * kDim,
+                 p.a.rope.pairing == RopePairing::half_split, lane);
+}
+
+// The lane's elements of that head from its raw projection: normalized and rotated, the value as it is.
+template <int kDim>
+__device__ __forceinline__ void make_head(float* v, const Params& p, int group, int kv_head, int64_t t, int h,
+                                          const HeadConstants<kDim>& constants, int lane) {
+  const RawHeads& raw = p.a.raw;
+  const void* from = h < group ? raw.q : h == group ? raw.k : raw.v;
+  const int64_t at =
+      h < group ? t * raw.q_stride + (kv_head * group + h) * kDim : t * raw.kv_stride + int64_t{kv_head} * kDim;
+#pragma unroll
+  for (int j = 0; j < kDim / kWarp; ++j) {
+    const int64_t i = at + j * kWarp + lane;
+    v[j] = raw.dtype == DType::f32 ? load_fresh(static_cast<const float*>(from) + i)
+                                   : widen(__ldcg(static_cast<const __nv_bfloat16*>(from) + i));
+  }
+  if (h > group) return;
+  const bool normalizes = (h < group ? p.a.norms.q : p.a.norms.k) != nullptr;
+  constants.apply(v, normalizes, p.a.norms.eps, p.a.rope.pairing == RopePairing::half_split, lane);
+}
+
 template <typename T, int kDim, int kWarps, bool kFused>
 __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
     decode_attention_kernel(const __grid_constant__ Params p) {
   __shared__ __align__(16) T queries[kMaxGroup][kDim];
-  __shared__ float rows[kMaxGroup + 2][kDim];          // fused: heads being made; the new key and value last
+  __shared__ float own[2][kDim];                       // fused: the new key and value
   __shared__ float sums[kWarps + 1][kMaxGroup][kDim];  // per warp: o; the new token's last
   __shared__ float tops[kWarps + 1][kMaxGroup];
   __shared__ float totals[kWarps + 1][kMaxGroup];
@@ -104,6 +131,19 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
   if (kFused && split < active && first_tile < end_tile) {
     load_tile<T, kDim>(tile, kv, table, kv_head, first_tile, end, lane);
   }
+  // Heads to make: the group's queries, then key and value.
+  const int makes = split == 0 ? group + 2 : group;
+  HeadConstants<kDim> constants;
+  int64_t slot = -1;
+  int64_t own_row = 0;
+  if constexpr (kFused) {
+    if (warp < makes) load_constants<kDim>(constants, p, group, warp, position, lane);
+    slot = a.batch.slot[t];
+    own_row = (slot / kv.page_size * kv.kv_heads + kv_head) * kv.page_size + slot % kv.page_size;
+  }
+  for (int i = group * kDim + static_cast<int>(threadIdx.x); i < kMaxGroup * kDim; i += kWarps * kWarp) {
+    queries[i / kDim][i % kDim] = narrow<T>(0.0F);
+  }
   let_next_start();
   wait_for_previous();
   if (split >= active) return;
@@ -111,60 +151,36 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
 
   // ---- queries, and the token's own key and value
   if constexpr (kFused) {
-    const float* cos_sin = p.rope_table + int64_t{position} * p.a.rope.rotated_dims;
-    const bool half_split = p.a.rope.pairing == RopePairing::half_split;
-    const int makes = split == 0 ? group + 2 : group;
     for (int h = warp; h < makes; h += kWarps) {
+      if (h != warp) load_constants<kDim>(constants, p, group, h, position, lane);
+      float v[kDim / kWarp];
+      make_head<kDim>(v, p, group, kv_head, t, h, constants, lane);
       const bool query = h < group;
-      const bool key = h == group;
-      const void* raw = query ? p.a.raw.q : key ? p.a.raw.k : p.a.raw.v;
-      const int64_t at =
-          query ? t * p.a.raw.q_stride + (kv_head * group + h) * kDim : t * p.a.raw.kv_stride + kv_head * kDim;
-      float* row = rows[query ? h : kMaxGroup + (key ? 0 : 1)];
-      for (int i = lane; i < kDim; i += kWarp) {
-        row[i] = p.a.raw.dtype == DType::f32 ? load_fresh(static_cast<const float*>(raw) + at + i)
-                                             : widen(__ldcg(static_cast<const __nv_bfloat16*>(raw) + at + i));
-      }
-      __syncwarp();
-      if (query || key) {
-        norm_head(row, query ? p.a.norms.q : p.a.norms.k, p.a.norms.eps, kDim, lane);
-        float turned[kDim / kWarp];
 #pragma unroll
-        for (int j = 0; j < kDim / kWarp; ++j) {
-          turned[j] = rotated(row, j * kWarp + lane, cos_sin, p.a.rope.rotated_dims, half_split);
-        }
-        __syncwarp();
-#pragma unroll
-        for (int j = 0; j < kDim / kWarp; ++j) row[j * kWarp + lane] = turned[j];
-        __syncwarp();
-      }
-      for (int i = lane; i < kDim; i += kWarp) {
+      for (int j = 0; j < kDim / kWarp; ++j) {
+        const int i = j * kWarp + lane;
+        const T rounded = query ? narrow<T>(v[j]) : stored<T>(v[j]);
         if (query) {
-          queries[h][i] = narrow<T>(row[i]);
+          queries[h][i] = rounded;
         } else {
-          row[i] = widen(narrow<T>(row[i]));
+          own[h - group][i] = widen(rounded);
+          if (slot >= 0) static_cast<T*>(h == group ? kv.k : kv.v)[own_row * kDim + i] = rounded;
         }
       }
-      __syncwarp();
-      const int64_t slot = a.batch.slot[t];
-      if (!query && slot >= 0) store_cache_row(kv, key ? kv.k : kv.v, slot, kv_head, row, lane);
     }
   } else {
     for (int i = static_cast<int>(threadIdx.x); i < group * kDim; i += kWarps * kWarp) {
       queries[i / kDim][i % kDim] = narrow<T>(load_fresh(a.q + (t * a.q_heads + kv_head * group) * kDim + i));
     }
   }
-  for (int i = group * kDim + static_cast<int>(threadIdx.x); i < kMaxGroup * kDim; i += kWarps * kWarp) {
-    queries[i / kDim][i % kDim] = narrow<T>(0.0F);
-  }
   __syncthreads();
   if constexpr (kFused) {
     if (split == 0) {  // the token's own position: score s, weight 1 at maximum s
       for (int h = warp; h < group; h += kWarps) {
         float score = 0;
-        for (int i = lane; i < kDim; i += kWarp) score = fmaf(widen(queries[h][i]), rows[kMaxGroup][i], score);
+        for (int i = lane; i < kDim; i += kWarp) score = fmaf(widen(queries[h][i]), own[0][i], score);
         score = warp_sum(score) * a.scale * kLog2e;
-        for (int i = lane; i < kDim; i += kWarp) sums[kWarps][h][i] = rows[kMaxGroup + 1][i];
+        for (int i = lane; i < kDim; i += kWarp) sums[kWarps][h][i] = own[1][i];
         if (lane == 0) tops[kWarps][h] = score, totals[kWarps][h] = 1;
       }
     } else {
@@ -303,8 +319,13 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
   }
 }
 
+// Few sequences: one block per multiprocessor, of more warps, so that short contexts need no second split and the next
+// kernel has room to start.
+constexpr int kFewTokens = 16;
+
 int split_count(const LaunchContext& c, int tokens, int kv_heads) {
-  const int wanted = divide_up(2 * c.sm_count, tokens * kv_heads);
+  const int blocks = tokens * kv_heads;
+  const int wanted = tokens < kFewTokens ? c.sm_count / blocks : divide_up(2 * c.sm_count, blocks);
   return wanted < 1 ? 1 : wanted > kMaxSplits ? kMaxSplits : wanted;
 }
 
@@ -337,8 +358,6 @@ void launch_decode_attention(const LaunchContext& c, const DecodeAttention& task
   p.a = task;
   p.rope_table = task.rope.table.f32();
   p.splits = split_count(c, task.task.batch.tokens, task.task.kv.kv_heads);
-  // Few sequences: more warps per block, so that short contexts need no second split.
-  constexpr int kFewTokens = 16;
   const bool few = task.task.batch.tokens < kFewTokens;
   const auto with_type = [&]<typename T>() {
     if (task.task.kv.head_dim == 128) {

@@ -52,6 +52,53 @@ __device__ __forceinline__ uint32_t load_weight_2(const void* p) {
   return v;
 }
 
+// The first kThreads threads of a block, whole warps, meet; the others are not part of it.
+template <int kThreads>
+__device__ __forceinline__ void sync_first() {
+  asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+}
+// The same; whether `value` holds for any of them.
+template <int kThreads>
+__device__ __forceinline__ bool sync_first_or(bool value) {
+  uint32_t any = 0;
+  asm volatile(
+      "{\n"
+      ".reg .pred p, q;\n"
+      "setp.ne.u32 p, %1, 0;\n"
+      "bar.red.or.pred q, 1, %2, p;\n"
+      "selp.u32 %0, 1, 0, q;\n"
+      "}"
+      : "=r"(any)
+      : "r"(static_cast<uint32_t>(value)), "n"(kThreads)
+      : "memory");
+  return any != 0;
+}
+
+// Shared memory by its 32-bit address.
+__device__ __forceinline__ uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+__device__ __forceinline__ uint4 load_shared_16(uint32_t at) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at));
+  return v;
+}
+__device__ __forceinline__ uint2 load_shared_8(uint32_t at) {
+  uint2 v;
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at));
+  return v;
+}
+__device__ __forceinline__ uint32_t load_shared_4(uint32_t at) {
+  uint32_t v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at));
+  return v;
+}
+__device__ __forceinline__ uint32_t load_shared_2(uint32_t at) {
+  uint16_t v;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(at));
+  return v;
+}
+
 __device__ __forceinline__ uint4 load_fresh_16(const void* p) {
   uint4 v;
   asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));

@@ -16,6 +16,7 @@ inline constexpr int kUnit = 1024;
 enum class Activation : uint8_t {
   f32,       // K floats
   split8,    // 16-bit weights: of each 8 floats, the first four in one array, the others in a second
+  halves,    // 16-bit weights on tensor cores: see put_halves
   quant32,   // 8-bit per 32: see XGroup
   quant256,  // 8-bit per 256, the scale repeated for each group of 32
 };
@@ -68,9 +69,56 @@ __device__ __forceinline__ int dot16(const uint4& w, const uint4& x) {
   return __dp4a(static_cast<int>(w.w), static_cast<int>(x.w), sum);
 }
 
+// Where the planes of one row stand: in device memory, or as a copy in shared memory.
+struct GlobalRow {
+  const uint8_t* q;
+  const uint8_t* h;
+  const uint8_t* s;
+  const uint8_t* d;
+
+  __device__ __forceinline__ uint4 q16(int at) const { return load_weight_16(q + at); }
+  __device__ __forceinline__ uint32_t h4(int at) const { return load_weight_4(h + at); }
+  __device__ __forceinline__ uint2 h8(int at) const { return load_weight_8(h + at); }
+  __device__ __forceinline__ uint32_t s2(int at) const { return load_weight_2(s + at); }
+  __device__ __forceinline__ uint32_t s4(int at) const { return load_weight_4(s + at); }
+  __device__ __forceinline__ uint32_t d2(int at) const { return load_weight_2(d + at); }
+  __device__ __forceinline__ uint32_t d4(int at) const { return load_weight_4(d + at); }
+};
+struct SharedRow {
+  uint32_t q, h, s, d;  // shared-memory addresses
+
+  __device__ __forceinline__ uint4 q16(int at) const { return load_shared_16(q + at); }
+  __device__ __forceinline__ uint32_t h4(int at) const { return load_shared_4(h + at); }
+  __device__ __forceinline__ uint2 h8(int at) const { return load_shared_8(h + at); }
+  __device__ __forceinline__ uint32_t s2(int at) const { return load_shared_2(s + at); }
+  __device__ __forceinline__ uint32_t s4(int at) const { return load_shared_4(s + at); }
+  __device__ __forceinline__ uint32_t d2(int at) const { return load_shared_2(d + at); }
+  __device__ __forceinline__ uint32_t d4(int at) const { return load_shared_4(d + at); }
+};
+
+// Bytes of one row in each plane.
+struct RowBytes {
+  int q = 0;
+  int h = 0;
+  int s = 0;
+  int d = 0;
+};
+template <DType F>
+__host__ __device__ __forceinline__ RowBytes row_bytes_of(const Planes& p) {
+  constexpr GroupBytes kBytes = group_bytes(F);
+  if (kBytes.s == 0) return {static_cast<int>(p.row_stride), 0, 0, 0};
+  return {p.groups * kBytes.q, p.groups * kBytes.h, p.groups * kBytes.s, p.groups / 8 * kBytes.d};
+}
+template <DType F>
+__device__ __forceinline__ GlobalRow global_row(const Planes& p, int64_t row) {
+  const RowBytes bytes = row_bytes_of<F>(p);
+  return {p.q + row * bytes.q, p.h + row * bytes.h, p.s + row * bytes.s, p.d + row * bytes.d};
+}
+
 // A lane's part of a unit: quantized formats.
 template <DType F>
 struct Part {
+  using X = XGroup;
   static constexpr GroupBytes kBytes = group_bytes(F);
   static constexpr int kOffset = level_offset(F);
   uint4 q0, q1;    // q1: Q8_0 only
@@ -79,27 +127,21 @@ struct Part {
   uint32_t super;  // d plane
 
   // `unit`: index of the unit in the row. Lanes beyond the row get zeros.
-  __device__ __forceinline__ void load(const Planes& p, int64_t row, int unit, int lane) {
+  template <typename Row>
+  __device__ __forceinline__ void load(const Row& row, const RowBytes& bytes, int unit, int lane) {
+    const int groups = bytes.s / kBytes.s;
     const int g = unit * 32 + lane;
     q0 = q1 = make_uint4(0, 0, 0, 0);
     h = make_uint2(0, 0);
     scale = super = 0;
-    if (g >= p.groups) return;
-    const int64_t at = row * p.groups + g;
-    if constexpr (kBytes.q == 32) {
-      const uint8_t* q = p.q + row * p.groups * 32;
-      q0 = load_weight_16(q + g * 16);
-      q1 = load_weight_16(q + (p.groups + g) * 16);
-    } else if constexpr (kBytes.q == 16) {
-      q0 = load_weight_16(p.q + at * 16);
-    }
-    if constexpr (kBytes.h == 4) h.x = load_weight_4(p.h + at * 4);
-    if constexpr (kBytes.h == 8) h = load_weight_8(p.h + at * 8);
-    scale = kBytes.s == 2 ? load_weight_2(p.s + at * 2) : load_weight_4(p.s + at * 4);
-    if constexpr (kBytes.d != 0) {
-      const int64_t block = row * (p.groups / 8) + g / 8;
-      super = kBytes.d == 2 ? load_weight_2(p.d + block * 2) : load_weight_4(p.d + block * 4);
-    }
+    if (g >= groups) return;
+    if constexpr (kBytes.q != 0) q0 = row.q16(g * 16);
+    if constexpr (kBytes.q == 32) q1 = row.q16((groups + g) * 16);
+    if constexpr (kBytes.h == 4) h.x = row.h4(g * 4);
+    if constexpr (kBytes.h == 8) h = row.h8(g * 8);
+    scale = kBytes.s == 2 ? row.s2(g * 2) : row.s4(g * 4);
+    if constexpr (kBytes.d == 2) super = row.d2(g / 8 * 2);
+    if constexpr (kBytes.d == 4) super = row.d4(g / 8 * 4);
   }
 
   // The levels as bytes, values 0..15 in `a` and 16..31 in `b`; the offset is not taken off.
@@ -163,25 +205,24 @@ struct Part {
     return r;
   }
 
-  // The group times M tokens' groups, added to acc[M].
-  template <int M>
-  __device__ __forceinline__ void dot(const uint8_t* x, int token_bytes, int groups, int unit, int lane,
-                                      float* acc) const {
+  // A lane's share of a token's activations in shared memory.
+  static __device__ __forceinline__ X activations(const uint8_t* x, int groups, int unit, int lane) {
+    return XQuant{const_cast<uint8_t*>(x), groups}.group(unit * 32 + lane);
+  }
+  // acc plus the group times a token's group.
+  __device__ __forceinline__ float multiply(const X& g, float acc) const {
     uint4 a, b;
     levels(a, b);
     const Scales w = scales();
-#pragma unroll
-    for (int m = 0; m < M; ++m) {
-      const XGroup g = XQuant{const_cast<uint8_t*>(x) + m * token_bytes, groups}.group(unit * 32 + lane);
-      const int dot_a = dot16(a, g.a) - kOffset * g.sum_a;
-      const int dot_b = dot16(b, g.b) - kOffset * g.sum_b;
-      const int isum = w.sa * dot_a + w.sb * dot_b;
-      acc[m] = fmaf(static_cast<float>(isum), w.d * g.d, acc[m]);
-      if constexpr (kBytes.d == 4 || kBytes.s == 4) {
-        const int msum = w.ma * g.sum_a + w.mb * g.sum_b;
-        acc[m] = fmaf(-static_cast<float>(msum), w.m * g.d, acc[m]);
-      }
+    const int dot_a = dot16(a, g.a) - kOffset * g.sum_a;
+    const int dot_b = dot16(b, g.b) - kOffset * g.sum_b;
+    const int isum = w.sa * dot_a + w.sb * dot_b;
+    acc = fmaf(static_cast<float>(isum), w.d * g.d, acc);
+    if constexpr (kBytes.d == 4 || kBytes.s == 4) {
+      const int msum = w.ma * g.sum_a + w.mb * g.sum_b;
+      acc = fmaf(-static_cast<float>(msum), w.m * g.d, acc);
     }
+    return acc;
   }
 
   // The group's values, out[32].
@@ -204,21 +245,30 @@ struct Part {
 // 16-bit weights: four pieces of eight values.
 template <DType F>
 struct HalfPart {
+  struct X {
+    float4 low[4], high[4];  // of each eight values
+  };
   uint4 w[4];
 
-  __device__ __forceinline__ void load(const Planes& p, int64_t row, int unit, int lane) {
-    const uint8_t* base = p.q + row * p.row_stride;
+  template <typename Row>
+  __device__ __forceinline__ void load(const Row& row, const RowBytes& bytes, int unit, int lane) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const int64_t at = (int64_t{unit} * 128 + j * 32 + lane) * 16;
-      w[j] = at < p.row_stride ? load_weight_16(base + at) : make_uint4(0, 0, 0, 0);
+      const int at = (unit * 128 + j * 32 + lane) * 16;
+      w[j] = at < bytes.q ? row.q16(at) : make_uint4(0, 0, 0, 0);
     }
   }
-
-  template <int M>
-  __device__ __forceinline__ void dot(const uint8_t* x, int token_bytes, int groups, int unit, int lane,
-                                      float* acc) const {
-    const int chunks = groups * 4;  // of eight values, padded to whole units
+  static __device__ __forceinline__ X activations(const uint8_t* x, int groups, int unit, int lane) {
+    const auto* planes = reinterpret_cast<const float4*>(x);
+    X v;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      v.low[j] = planes[unit * 128 + j * 32 + lane];
+      v.high[j] = planes[groups * 4 + unit * 128 + j * 32 + lane];
+    }
+    return v;
+  }
+  __device__ __forceinline__ float multiply(const X& x, float acc) const {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const uint32_t words[4] = {w[j].x, w[j].y, w[j].z, w[j].w};
@@ -233,18 +283,14 @@ struct HalfPart {
           v[2 * i + 1] = half_bits(words[i] >> 16);
         }
       }
-      const int chunk = unit * 128 + j * 32 + lane;
-#pragma unroll
-      for (int m = 0; m < M; ++m) {
-        const auto* planes = reinterpret_cast<const float4*>(x + m * token_bytes);
-        const float4 lo = planes[chunk];
-        const float4 hi = planes[chunks + chunk];
-        // Two short chains rather than one long one.
-        const float low = fmaf(v[3], lo.w, fmaf(v[2], lo.z, fmaf(v[1], lo.y, v[0] * lo.x)));
-        const float high = fmaf(v[7], hi.w, fmaf(v[6], hi.z, fmaf(v[5], hi.y, v[4] * hi.x)));
-        acc[m] += low + high;
-      }
+      // Two short chains rather than one long one.
+      const float4 lo = x.low[j];
+      const float4 hi = x.high[j];
+      const float low = fmaf(v[3], lo.w, fmaf(v[2], lo.z, fmaf(v[1], lo.y, v[0] * lo.x)));
+      const float high = fmaf(v[7], hi.w, fmaf(v[6], hi.z, fmaf(v[5], hi.y, v[4] * hi.x)));
+      acc += low + high;
     }
+    return acc;
   }
 };
 template <>
@@ -254,31 +300,35 @@ struct Part<DType::bf16> : HalfPart<DType::bf16> {};
 
 template <>
 struct Part<DType::f32> {
+  struct X {
+    float4 v[8];
+  };
   uint4 w[8];
 
-  __device__ __forceinline__ void load(const Planes& p, int64_t row, int unit, int lane) {
-    const uint8_t* base = p.q + row * p.row_stride;
+  template <typename Row>
+  __device__ __forceinline__ void load(const Row& row, const RowBytes& bytes, int unit, int lane) {
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
-      const int64_t at = (int64_t{unit} * 256 + j * 32 + lane) * 16;
-      w[j] = at < p.row_stride ? load_weight_16(base + at) : make_uint4(0, 0, 0, 0);
+      const int at = (unit * 256 + j * 32 + lane) * 16;
+      w[j] = at < bytes.q ? row.q16(at) : make_uint4(0, 0, 0, 0);
     }
   }
-
-  template <int M>
-  __device__ __forceinline__ void dot(const uint8_t* x, int token_bytes, int /*groups*/, int unit, int lane,
-                                      float* acc) const {
+  static __device__ __forceinline__ X activations(const uint8_t* x, int /*groups*/, int unit, int lane) {
+    X v;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) v.v[j] = reinterpret_cast<const float4*>(x)[unit * 256 + j * 32 + lane];
+    return v;
+  }
+  __device__ __forceinline__ float multiply(const X& x, float acc) const {
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
-#pragma unroll
-      for (int m = 0; m < M; ++m) {
-        const float4 v = reinterpret_cast<const float4*>(x + m * token_bytes)[unit * 256 + j * 32 + lane];
-        float sum = __uint_as_float(w[j].x) * v.x;
-        sum = fmaf(__uint_as_float(w[j].y), v.y, sum);
-        sum = fmaf(__uint_as_float(w[j].z), v.z, sum);
-        acc[m] += fmaf(__uint_as_float(w[j].w), v.w, sum);
-      }
+      const float4 v = x.v[j];
+      float sum = __uint_as_float(w[j].x) * v.x;
+      sum = fmaf(__uint_as_float(w[j].y), v.y, sum);
+      sum = fmaf(__uint_as_float(w[j].z), v.z, sum);
+      acc += fmaf(__uint_as_float(w[j].w), v.w, sum);
     }
+    return acc;
   }
 };
 

@@ -22,6 +22,8 @@ void launch(const LaunchContext& c, const LaunchShape& shape, void (*kernel)(Par
   if (shape.shared_bytes > kDefaultShared) {
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shape.shared_bytes);
   }
+  // Kernels that want their multiprocessor divided differently cannot run side by side: all take the same division.
+  cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;

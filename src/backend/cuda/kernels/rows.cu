@@ -33,7 +33,7 @@ __global__ void embed_kernel(Planes table, const int32_t* ids, int64_t vocabular
   } else {
     for (int g = static_cast<int>(threadIdx.x); g < table.groups; g += kThreads) {
       Part<F> part;
-      part.load(table, row, g / 32, g % 32);
+      part.load(global_row<F>(table, row), row_bytes_of<F>(table), g / 32, g % 32);
       float values[kGroup];
       part.values(values);
 #pragma unroll
@@ -163,7 +163,7 @@ __global__ void unpack_kernel(Planes w, int64_t first, int64_t count, __nv_bfloa
   const int64_t row = item / w.groups;
   const int g = static_cast<int>(item % w.groups);
   Part<F> part;
-  part.load(w, first + row, g / 32, g % 32);
+  part.load(global_row<F>(w, first + row), row_bytes_of<F>(w), g / 32, g % 32);
   float values[kGroup];
   part.values(values);
   auto* to = reinterpret_cast<uint4*>(out + item * kGroup);

@@ -6,8 +6,6 @@
 // candidates that top-k, top-p and min-p leave are always those with key >= some cut; each cut, and the draw itself, is
 // found digit by digit from histograms of counts or of probability mass, without sorting. As soon as few candidates can
 // matter they are gathered into shared memory.
-#include <cfloat>
-
 #include "backend/cuda/kernels/device.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 
@@ -106,26 +104,29 @@ __global__ void scan_kernel(const float* logits, int64_t vocabulary, const Sampl
 
 // ---- second kernel
 
-// What a candidate counts for: 1, or its probability up to a factor.
+// What a candidate counts for: 1, or its probability up to a factor, as an integer. Sums of integers do not depend on
+// their order, so the draw repeats; the best candidate weighs 2^40, which leaves room for millions of them.
 struct Weighting {
   bool counts;
-  double best;
-  double inverse_temperature;
-  __device__ __forceinline__ double operator()(uint64_t key) const {
-    return counts ? 1.0 : exp((static_cast<double>(logit_of(key)) - best) * inverse_temperature);
+  float best;
+  float inverse_temperature;
+  __device__ __forceinline__ uint64_t operator()(uint64_t key) const {
+    if (counts) return 1;
+    return static_cast<uint64_t>(expf((logit_of(key) - best) * inverse_temperature) * 0x1p40F);
   }
 };
 
 struct Shared {
   uint64_t list[kListCapacity];
-  double bins[kBins];
+  uint64_t bins[kBins];
   uint32_t populations[kBins];
-  double scratch[kThreads / kWarp];
+  uint64_t scratch[kThreads / kWarp];
   uint64_t top;
   int listed;
+  int listed_last;
   // The bin a search ended in, what lies above it, and how many candidates lie in it or above.
   int bin;
-  double above;
+  uint64_t above;
   uint32_t population;
 };
 
@@ -133,8 +134,10 @@ struct Selector {
   Shared& s;
   const float* logits;  // adjusted, [vocabulary]
   int vocabulary;
+  float best;
   uint64_t cut = 0;  // candidates are the keys >= cut
   bool in_list = false;
+  bool sorted = false;  // the list, descending; it has no more keys than the block has threads
 
   template <typename F>
   __device__ __forceinline__ void each(F f) const {
@@ -145,59 +148,127 @@ struct Selector {
     }
   }
 
-  __device__ double sum(const Weighting& weight) {
-    double mine = 0;
-    each([&](uint64_t key) { mine += weight(key); });
-    return block_total(mine);
-  }
-
-  __device__ double block_total(double v) {
+  __device__ uint64_t sum(const Weighting& weight) {
+    uint64_t v = 0;
+    each([&](uint64_t key) { v += weight(key); });
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) v += __shfl_xor_sync(kFullMask, v, step);
     __syncthreads();
     if (threadIdx.x % kWarp == 0) s.scratch[threadIdx.x / kWarp] = v;
     __syncthreads();
-    double total = 0;
+    uint64_t total = 0;
     for (int w = 0; w < kThreads / kWarp; ++w) total += s.scratch[w];
     __syncthreads();
     return total;
   }
 
+  // Weights of the candidates by bin(key), candidates with a bin below zero left out.
+  template <typename Bin>
+  __device__ void fill_bins(const Weighting& weight, Bin bin_of) {
+    for (int i = static_cast<int>(threadIdx.x); i < kBins; i += kThreads) s.bins[i] = 0, s.populations[i] = 0;
+    __syncthreads();
+    each([&](uint64_t key) {
+      const int bin = bin_of(key);
+      if (bin < 0) return;
+      atomicAdd(&s.populations[bin], 1U);
+      if (!weight.counts) atomicAdd(reinterpret_cast<unsigned long long*>(&s.bins[bin]), weight(key));
+    });
+    __syncthreads();
+    if (weight.counts) {
+      for (int i = static_cast<int>(threadIdx.x); i < kBins; i += kThreads) s.bins[i] = s.populations[i];
+      __syncthreads();
+    }
+  }
+
+  // A first cut by the distance from the best logit, in bins of 1/64: what cannot matter stays out of the list.
+  __device__ void narrow_down(const Weighting& weight, uint64_t target, bool strict) {
+    if (in_list) return;
+    const auto bin_of = [&](uint64_t key) {
+      const float distance = (best - logit_of(key)) * 64.0F;
+      return kBins - 1 - static_cast<int>(fminf(distance, static_cast<float>(kBins - 1)));
+    };
+    fill_bins(weight, bin_of);
+    search(0, target, strict, kBins);
+    __syncthreads();
+    const int lowest = s.bin;
+    const uint32_t population = s.population;
+    if (threadIdx.x == 0) s.listed = 0;
+    __syncthreads();
+    if (population > kListCapacity) return;
+    each([&](uint64_t key) {
+      if (bin_of(key) >= lowest) s.list[atomicAdd(&s.listed, 1)] = key;
+    });
+    __syncthreads();
+    in_list = true;
+    if (s.listed <= kThreads) sort();
+  }
+
+  // Each thread finds its key's rank: keys are all different.
+  __device__ void sort() {
+    const int mine = static_cast<int>(threadIdx.x);
+    const uint64_t key = mine < s.listed ? s.list[mine] : 0;
+    int rank = 0;
+    for (int i = 0; i < s.listed; ++i) rank += s.list[i] > key ? 1 : 0;
+    __syncthreads();
+    if (mine < s.listed) s.list[rank] = key;
+    __syncthreads();
+    sorted = true;
+  }
+
+  // The same as find() on a sorted list: running sums over the threads.
+  __device__ uint64_t find_sorted(const Weighting& weight, uint64_t target, bool strict) {
+    const int mine = static_cast<int>(threadIdx.x);
+    const int lane = mine % kWarp;
+    const bool candidate = mine < s.listed && s.list[mine] >= cut;
+    uint64_t sum = candidate ? weight(s.list[mine]) : 0;
+#pragma unroll
+    for (int step = 1; step < kWarp; step *= 2) {
+      const uint64_t other = __shfl_up_sync(kFullMask, sum, step);
+      if (lane >= step) sum += other;
+    }
+    if (mine == 0) s.bin = kThreads, s.listed_last = 0;
+    __syncthreads();
+    if (lane == kWarp - 1) s.scratch[mine / kWarp] = sum;
+    __syncthreads();
+    for (int w = 0; w < mine / kWarp; ++w) sum += s.scratch[w];
+    if (candidate) atomicMax(&s.listed_last, mine);
+    if (candidate && (strict ? sum > target : sum >= target)) atomicMin(&s.bin, mine);
+    __syncthreads();
+    const uint64_t found = s.list[s.bin < kThreads ? s.bin : s.listed_last];
+    __syncthreads();
+    return found;
+  }
+
   // The candidate, in descending order, at which the running weight reaches `target` (strictly passes it if `strict`);
   // the last one if none does.
-  __device__ uint64_t find(const Weighting& weight, double target, bool strict) {
+  __device__ uint64_t find(const Weighting& weight, uint64_t target, bool strict) {
+    narrow_down(weight, target, strict);
+    if (sorted) return find_sorted(weight, target, strict);
     uint64_t prefix = 0;
-    double above = 0;
+    uint64_t above = 0;
     // Digits of the key from the top: 11 + 11 + 10 bits of the logit, then the id's 11 + 11 + 10.
     for (int digit = 0; digit < 6; ++digit) {
       const int width = digit % 3 == 2 ? 10 : kBits;
       const int shift = 64 - (digit / 3 * 32 + digit % 3 * kBits) - width;
-      for (int i = static_cast<int>(threadIdx.x); i < kBins; i += kThreads) s.bins[i] = 0, s.populations[i] = 0;
-      __syncthreads();
-      each([&](uint64_t key) {
-        if (digit != 0 && key >> (shift + width) != prefix) return;
-        const int bin = static_cast<int>(key >> shift) & ((1 << width) - 1);
-        atomicAdd(&s.bins[bin], weight(key));
-        atomicAdd(&s.populations[bin], 1U);
+      fill_bins(weight, [&](uint64_t key) {
+        if (digit != 0 && key >> (shift + width) != prefix) return -1;
+        return static_cast<int>(key >> shift) & ((1 << width) - 1);
       });
-      __syncthreads();
       search(above, target, strict, 1 << width);
       __syncthreads();
       prefix = prefix << width | static_cast<uint64_t>(s.bin);
       above = s.above;
-      const uint32_t population = s.population;
       __syncthreads();
-      if (digit == 0 && !in_list && population <= kListCapacity) gather(prefix << shift);
     }
     return prefix;
   }
 
   // One warp walks the bins from the top: 64 per lane, then the lane in whose share the target lies.
-  __device__ void search(double above, double target, bool strict, int bins) {
+  __device__ void search(uint64_t above, uint64_t target, bool strict, int bins) {
     if (threadIdx.x >= kWarp) return;
     const int lane = static_cast<int>(threadIdx.x);
     const int share = bins / kWarp;
-    double mine = 0;
+    uint64_t mine = 0;
     uint32_t population = 0;
     int lowest = -1;  // lowest bin of the share that holds anything
     for (int i = 0; i < share; ++i) {
@@ -206,10 +277,10 @@ struct Selector {
       population += s.populations[bin];
       if (s.populations[bin] != 0) lowest = bin;
     }
-    double before = above;
+    uint64_t before = above;
     uint32_t population_before = 0;
     for (int w = 0; w < kWarp; ++w) {
-      const double other = __shfl_sync(kFullMask, mine, w);
+      const uint64_t other = __shfl_sync(kFullMask, mine, w);
       const uint32_t others = __shfl_sync(kFullMask, population, w);
       if (w < lane) before += other, population_before += others;
     }
@@ -222,7 +293,7 @@ struct Selector {
     for (int i = 0; i < share; ++i) {
       const int bin = bins - 1 - lane * share - i;
       population_before += s.populations[bin];
-      const double with = before + s.bins[bin];
+      const uint64_t with = before + s.bins[bin];
       const bool enough = strict ? with > target : with >= target;
       if ((s.populations[bin] != 0 && enough && reaching != 0) || bin == lowest) {
         s.bin = bin;
@@ -234,23 +305,12 @@ struct Selector {
     }
   }
 
-  // Keys >= lowest into the list.
-  __device__ void gather(uint64_t lowest) {
-    if (threadIdx.x == 0) s.listed = 0;
-    __syncthreads();
-    each([&](uint64_t key) {
-      if (key >= lowest) s.list[atomicAdd(&s.listed, 1)] = key;
-    });
-    __syncthreads();
-    in_list = true;
-  }
-
   // The draw in the order of ids.
-  __device__ int32_t find_by_id(const Weighting& weight, double target) {
+  __device__ int32_t find_by_id(const Weighting& weight, uint64_t target) {
     const int share = (vocabulary + kThreads - 1) / kThreads;
     const int begin = static_cast<int>(threadIdx.x) * share;
     const int end = min(begin + share, vocabulary);
-    double mine = 0;
+    uint64_t mine = 0;
     int last = -1;
     for (int i = begin; i < end; ++i) {
       const uint64_t key = key_of(load_fresh(logits + i), i);
@@ -261,7 +321,7 @@ struct Selector {
     s.bins[threadIdx.x] = mine;
     if (threadIdx.x == 0) s.listed = -1, s.bin = kThreads;
     __syncthreads();
-    double before = 0;
+    uint64_t before = 0;
     for (int i = 0; i < static_cast<int>(threadIdx.x); ++i) before += s.bins[i];
     if (last >= 0 && before + mine > target) atomicMin(&s.bin, static_cast<int>(threadIdx.x));
     atomicMax(&s.listed, last);
@@ -283,6 +343,10 @@ struct Selector {
     return s.listed;
   }
 };
+
+__device__ __forceinline__ uint64_t share_of(uint64_t total, float share) {
+  return static_cast<uint64_t>(static_cast<double>(total) * static_cast<double>(share));
+}
 
 __global__ void __launch_bounds__(kThreads)
     draw_kernel(const float* adjusted, int vocabulary, const SampleParams* params, int chunks, const uint64_t* largest,
@@ -309,22 +373,22 @@ __global__ void __launch_bounds__(kThreads)
     return;
   }
   const float best = logit_of(top);
-  Selector select{s, adjusted + row * vocabulary, vocabulary};
+  Selector select{s, adjusted + row * vocabulary, vocabulary, best};
   const bool by_rank = p.top_k > 0 || p.top_p < 1;
   if (p.top_k > 0 && p.top_k < vocabulary) {
-    select.cut = select.find({true, best, 1}, p.top_k, false);
+    select.cut = select.find({true, best, 1}, static_cast<uint64_t>(p.top_k), false);
   }
   if (p.top_p < 1) {
     const Weighting weight{false, best, 1};
-    const double total = select.sum(weight);
-    select.cut = select.find(weight, p.top_p * total, false);
+    const uint64_t total = select.sum(weight);
+    select.cut = select.find(weight, share_of(total, p.top_p), false);
   }
   if (p.min_p > 0) {
     const uint64_t floor = static_cast<uint64_t>(ordered_bits(best + logf(p.min_p))) << 32;
     select.cut = floor > select.cut ? floor : select.cut;
   }
-  const Weighting weight{false, best, 1.0 / p.temperature};
-  const double target = uniform(p) * select.sum(weight);
+  const Weighting weight{false, best, 1.0F / p.temperature};
+  const uint64_t target = share_of(select.sum(weight), uniform(p));
   const int32_t id = by_rank ? id_of(select.find(weight, target, true)) : select.find_by_id(weight, target);
   if (threadIdx.x == 0) out[row] = id;
 }

@@ -1,4 +1,5 @@
-// Matrix–vector products for one to eight tokens: the decode kernel. Included by one file per group of formats.
+// Matrix–vector products for one to eight tokens. Included by one file per group of formats. One token on a device of
+// compute capability 9.0 goes to vector_stream.cuh; this kernel does the rest.
 //
 // A block of eight warps first has the loads of its first weights under way, then waits for the kernel before it, then
 // brings the activations (normalized, quantized) into shared memory, then multiplies. Each warp owns kRows rows of the
@@ -6,8 +7,8 @@
 // weights are walked by a fixed number of blocks, each taking every blocks-th set of rows.
 #pragma once
 
-#include "backend/cuda/kernels/formats.cuh"
-#include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/activations.cuh"
+#include "backend/cuda/kernels/vector_stream.cuh"
 
 namespace inferno::cuda {
 
@@ -21,137 +22,16 @@ struct VectorParams {
   int first_block[kMaxSegments + 1] = {};  // of each segment
 };
 
-// Rounds eight finished values of token row `x` to what the weights meet, into shared memory. chunk: index of the eight
-// values in the row. All threads of a warp call it together.
-template <Activation kKind>
-__device__ __forceinline__ void put_chunk(uint8_t* x, int groups, int chunk, const float* v) {
-  if constexpr (kKind == Activation::f32) {
-    reinterpret_cast<float4*>(x)[chunk * 2] = make_float4(v[0], v[1], v[2], v[3]);
-    reinterpret_cast<float4*>(x)[chunk * 2 + 1] = make_float4(v[4], v[5], v[6], v[7]);
-  } else if constexpr (kKind == Activation::split8) {
-    reinterpret_cast<float4*>(x)[chunk] = make_float4(v[0], v[1], v[2], v[3]);
-    reinterpret_cast<float4*>(x)[groups * 4 + chunk] = make_float4(v[4], v[5], v[6], v[7]);
-  } else {
-    // |x| as an integer finds the largest value, and a NaN or an infinity among them (quant/activation.h).
-    uint32_t amax_bits = 0;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) amax_bits = max(amax_bits, __float_as_uint(v[i]) & 0x7fffffffU);
-    constexpr int kReach = kKind == Activation::quant32 ? 2 : 16;
-#pragma unroll
-    for (int step = 1; step <= kReach; step *= 2) {
-      amax_bits = max(amax_bits, __shfl_xor_sync(kFullMask, amax_bits, step));
-    }
-    const float amax = __uint_as_float(amax_bits);
-    float d = __fdiv_rn(amax, 127.0F);
-    float inverse = __fdiv_rn(1.0F, d);
-    if (!isfinite(amax) || !isfinite(inverse)) {
-      d = isfinite(amax) ? 0.0F : __uint_as_float(0x7fc00000U);
-      inverse = 0.0F;
-    }
-    int q[8];
-    int sum = 0;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      q[i] = isfinite(amax) ? __float2int_rn(v[i] * inverse) : 0;
-      sum += q[i];
-    }
-    sum += __shfl_xor_sync(kFullMask, sum, 1);  // over 16 values
-    const int other = __shfl_down_sync(kFullMask, sum, 2);
-    const auto bytes = [&](int i) {
-      return (static_cast<uint32_t>(q[i]) & 0xffU) | (static_cast<uint32_t>(q[i + 1]) & 0xffU) << 8 |
-             (static_cast<uint32_t>(q[i + 2]) & 0xffU) << 16 | static_cast<uint32_t>(q[i + 3]) << 24;
-    };
-    const XQuant row{x, groups};
-    const int g = chunk / 4;
-    const int quarter = chunk % 4;
-    uint8_t* half = quarter < 2 ? row.a() : row.b();
-    *reinterpret_cast<uint2*>(half + g * 16 + quarter % 2 * 8) = make_uint2(bytes(0), bytes(4));
-    if (quarter == 0) {
-      row.d()[g] = d;
-      row.sums()[g] = (static_cast<uint32_t>(sum) & 0xffffU) | static_cast<uint32_t>(other) << 16;
-    }
-  }
-}
-
 // Brings `tokens` rows of x into shared memory, M rows in all; missing rows and the tail of the last unit are zero.
 template <DType F, int M>
 __device__ __forceinline__ void load_activations(const VectorProduct& p, int units, uint8_t* x, float* partial) {
-  constexpr Activation kKind = activation_of<F>();
-  constexpr int kKept = M == 1 ? 2 : 0;  // chunks kept in registers between the two passes of a norm
-  const int groups = units * 32;
-  const int chunks = units * (kUnit / 8);
-  const int token_bytes = activation_bytes(kKind, units);
-  const bool aligned = p.k % 4 == 0;
+  const int token_bytes = activation_bytes(activation_of<F>(), units);
 #pragma unroll 1
   for (int m = 0; m < M; ++m) {
-    const int64_t row = m >= p.tokens ? 0 : p.row_ids != nullptr ? p.row_ids[m] : m;
-    const float* from = p.x + row * p.k;
-    const int width = m < p.tokens ? p.k : 0;
-    float kept[kKept > 0 ? kKept : 1][8];
-    float factor = 1;
-    if (p.norm != nullptr) {
-      float squares = 0;
-      const auto add = [&](const float* v) {
-#pragma unroll
-        for (int i = 0; i < 8; ++i) squares = fmaf(v[i], v[i], squares);
-      };
-#pragma unroll
-      for (int j = 0; j < kKept; ++j) {
-        const int at = (j * kVectorThreads + static_cast<int>(threadIdx.x)) * 8;
-        load_fresh8(from + at, width - at, aligned, kept[j]);
-        add(kept[j]);
-      }
-      for (int at = (kKept * kVectorThreads + static_cast<int>(threadIdx.x)) * 8; at < width;
-           at += kVectorThreads * 8) {
-        float v[8];
-        load_fresh8(from + at, width - at, aligned, v);
-        add(v);
-      }
-      factor = 1.0F / sqrtf(block_sum(squares, partial) / static_cast<float>(p.k) + p.eps);
-    }
-    bool too_large = false;
-    const auto finish = [&](int chunk, float* v) {
-      if (p.norm != nullptr) {
-        float w[8];
-        load_fresh8(p.norm + chunk * 8, width - chunk * 8, aligned, w);
-#pragma unroll
-        for (int i = 0; i < 8; ++i) v[i] = v[i] * factor * w[i];
-      }
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        if constexpr (F == DType::bf16) v[i] = round_bf16(v[i]);
-        if constexpr (F == DType::f16) too_large |= fabsf(v[i]) > 65504.0F;
-      }
-      put_chunk<kKind>(x + m * token_bytes, groups, chunk, v);
-    };
-    // Whole warps stay together: chunks is a multiple of 128.
-#pragma unroll
-    for (int j = 0; j < kKept; ++j) {
-      const int chunk = j * kVectorThreads + static_cast<int>(threadIdx.x);
-      if (chunk >= chunks) break;
-      if (p.norm == nullptr) load_fresh8(from + chunk * 8, width - chunk * 8, aligned, kept[j]);
-      finish(chunk, kept[j]);
-    }
-    for (int chunk = kKept * kVectorThreads + static_cast<int>(threadIdx.x); chunk < chunks; chunk += kVectorThreads) {
-      float v[8];
-      load_fresh8(from + chunk * 8, width - chunk * 8, aligned, v);
-      finish(chunk, v);
-    }
-    if constexpr (F == DType::f16) {
-      // Rounded to f16 unless the row has a value that f16 cannot hold; each thread rounds what it wrote.
-      if (__syncthreads_or(too_large) == 0) {
-        auto* values = reinterpret_cast<float*>(x + m * token_bytes);
-        for (int chunk = static_cast<int>(threadIdx.x); chunk < chunks; chunk += kVectorThreads) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            values[chunk * 4 + i] = round_f16(values[chunk * 4 + i]);
-            values[(chunks + chunk) * 4 + i] = round_f16(values[(chunks + chunk) * 4 + i]);
-          }
-        }
-      }
-    }
+    ActivationRow<F, activation_of<F>(), kVectorThreads, M == 1 ? 2 : 0> row(p, m, units);
+    row.load_norm();
+    (void)row.run(x + m * token_bytes, partial);
   }
-  __syncthreads();
 }
 
 // Rows a warp works on at once: enough bytes under way per lane, few enough registers.
@@ -179,14 +59,15 @@ __device__ __forceinline__ void multiply_rows(const VectorParams& a, int segment
   const int set_rows = row_warps * kRows;
   const int sets = (s.rows + set_rows - 1) / set_rows;
   const int token_bytes = activation_bytes(kKind, a.units);
+  const RowBytes bytes = row_bytes_of<F>(s.w);
 
   Part<F> current[kParts];
   const auto load = [&](Part<F>* parts, int set, int unit) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const int row = min((set * row_warps + my_rows) * kRows + r, s.rows - 1);
-      parts[r].load(s.w, row, unit, lane);
-      if constexpr (kSwiglu) parts[1].load(p.segment[1].w, row, unit, lane);
+      parts[r].load(global_row<F>(s.w, row), bytes, unit, lane);
+      if constexpr (kSwiglu) parts[1].load(global_row<F>(p.segment[1].w, row), bytes, unit, lane);
     }
   };
   if (first_unit < a.units) load(current, block, first_unit);
@@ -223,7 +104,11 @@ __device__ __forceinline__ void multiply_rows(const VectorParams& a, int segment
       if (next_set < sets) load(next, next_set, next_unit);
 #pragma unroll
       for (int r = 0; r < kParts; ++r) {
-        current[r].template dot<M>(x, token_bytes, a.units * 32, unit, lane, acc[r]);
+#pragma unroll
+        for (int m = 0; m < M; ++m) {
+          const auto v = Part<F>::activations(x + m * token_bytes, a.units * 32, unit, lane);
+          acc[r][m] = current[r].multiply(v, acc[r][m]);
+        }
         current[r] = next[r];
       }
     }
@@ -273,7 +158,7 @@ __host__ __device__ constexpr int resident_blocks() {
 template <DType F, DType F2, int M, bool kSwiglu>
 __global__ void __launch_bounds__(kVectorThreads, resident_blocks<F, M>())
     vector_product_kernel(const __grid_constant__ VectorParams a) {
-  extern __shared__ __align__(16) uint8_t shared[];
+  extern __shared__ __align__(128) uint8_t shared[];
   const int block = static_cast<int>(blockIdx.x);
   int segment = 0;
   if constexpr (!kSwiglu) {
@@ -332,6 +217,14 @@ void launch_vector_for(const LaunchContext& c, const VectorProduct& p) {
       launch_vector_kernel<F, F2, M, false>(c, p);
     }
   };
+  if (c.hopper && p.tokens == 1) {
+    if constexpr (F != DType::f32) {
+      if constexpr (F == F2) {
+        if (p.swiglu && launch_stream<F, F, true>(c, p)) return;
+      }
+      if (!p.swiglu && launch_stream<F, F2, false>(c, p)) return;
+    }
+  }
   if (p.tokens == 1) {
     with_tokens.template operator()<1>();
   } else if (p.tokens <= 4) {

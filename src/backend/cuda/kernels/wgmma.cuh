@@ -54,6 +54,17 @@ __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap* map, in
       "l"(map), "r"(x), "r"(y), "r"(barrier)
       : "memory");
 }
+// Neighbouring bytes; addresses and size are multiples of 16. They are read once in a step: they go first when the
+// second-level cache is full.
+__device__ __forceinline__ void copy_bytes(uint32_t to, const void* from, int bytes, uint32_t barrier) {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
+          to),
+      "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+      : "memory");
+}
 // Ordinary stores to shared memory become visible to the tensor cores and the copy engine.
 __device__ __forceinline__ void publish_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

@@ -1,0 +1,226 @@
+// A token's row of activations on its way into shared memory: normalized, and rounded to what the weights meet.
+#pragma once
+
+#include <type_traits>
+
+#include "backend/cuda/kernels/formats.cuh"
+#include "backend/cuda/kernels/kernels.h"
+
+namespace inferno::cuda {
+
+// Puts eight finished values of token row `x` into shared memory, quantized where the weights are. chunk: index of the
+// eight values in the row. All threads of a warp call it together.
+template <Activation kKind>
+__device__ __forceinline__ void put_chunk(uint8_t* x, int groups, int chunk, const float* v) {
+  if constexpr (kKind == Activation::f32) {
+    reinterpret_cast<float4*>(x)[chunk * 2] = make_float4(v[0], v[1], v[2], v[3]);
+    reinterpret_cast<float4*>(x)[chunk * 2 + 1] = make_float4(v[4], v[5], v[6], v[7]);
+  } else if constexpr (kKind == Activation::split8) {
+    reinterpret_cast<float4*>(x)[chunk] = make_float4(v[0], v[1], v[2], v[3]);
+    reinterpret_cast<float4*>(x)[groups * 4 + chunk] = make_float4(v[4], v[5], v[6], v[7]);
+  } else {
+    // |x| as an integer finds the largest value, and a NaN or an infinity among them (quant/activation.h).
+    uint32_t amax_bits = 0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) amax_bits = max(amax_bits, __float_as_uint(v[i]) & 0x7fffffffU);
+    constexpr int kReach = kKind == Activation::quant32 ? 2 : 16;
+#pragma unroll
+    for (int step = 1; step <= kReach; step *= 2) {
+      amax_bits = max(amax_bits, __shfl_xor_sync(kFullMask, amax_bits, step));
+    }
+    const float amax = __uint_as_float(amax_bits);
+    float d = __fdiv_rn(amax, 127.0F);
+    float inverse = __fdiv_rn(1.0F, d);
+    if (!isfinite(amax) || !isfinite(inverse)) {
+      d = isfinite(amax) ? 0.0F : __uint_as_float(0x7fc00000U);
+      inverse = 0.0F;
+    }
+    int q[8];
+    int sum = 0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      q[i] = isfinite(amax) ? __float2int_rn(v[i] * inverse) : 0;
+      sum += q[i];
+    }
+    sum += __shfl_xor_sync(kFullMask, sum, 1);  // over 16 values
+    const int other = __shfl_down_sync(kFullMask, sum, 2);
+    const auto bytes = [&](int i) {
+      return (static_cast<uint32_t>(q[i]) & 0xffU) | (static_cast<uint32_t>(q[i + 1]) & 0xffU) << 8 |
+             (static_cast<uint32_t>(q[i + 2]) & 0xffU) << 16 | static_cast<uint32_t>(q[i + 3]) << 24;
+    };
+    const XQuant row{x, groups};
+    const int g = chunk / 4;
+    const int quarter = chunk % 4;
+    uint8_t* half = quarter < 2 ? row.a() : row.b();
+    *reinterpret_cast<uint2*>(half + g * 16 + quarter % 2 * 8) = make_uint2(bytes(0), bytes(4));
+    if (quarter == 0) {
+      row.d()[g] = d;
+      row.sums()[g] = (static_cast<uint32_t>(sum) & 0xffffU) | static_cast<uint32_t>(other) << 16;
+    }
+  }
+}
+
+// Values for tensor cores: the first array holds them rounded to the weights' type, the second (f16 alone) what rounding
+// left, times kRestScale: for rows that f16 cannot hold, scaled down, both together keep 22 bits.
+inline constexpr float kRestScale = 2048.0F;
+
+template <typename T>
+__device__ __forceinline__ void put_halves(uint8_t* x, int groups, int chunk, const float* v, bool with_rest) {
+  uint32_t pairs[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) pairs[i] = pack_pair<T>(v[2 * i], v[2 * i + 1]);
+  reinterpret_cast<uint4*>(x)[chunk] = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+  if constexpr (std::is_same_v<T, __half>) {
+    const auto rest = [&](int i) { return with_rest ? (v[i] - round_f16(v[i])) * kRestScale : 0.0F; };
+#pragma unroll
+    for (int i = 0; i < 4; ++i) pairs[i] = pack_pair<T>(rest(2 * i), rest(2 * i + 1));
+    reinterpret_cast<uint4*>(x)[groups * 4 + chunk] = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+  }
+}
+
+// Token m of a product. The first kThreads threads of the block bring it in; kKept pieces of kThreads * 8 values stay in
+// registers between the two passes of a norm.
+template <DType F, Activation kKind, int kThreads, int kKept>
+class ActivationRow {
+ public:
+  __device__ __forceinline__ ActivationRow(const VectorProduct& p, int m, int units)
+      : norm_(p.norm), eps_(p.eps), k_(p.k), groups_(units * 32), aligned_(p.k % 4 == 0) {
+    const int64_t row = m >= p.tokens ? 0 : p.row_ids != nullptr ? p.row_ids[m] : m;
+    from_ = p.x + row * p.k;
+    width_ = m < p.tokens ? p.k : 0;
+  }
+
+  // The norm's weights, which no kernel writes: may come before the wait for the kernel ahead.
+  __device__ __forceinline__ void load_norm() {
+    if (norm_ == nullptr) return;
+#pragma unroll
+    for (int j = 0; j < kKept; ++j) load_weights(at(j), weights_[j]);
+  }
+
+  // Ends with all threads seeing the whole row. `partial`: one float per warp. Returns what products are to be
+  // multiplied with: 1, but for halves of a row that f16 cannot hold.
+  __device__ __forceinline__ float run(uint8_t* x, float* partial) {
+    float kept[kSlots][8];
+#pragma unroll
+    for (int j = 0; j < kKept; ++j) load_values(at(j), kept[j]);
+    float factor = 1;
+    if (norm_ != nullptr) {
+      float squares = 0;
+      const auto add = [&](const float* v) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) squares = fmaf(v[i], v[i], squares);
+      };
+#pragma unroll
+      for (int j = 0; j < kKept; ++j) add(kept[j]);
+#pragma unroll 1
+      for (int chunk = at(kKept); chunk * 8 < width_; chunk += kThreads) {
+        float v[8];
+        load_values(chunk, v);
+        add(v);
+      }
+      partial[threadIdx.x / kWarp] = warp_sum(squares);
+      sync_first<kThreads>();
+      float sum = 0;
+#pragma unroll
+      for (int w = 0; w < kThreads / kWarp; ++w) sum += partial[w];
+      factor = rsqrtf(sum / static_cast<float>(k_) + eps_);
+    }
+    // Whole warps stay together: the number of chunks is a multiple of 128.
+    const int chunks = groups_ * 4;
+    float largest = 0;
+#pragma unroll
+    for (int j = 0; j < kKept; ++j) {
+      if (at(j) >= chunks) break;
+      finish(kept[j], weights_[j], factor);
+      put(x, at(j), kept[j], largest);
+    }
+#pragma unroll 1
+    for (int chunk = at(kKept); chunk < chunks; chunk += kThreads) {
+      float v[8];
+      load_finished(chunk, factor, v);
+      put(x, chunk, v, largest);
+    }
+    if constexpr (F == DType::f16) {
+      if (sync_first_or<kThreads>(largest > kLargestHalf)) return put_large(x, partial, factor, largest);
+    } else {
+      sync_first<kThreads>();
+    }
+    return 1;
+  }
+
+ private:
+  static constexpr int kSlots = kKept > 0 ? kKept : 1;
+  static constexpr float kLargestHalf = 65504.0F;
+
+  static __device__ __forceinline__ int at(int j) { return j * kThreads + static_cast<int>(threadIdx.x); }
+  __device__ __forceinline__ void load_values(int chunk, float* v) const {
+    load_fresh8(from_ + chunk * 8, width_ - chunk * 8, aligned_, v);
+  }
+  __device__ __forceinline__ void load_weights(int chunk, float* w) const {
+    load_fresh8(norm_ + chunk * 8, width_ - chunk * 8, aligned_, w);
+  }
+  __device__ __forceinline__ void finish(float* v, const float* w, float factor) const {
+    if (norm_ == nullptr) return;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) v[i] = v[i] * factor * w[i];
+  }
+  __device__ __forceinline__ void load_finished(int chunk, float factor, float* v) const {
+    float w[8];
+    load_values(chunk, v);
+    if (norm_ != nullptr) load_weights(chunk, w);
+    finish(v, w, factor);
+  }
+
+  __device__ __forceinline__ void put(uint8_t* x, int chunk, float* v, float& largest) const {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if constexpr (F == DType::f16) largest = fmaxf(largest, fabsf(v[i]));
+      if constexpr (kKind == Activation::split8) v[i] = F == DType::f16 ? round_f16(v[i]) : round_bf16(v[i]);
+    }
+    if constexpr (kKind == Activation::halves) {
+      using T = std::conditional_t<F == DType::f16, __half, __nv_bfloat16>;
+      put_halves<T>(x, groups_, chunk, v, false);
+    } else {
+      put_chunk<kKind>(x, groups_, chunk, v);
+    }
+  }
+
+  // A row with a value that f16 cannot hold is not rounded to f16.
+  __device__ float put_large(uint8_t* x, float* partial, float factor, float largest) const {
+    float down = 1;
+    if constexpr (kKind == Activation::halves) {
+      partial[threadIdx.x / kWarp] = warp_max(largest);
+      sync_first<kThreads>();
+#pragma unroll
+      for (int w = 0; w < kThreads / kWarp; ++w) largest = fmaxf(largest, partial[w]);
+      // The power of two that brings the largest value below 2^15.
+      const int exponent = static_cast<int>(__float_as_uint(largest) >> 23) - 127;
+      down = __uint_as_float(static_cast<uint32_t>(127 + 14 - exponent) << 23);
+    }
+#pragma unroll 1
+    for (int chunk = at(0); chunk < groups_ * 4; chunk += kThreads) {
+      float v[8];
+      load_finished(chunk, factor, v);
+      if constexpr (kKind == Activation::halves) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) v[i] *= down;
+        put_halves<__half>(x, groups_, chunk, v, true);
+      } else {
+        put_chunk<kKind>(x, groups_, chunk, v);
+      }
+    }
+    sync_first<kThreads>();
+    return 1.0F / down;
+  }
+
+  const float* from_;
+  const float* norm_;
+  float eps_;
+  int k_;
+  int width_;   // values there are: k, or 0 for a missing token
+  int groups_;  // of 32 values, padded to whole units
+  bool aligned_;
+  float weights_[kSlots][8];
+};
+
+}  // namespace inferno::cuda

@@ -1,0 +1,437 @@
+// The matrix–vector product of one token (compute capability 9.0): weights stream through shared memory.
+//
+// Each multiprocessor gets one block with an equal share of the rows. A warp of its own asks for the block's weights as
+// bulk copies into a ring, as many as it holds, before the kernel ahead has ended: weights depend on nothing, so the
+// memory stays busy across kernels, and small matrices arrive whole while earlier kernels still run. Eight warps wait
+// for the kernel ahead, bring the activations into shared memory, and multiply chunk after chunk:
+//   quantized weights  a warp has one unit of the row in registers and walks rows, up to kBatch at a time;
+//   16-bit weights     a warp has every eighth block of 32 columns of all rows, as tiles of tensor-core products.
+// The parts of each row's sum meet in shared memory at the end, where bias, residual and SwiGLU are applied.
+#pragma once
+
+#include "backend/cuda/kernels/activations.cuh"
+#include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/wgmma.cuh"
+
+namespace inferno::cuda {
+
+inline constexpr int kStreamWarps = 8;  // that multiply; one more asks for weights
+inline constexpr int kStreamThreads = kStreamWarps * kWarp;
+inline constexpr int kBatch = 4;
+inline constexpr int kMaxStages = 16;
+// Two kernels share a multiprocessor's shared memory: this one, and the next, which is already loading.
+inline constexpr int kRingBytes = 104 * 1024;
+inline constexpr int kChunkBytes = 36 * 1024;
+inline constexpr int kSumBytes = 40 * 1024;
+inline constexpr int kMostStreamBytes = 220 * 1024;
+
+struct StreamParams {
+  VectorProduct p;
+  int units = 0;                           // per row
+  int row_quantum = 1;                     // blocks and chunks begin at multiples of this row
+  int chunk_rows = 0;                      // rows (SwiGLU: pairs) of a chunk
+  int slot_bytes = 0;                      // of the ring; a chunk fits
+  int stages = 0;                          // slots
+  int sum_bytes = 0;                       // space for the rows' sums
+  int first_block[kMaxSegments + 1] = {};  // of each segment
+};
+
+__host__ __device__ constexpr bool on_tensor_cores(DType dtype) {
+  return dtype == DType::f16 || dtype == DType::bf16;
+}
+template <DType F>
+__host__ __device__ constexpr Activation stream_activation() {
+  return on_tensor_cores(F) ? Activation::halves : activation_of<F>();
+}
+// Bytes between rows of 16-bit weights in a slot: neighbouring rows of a tile must not stand in the same banks.
+__host__ __device__ constexpr int tile_pitch(int row_bytes) {
+  return (row_bytes + 127) / 128 * 128 + 64;
+}
+__host__ __device__ constexpr int round_16(int bytes) {
+  return (bytes + 15) / 16 * 16;
+}
+// A chunk in its slot: quantized, the planes of `rows` neighbouring rows one after the other, each as in device memory.
+template <DType F>
+__host__ __device__ constexpr int chunk_space(const RowBytes& b, int rows) {
+  if (on_tensor_cores(F)) return tile_pitch(b.q) * rows;
+  return round_16(b.q * rows) + round_16(b.h * rows) + round_16(b.s * rows) + round_16(b.d * rows);
+}
+
+// Rows [begin, end) of the segment that a block has.
+struct RowSpan {
+  int begin, end;
+};
+__host__ __device__ inline RowSpan span_of_block(int rows, int quantum, int block, int blocks) {
+  const int64_t quanta = (rows + quantum - 1) / quantum;
+  const auto at = [&](int64_t i) {
+    const int64_t row = quanta * i / blocks * quantum;
+    return static_cast<int>(row < rows ? row : rows);
+  };
+  return {at(block), at(block + 1)};
+}
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+
+// What both kinds of warps know about their block's share.
+template <DType F, bool kSwiglu>
+struct StreamShare {
+  static constexpr int kParts = kSwiglu ? 2 : 1;
+  const StreamParams& a;
+  const Segment& s;
+  int segment;
+  RowSpan span;
+  int rows, chunks;
+  RowBytes bytes;
+  // Shared memory: barriers (full, empty), one float per warp, sums, activations, ring.
+  uint32_t full, empty, ring;
+  float* partial;
+  float* sums;
+  uint8_t* x;
+
+  __device__ __forceinline__ StreamShare(const StreamParams& params, int which, uint8_t* shared)
+      : a(params), s(params.p.segment[which]), segment(which), bytes(row_bytes_of<F>(s.w)) {
+    const int first = a.first_block[segment];
+    span = span_of_block(s.rows, a.row_quantum, static_cast<int>(blockIdx.x) - first, a.first_block[segment + 1] - first);
+    rows = span.end - span.begin;
+    chunks = (rows + a.chunk_rows - 1) / a.chunk_rows;
+    full = shared_address(shared);
+    empty = full + kMaxStages * 8;
+    partial = reinterpret_cast<float*>(shared + 2 * kMaxStages * 8);
+    sums = partial + 32;
+    x = reinterpret_cast<uint8_t*>(sums) + a.sum_bytes;
+    ring = shared_address(x) + activation_bytes(stream_activation<F>(), a.units);
+  }
+  __device__ __forceinline__ int chunk_count(int chunk) const { return min(a.chunk_rows, rows - chunk * a.chunk_rows); }
+};
+
+// The warp that asks for weights.
+template <DType F, bool kSwiglu>
+__device__ __forceinline__ void ask_for_weights(const StreamShare<F, kSwiglu>& w, int lane) {
+  constexpr int kParts = StreamShare<F, kSwiglu>::kParts;
+  const StreamParams& a = w.a;
+  int slot = 0;
+  int parity = 1;
+  for (int chunk = 0; chunk < w.chunks; ++chunk) {
+    const int64_t first = w.span.begin + int64_t{chunk} * a.chunk_rows;
+    const int count = w.chunk_count(chunk);
+    const uint32_t barrier = w.full + slot * 8;
+    uint32_t to = w.ring + slot * a.slot_bytes;
+    wait_barrier(w.empty + slot * 8, parity);
+    if constexpr (on_tensor_cores(F)) {
+      if (lane == 0) arrive_expecting(barrier, kParts * count * w.bytes.q);
+      __syncwarp();
+      const int pitch = tile_pitch(w.bytes.q);
+      for (int r = lane; r < count; r += kWarp) {
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) {
+          copy_bytes(to + (part * a.chunk_rows + r) * pitch, a.p.segment[w.segment + part].w.q + (first + r) * w.bytes.q,
+                    w.bytes.q, barrier);
+        }
+      }
+    } else if (lane == 0) {
+      const RowBytes sizes = {round_16(w.bytes.q * count), round_16(w.bytes.h * count), round_16(w.bytes.s * count),
+                              round_16(w.bytes.d * count)};
+      arrive_expecting(barrier, kParts * (sizes.q + sizes.h + sizes.s + sizes.d));
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        const GlobalRow row = global_row<F>(a.p.segment[w.segment + part].w, first);
+        const auto copy = [&](const uint8_t* from, int size, int row_bytes) {
+          if (size != 0) copy_bytes(to, from, size, barrier);
+          to += round_16(row_bytes * a.chunk_rows);
+        };
+        copy(row.q, sizes.q, w.bytes.q);
+        if constexpr (group_bytes(F).h != 0) copy(row.h, sizes.h, w.bytes.h);
+        copy(row.s, sizes.s, w.bytes.s);
+        if constexpr (group_bytes(F).d != 0) copy(row.d, sizes.d, w.bytes.d);
+      }
+    }
+    if (chunk == a.stages - 1 || chunk == w.chunks - 1) let_next_start();
+    if (++slot == a.stages) slot = 0, parity ^= 1;
+  }
+}
+
+// Sums of four values over the warp: lane l gets that of value l / 8.
+__device__ __forceinline__ float warp_sum_4(const float* v, int lane) {
+  const bool high = (lane & 16) != 0;
+  float a = high ? v[2] : v[0];
+  float b = high ? v[3] : v[1];
+  a += __shfl_xor_sync(kFullMask, high ? v[0] : v[2], 16);
+  b += __shfl_xor_sync(kFullMask, high ? v[1] : v[3], 16);
+  const bool odd = (lane & 8) != 0;
+  const float other = __shfl_xor_sync(kFullMask, odd ? a : b, 8);
+  a = (odd ? b : a) + other;
+#pragma unroll
+  for (int step = 4; step > 0; step /= 2) a += __shfl_xor_sync(kFullMask, a, step);
+  return a;
+}
+
+// Quantized rows of a chunk. Part j of row r's sum goes to sums[r * row_parts + j]; SwiGLU rows are gate and up in turn.
+template <DType F, bool kSwiglu>
+struct RowMultiplier {
+  static constexpr int kParts = kSwiglu ? 2 : 1;
+  int lane, units, row_parts, row_step, unit, row;
+  typename Part<F>::X held;
+  const uint8_t* x;
+
+  __device__ __forceinline__ RowMultiplier(const StreamShare<F, kSwiglu>& w, int warp, int lane_)
+      : lane(lane_), units(w.a.units), x(w.x) {
+    // Warps stand side by side in a row, each with one unit; in longer rows each has several.
+    row_parts = min(units, kStreamWarps);
+    row_step = kStreamWarps / row_parts;
+    unit = warp % row_parts;
+    row = warp / row_parts;
+    held = Part<F>::activations(x, units * 32, unit, lane);
+  }
+  __device__ __forceinline__ int parts() const { return row_parts; }
+
+  __device__ __forceinline__ void run(const StreamShare<F, kSwiglu>& w, uint32_t slot, int count, float* sums) const {
+    if (row >= row_step) return;
+    const int part_space = chunk_space<F>(w.bytes, w.a.chunk_rows);
+    SharedRow base;
+    base.q = slot;
+    base.h = base.q + round_16(w.bytes.q * w.a.chunk_rows);
+    base.s = base.h + round_16(w.bytes.h * w.a.chunk_rows);
+    base.d = base.s + round_16(w.bytes.s * w.a.chunk_rows);
+#pragma unroll 1
+    for (int first = row; first < count; first += row_step * (kBatch / kParts)) {
+      float acc[kBatch] = {};
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const int r = first + i / kParts * row_step;
+        if (r >= count) break;
+        const uint32_t skip = i % kParts * part_space;
+        const SharedRow at{base.q + skip + r * w.bytes.q, base.h + skip + r * w.bytes.h, base.s + skip + r * w.bytes.s,
+                           base.d + skip + r * w.bytes.d};
+        Part<F> part;
+        part.load(at, w.bytes, unit, lane);
+        acc[i] = part.multiply(held, 0.0F);
+#pragma unroll 1
+        for (int u = unit + kStreamWarps; u < units; u += kStreamWarps) {
+          part.load(at, w.bytes, u, lane);
+          acc[i] = part.multiply(Part<F>::activations(x, units * 32, u, lane), acc[i]);
+        }
+      }
+      const float sum = warp_sum_4(acc, lane);
+      const int i = lane / 8;
+      const int r = first + i / kParts * row_step;
+      if (lane % 8 == 0 && r < count) sums[(r * kParts + i % kParts) * row_parts + unit] = sum;
+    }
+  }
+};
+
+// Tiles of 16-bit rows: 16 rows, or 8 pairs with the gates in the upper half. A dot product does not care about the
+// order of its terms, so a lane takes 16 neighbouring bytes of its rows as its part of two products.
+template <DType F, bool kSwiglu>
+struct TileMultiplier {
+  static constexpr int kParts = kSwiglu ? 2 : 1;
+  static constexpr int kTileRows = kSwiglu ? 8 : 16;
+  using T = std::conditional_t<F == DType::f16, __half, __nv_bfloat16>;
+  int lane, warp, blocks;
+  uint32_t x;  // this lane's operand: column 0 has the values, column 1 (f16) the rests
+
+  __device__ __forceinline__ TileMultiplier(const StreamShare<F, kSwiglu>& w, int warp_, int lane_)
+      : lane(lane_), warp(warp_), blocks(w.a.p.k / 32) {
+    const int rest = F == DType::f16 ? lane / 4 % 2 * w.a.units * kUnit * 2 : 0;
+    x = shared_address(w.x) + rest + lane % 4 * 16;
+  }
+  __device__ __forceinline__ int parts() const { return kStreamWarps; }
+
+  __device__ __forceinline__ void run(const StreamShare<F, kSwiglu>& w, uint32_t slot, int count, float* sums) const {
+    const int g = lane / 4;
+    const int pitch = tile_pitch(w.bytes.q);
+#pragma unroll 1
+    for (int first = 0; first < count; first += kTileRows) {
+      const int upper = min(first + g, count - 1);
+      const int lower = kSwiglu ? upper + w.a.chunk_rows : min(first + g + 8, count - 1);
+      const uint32_t a = slot + upper * pitch + lane % 4 * 16;
+      const uint32_t b = slot + lower * pitch + lane % 4 * 16;
+      float even[4] = {};
+      float odd[4] = {};
+#pragma unroll 4
+      for (int block = warp; block < blocks; block += kStreamWarps) {
+        const uint4 values = load_shared_16(x + block * 64);
+        const uint4 above = load_shared_16(a + block * 64);
+        const uint4 below = load_shared_16(b + block * 64);
+        mma<T>(even, above.x, below.x, above.y, below.y, values.x, values.y);
+        mma<T>(odd, above.z, below.z, above.w, below.w, values.z, values.w);
+      }
+      if (lane % 4 != 0) continue;
+      float high = even[0] + odd[0];
+      float low = even[2] + odd[2];
+      if constexpr (F == DType::f16) {
+        high = fmaf(even[1] + odd[1], 1.0F / kRestScale, high);
+        low = fmaf(even[3] + odd[3], 1.0F / kRestScale, low);
+      }
+      if (first + g < count) sums[(first + g) * kParts * kStreamWarps + warp] = high;
+      if constexpr (kSwiglu) {
+        if (first + g < count) sums[((first + g) * 2 + 1) * kStreamWarps + warp] = low;
+      } else {
+        if (first + g + 8 < count) sums[(first + g + 8) * kStreamWarps + warp] = low;
+      }
+    }
+  }
+};
+
+template <DType F, bool kSwiglu>
+__device__ __forceinline__ void stream_rows(const StreamParams& a, int segment, uint8_t* shared) {
+  constexpr int kParts = kSwiglu ? 2 : 1;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const StreamShare<F, kSwiglu> w(a, segment, shared);
+  if (threadIdx.x == kStreamThreads) {
+    for (int i = 0; i < a.stages; ++i) {
+      init_barrier(w.full + i * 8, 1);
+      init_barrier(w.empty + i * 8, kStreamWarps);
+    }
+    publish_barriers();
+    publish_shared();
+  }
+  __syncthreads();
+  if (warp == kStreamWarps) {
+    ask_for_weights(w, lane);
+    return;
+  }
+  const VectorProduct& p = a.p;
+  const Segment& s = w.s;
+  ActivationRow<F, stream_activation<F>(), kStreamThreads, 2> activations(p, 0, a.units);
+  activations.load_norm();
+  wait_for_previous();
+
+  // What the thread that finishes row r adds to the product.
+  const auto extra = [&](int r) {
+    float v = s.bias != nullptr ? s.bias[w.span.begin + r] : 0.0F;
+    if (p.residual != nullptr) v += load_fresh(p.residual + w.span.begin + r);
+    return v;
+  };
+  const int mine = static_cast<int>(threadIdx.x);
+  const float my_extra = mine < w.rows ? extra(mine) : 0.0F;
+  const float up = activations.run(w.x, w.partial);
+
+  using Multiplier =
+      std::conditional_t<on_tensor_cores(F), TileMultiplier<F, kSwiglu>, RowMultiplier<F, kSwiglu>>;
+  const Multiplier multiplier(w, warp, lane);
+  const int row_parts = multiplier.parts();
+  int slot = 0;
+  int parity = 0;
+#pragma unroll 1
+  for (int chunk = 0; chunk < w.chunks; ++chunk) {
+    wait_barrier(w.full + slot * 8, parity);
+    multiplier.run(w, w.ring + slot * a.slot_bytes, w.chunk_count(chunk),
+                   w.sums + chunk * a.chunk_rows * kParts * row_parts);
+    __syncwarp();
+    if (lane == 0) arrive(w.empty + slot * 8);
+    if (++slot == a.stages) slot = 0, parity ^= 1;
+  }
+  sync_first<kStreamThreads>();
+#pragma unroll 1
+  for (int r = mine; r < w.rows; r += kStreamThreads) {
+    float result[kParts] = {};
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      const float* terms = w.sums + (r * kParts + part) * row_parts;
+      for (int j = 0; j < row_parts; ++j) result[part] += terms[j];
+      result[part] *= up;
+    }
+    float& out = s.out[w.span.begin + r];
+    if constexpr (kSwiglu) {
+      out = swiglu(result[0], result[1]);
+    } else {
+      out = result[0] + (r == mine ? my_extra : extra(r));
+    }
+  }
+}
+
+#endif
+
+// F2: the type of the last segment, where it differs (Q4_K_M keeps V in Q6_K).
+template <DType F, DType F2, bool kSwiglu>
+__global__ void __launch_bounds__(kStreamThreads + kWarp, 2)
+    vector_stream_kernel(const __grid_constant__ StreamParams a) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(128) uint8_t shared[];
+  const int block = static_cast<int>(blockIdx.x);
+  int segment = 0;
+  if constexpr (!kSwiglu) {
+    while (segment + 1 < a.p.segments && block >= a.first_block[segment + 1]) ++segment;
+  }
+  if constexpr (F != F2) {
+    if (segment == a.p.segments - 1) {
+      stream_rows<F2, false>(a, segment, shared);
+      return;
+    }
+  }
+  stream_rows<F, kSwiglu>(a, segment, shared);
+#endif
+}
+
+// False: not for this kernel.
+template <DType F, DType F2, bool kSwiglu>
+bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
+  constexpr int kParts = kSwiglu ? 2 : 1;
+  if (on_tensor_cores(F) && p.k % 32 != 0) return false;
+  const int segments = kSwiglu ? 1 : p.segments;
+  StreamParams a;
+  a.p = p;
+  a.units = divide_up(p.k, kUnit);
+  const int row_parts = on_tensor_cores(F) || a.units > kStreamWarps ? kStreamWarps : a.units;
+  const RowBytes bytes = row_bytes_of<F>(p.segment[0].w);
+  const RowBytes last = row_bytes_of<F2>(p.segment[p.segments - 1].w);
+  const auto total = [](const RowBytes& b) { return b.q + b.h + b.s + b.d; };
+  // Copies begin at multiples of 16 bytes.
+  for (const int row : {bytes.q, bytes.h, bytes.s, bytes.d, last.q, last.h, last.s, last.d}) {
+    while (row * a.row_quantum % 16 != 0) a.row_quantum *= 2;
+  }
+
+  // Blocks by bytes; more than one per multiprocessor only where one has no room for the sums.
+  int64_t row_count = 0;
+  int64_t weight[kMaxSegments] = {};
+  int64_t all = 0;
+  for (int i = 0; i < segments; ++i) {
+    row_count += p.segment[i].rows;
+    weight[i] = int64_t{p.segment[i].rows} * total(F != F2 && i == segments - 1 ? last : bytes);
+    all += weight[i];
+  }
+  int64_t blocks = c.sm_count;
+  while (divide_up(row_count, blocks) * kParts * row_parts * 4 > kSumBytes) blocks += c.sm_count;
+  int64_t before = 0;
+  int most_rows = 0;
+  for (int i = 0; i < kMaxSegments; ++i) {
+    int mine = 0;
+    if (i < segments) {
+      before += weight[i];
+      mine = static_cast<int>(before * blocks / all) - a.first_block[i];
+      const int quanta = divide_up(p.segment[i].rows, a.row_quantum);
+      mine = mine < 1 ? 1 : mine > quanta ? quanta : mine;
+      const int rows = divide_up(quanta, mine) * a.row_quantum;
+      most_rows = rows > most_rows ? rows : most_rows;
+    }
+    a.first_block[i + 1] = a.first_block[i] + mine;
+  }
+
+  // A chunk is what the warps take in one turn, if that is not too much.
+  if (on_tensor_cores(F)) {
+    a.chunk_rows = kSwiglu ? 8 : 16;
+  } else {
+    a.chunk_rows = kStreamWarps / row_parts * (kBatch / kParts);
+  }
+  if (a.chunk_rows < a.row_quantum) a.chunk_rows = a.row_quantum;
+  const int most = on_tensor_cores(F) ? kRingBytes / 2 : kChunkBytes;
+  while (a.chunk_rows > a.row_quantum && kParts * chunk_space<F>(bytes, a.chunk_rows) > most) a.chunk_rows /= 2;
+  const auto align = [](int n) { return (n + 127) / 128 * 128; };
+  const int space = kParts * chunk_space<F>(bytes, a.chunk_rows);
+  const int last_space = kParts * chunk_space<F2>(last, a.chunk_rows);
+  a.slot_bytes = align(space > last_space ? space : last_space);
+  a.stages = divide_up(most_rows, a.chunk_rows);
+  const int fit = kRingBytes / a.slot_bytes;
+  a.stages = a.stages > fit ? (fit < 2 ? 2 : fit) : a.stages;
+  a.stages = a.stages > kMaxStages ? kMaxStages : a.stages;
+  a.sum_bytes = align(most_rows * kParts * row_parts * 4);
+  const int shared = 2 * kMaxStages * 8 + 32 * 4 + a.sum_bytes + activation_bytes(stream_activation<F>(), a.units) +
+                     a.stages * a.slot_bytes;
+  if (shared > kMostStreamBytes) return false;
+  launch(c, {dim3(static_cast<unsigned>(a.first_block[kMaxSegments])), dim3(kStreamThreads + kWarp), shared},
+         vector_stream_kernel<F, F2, kSwiglu>, a);
+  return true;
+}
+
+}  // namespace inferno::cuda
