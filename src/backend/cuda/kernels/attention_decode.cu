@@ -96,7 +96,7 @@ __device__ __forceinline__ void make_head(float* v, const Params& p, int group, 
 }
 
 template <typename T, int kDim, int kWarps, bool kFused>
-__global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
+__global__ void __launch_bounds__(kWarps* kWarp, 8 / kWarps)
     decode_attention_kernel(const __grid_constant__ Params p) {
   __shared__ __align__(16) T queries[kMaxGroup][kDim];
   __shared__ float own[2][kDim];                       // fused: the new key and value
