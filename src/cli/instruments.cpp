@@ -30,8 +30,9 @@ Instruments::~Instruments() = default;
 void Instruments::add_to(CLI::App& command) {
   command.add_flag("--profile", profile_,
                    "after the run: where the time went, and how near that is to the machine's limits");
-  command.add_option("--profile-json", profile_json_, "the profile as JSON into a file");
-  command.add_option("--trace", trace_, "every op of every thread into a file for ui.perfetto.dev");
+  const CLI::Validator named([](const std::string& file) { return file.empty() ? "a file name is missing" : ""; }, "");
+  command.add_option("--profile-json", profile_json_, "the profile as JSON into a file")->check(named);
+  command.add_option("--trace", trace_, "every op of every thread into a file for ui.perfetto.dev")->check(named);
   command.add_option("--shadow", shadow_, "compute one op in N again on the scalar backend and compare")
       ->check(CLI::Range(int64_t{1}, INT64_MAX));
 }

@@ -8,7 +8,8 @@
 namespace inferno {
 namespace {
 
-// Numbers missing here (4, 5, 31 to 33, 36 to 38) belonged to types that no longer exist.
+// Q8_1 has 36 bytes in ggml, which reads and writes such files; the Python package gguf says 40, from a time when its
+// two scales were floats. Numbers missing here (4, 5, 31 to 33, 36 to 38) belonged to types that no longer exist.
 constexpr std::array<GgmlType, 34> kGgmlTypes = {{
     {0, "F32", 1, 4},         {1, "F16", 1, 2},         {2, "Q4_0", 32, 18},      {3, "Q4_1", 32, 20},
     {6, "Q5_0", 32, 22},      {7, "Q5_1", 32, 24},      {8, "Q8_0", 32, 34},      {9, "Q8_1", 32, 36},

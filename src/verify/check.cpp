@@ -53,6 +53,19 @@ void CheckingBackend::begin_step(StepMode mode) {
   inner().begin_step(mode);
 }
 
+bool CheckingBackend::is_due() {
+  const int64_t place = seen_ % options_.every;
+  if (place == 0) {
+    // splitmix64
+    uint64_t x = static_cast<uint64_t>(seen_) * 0x9E3779B97F4A7C15U;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9U;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBU;
+    due_place_ = static_cast<int64_t>((x ^ (x >> 31)) % static_cast<uint64_t>(options_.every));
+  }
+  ++seen_;
+  return place == due_place_;
+}
+
 template <typename Args>
 void CheckingBackend::check(const Args& args) {
   constexpr OpId kOp = OpOf<Args>::kId;
@@ -61,7 +74,7 @@ void CheckingBackend::check(const Args& args) {
   record.assign(args);
   layer_ = layer_of(record).value_or(layer_);
   const int layer = layer_;
-  if (planning_ || seen_++ % options_.every != 0) {
+  if (planning_ || !is_due()) {
     OpOf<Args>::call(inner(), args);
     return;
   }

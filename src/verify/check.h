@@ -73,6 +73,9 @@ class CheckingBackend final : public BackendDecorator {
   template <typename Args>
   void check(const Args& args);
   void note(const OpCheck& check, const OpImage& inputs);
+  // One of every N ops, at a place that changes: always the first of them would be always the same op of a step whose
+  // length N divides.
+  bool is_due();
 
   std::unique_ptr<Backend> reference_;
   std::unique_ptr<WeightCopies> weights_;
@@ -82,6 +85,7 @@ class CheckingBackend final : public BackendDecorator {
   int64_t step_ = -1;
   int64_t index_ = 0;
   int64_t seen_ = 0;
+  int64_t due_place_ = 0;  // among the N
   int64_t checked_ = 0;
   std::array<OpCheckTotals, kOpCount> totals_ = {};
   std::optional<OpCheck> first_;

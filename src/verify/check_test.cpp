@@ -86,10 +86,25 @@ TEST(Check, ShadowChecksOneOpInN) {
   std::vector<float> x(8, 1.0F);
   const Tensor t{x.data(), Shape(1, 8), DType::f32};
   backend.begin_step(StepMode::run);
-  for (int i = 0; i < 10; ++i) backend.scale({.x = t, .s = 1.5F, .out = t});
+  for (int i = 0; i < 12; ++i) backend.scale({.x = t, .s = 1.5F, .out = t});
   backend.end_step();
   EXPECT_EQ(backend.checked(), 4);
   EXPECT_FALSE(backend.first_divergence());
+}
+
+TEST(Check, ShadowReachesEveryOpOfAStepItsRateDivides) {
+  CheckingBackend backend(create_backend("scalar"), create_backend("scalar"), {.every = 2});
+  std::vector<float> x(8, 1.0F);
+  const Tensor t{x.data(), Shape(1, 8), DType::f32};
+  for (int step = 0; step < 20; ++step) {
+    backend.begin_step(StepMode::run);
+    backend.scale({.x = t, .s = 1.5F, .out = t});
+    backend.silu({.x = t, .out = t});
+    backend.end_step();
+  }
+  EXPECT_EQ(backend.checked(), 20);
+  EXPECT_GT(backend.totals()[static_cast<size_t>(OpId::scale)].calls, 0);
+  EXPECT_GT(backend.totals()[static_cast<size_t>(OpId::silu)].calls, 0);
 }
 
 TEST(Dump, AnyOpSurvivesTheWayThroughAFile) {

@@ -94,6 +94,21 @@ TEST(LockstepOnModels, TheBuiltInModelAgreesOnEveryBackend) {
   }
 }
 
+TEST(LockstepOnModels, LargerTestModelsAgreeInEveryType) {
+  INFERNO_REQUIRE_TEST_DATA();
+  int models = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(test_data("models"))) {
+    if (entry.path().extension() != ".gguf") continue;
+    const GgufFile file = GgufFile::open(entry.path());
+    for (const char* reference : {"scalar", "simd"}) {
+      const Seen seen = run(file, {.tested = "parallel", .reference = reference, .tokens = 1});
+      EXPECT_FALSE(seen.first) << entry.path() << " against " << reference << "\n" << seen.report;
+    }
+    ++models;
+  }
+  EXPECT_GE(models, 10);
+}
+
 TEST(LockstepOnModels, DefaultBodiesAgreePrimitiveByPrimitive) {
   for (const char* model : {"llama.gguf", "qwen2-tied.gguf", "qwen3-tied.gguf"}) {
     const GgufFile file = GgufFile::open(fixture(model));
@@ -103,24 +118,28 @@ TEST(LockstepOnModels, DefaultBodiesAgreePrimitiveByPrimitive) {
 }
 
 TEST(LockstepOnModels, APlantedErrorIsNamedForEveryOpTheRunCalls) {
-  const GgufFile file = GgufFile::open(fixture("qwen3-tied.gguf"));
-  const std::vector<OpId> called = run(file, {}).called();
-  EXPECT_GE(called.size(), 7U);
-  for (const OpId op : called) {
-    const Seen seen = run(file, {.plant = op});
-    ASSERT_TRUE(seen.first) << op_name(op);
-    EXPECT_EQ(op_name(seen.first->op), op_name(op));
+  for (const char* model : kModels) {
+    const GgufFile file = GgufFile::open(fixture(model));
+    const std::vector<OpId> called = run(file, {}).called();
+    EXPECT_GE(called.size(), 7U);
+    for (const OpId op : called) {
+      const Seen seen = run(file, {.plant = op});
+      ASSERT_TRUE(seen.first) << model << " " << op_name(op);
+      EXPECT_EQ(op_name(seen.first->op), op_name(op)) << model;
+    }
   }
 }
 
 TEST(LockstepOnModels, APlantedErrorIsNamedForEveryPrimitiveOfTheDefaultBodies) {
-  const GgufFile file = GgufFile::open(fixture("qwen2-tied.gguf"));
-  const std::vector<OpId> called = run(file, {.fused = false, .tokens = 1}).called();
-  EXPECT_GE(called.size(), 20U);
-  for (const OpId op : called) {
-    const Seen seen = run(file, {.fused = false, .plant = op, .tokens = 1});
-    ASSERT_TRUE(seen.first) << op_name(op);
-    EXPECT_EQ(op_name(seen.first->op), op_name(op));
+  for (const char* model : kModels) {
+    const GgufFile file = GgufFile::open(fixture(model));
+    const std::vector<OpId> called = run(file, {.fused = false, .tokens = 1}).called();
+    EXPECT_GE(called.size(), 19U) << model;
+    for (const OpId op : called) {
+      const Seen seen = run(file, {.fused = false, .plant = op, .tokens = 1});
+      ASSERT_TRUE(seen.first) << model << " " << op_name(op);
+      EXPECT_EQ(op_name(seen.first->op), op_name(op)) << model;
+    }
   }
 }
 
@@ -174,6 +193,16 @@ TEST(ProfileOfModels, TableTraceAndStepsAgree) {
     }
   }
   std::filesystem::remove(path);
+}
+
+TEST(Instruments, OffMeansAbsent) {
+  EngineOptions options;
+  options.context = 64;
+  options.quiet = true;
+  Engine engine(GgufFile::open(fixture("qwen3-tied.gguf")), options);
+  EXPECT_EQ(dynamic_cast<BackendDecorator*>(&engine.backend()), nullptr);
+  engine.forward(0, 0, kPrompt, 1);
+  EXPECT_TRUE(engine.backend().step_times() == nullptr || engine.backend().step_times()->ops.empty());
 }
 
 TEST(DryRun, RecordsTheStepsOfAModelWithoutItsMemory) {
