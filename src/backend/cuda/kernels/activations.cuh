@@ -1,8 +1,6 @@
 // A token's row of activations on its way into shared memory: normalized, and rounded to what the weights meet.
 #pragma once
 
-#include <type_traits>
-
 #include "backend/cuda/kernels/formats.cuh"
 #include "backend/cuda/kernels/kernels.h"
 
@@ -60,27 +58,9 @@ __device__ __forceinline__ void put_chunk(uint8_t* x, int groups, int chunk, con
   }
 }
 
-// Values for tensor cores: the first array holds them rounded to the weights' type, the second (f16 alone) what rounding
-// left, times kRestScale: for rows that f16 cannot hold, scaled down, both together keep 22 bits.
-inline constexpr float kRestScale = 2048.0F;
-
-template <typename T>
-__device__ __forceinline__ void put_halves(uint8_t* x, int groups, int chunk, const float* v, bool with_rest) {
-  uint32_t pairs[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) pairs[i] = pack_pair<T>(v[2 * i], v[2 * i + 1]);
-  reinterpret_cast<uint4*>(x)[chunk] = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
-  if constexpr (std::is_same_v<T, __half>) {
-    const auto rest = [&](int i) { return with_rest ? (v[i] - round_f16(v[i])) * kRestScale : 0.0F; };
-#pragma unroll
-    for (int i = 0; i < 4; ++i) pairs[i] = pack_pair<T>(rest(2 * i), rest(2 * i + 1));
-    reinterpret_cast<uint4*>(x)[groups * 4 + chunk] = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
-  }
-}
-
 // Token m of a product. The first kThreads threads of the block bring it in; kKept pieces of kThreads * 8 values stay in
 // registers between the two passes of a norm.
-template <DType F, Activation kKind, int kThreads, int kKept>
+template <DType F, int kThreads, int kKept>
 class ActivationRow {
  public:
   __device__ __forceinline__ ActivationRow(const VectorProduct& p, int m, int units)
@@ -97,9 +77,8 @@ class ActivationRow {
     for (int j = 0; j < kKept; ++j) load_weights(at(j), weights_[j]);
   }
 
-  // Ends with all threads seeing the whole row. `partial`: one float per warp. Returns what products are to be
-  // multiplied with: 1, but for halves of a row that f16 cannot hold.
-  __device__ __forceinline__ float run(uint8_t* x, float* partial) {
+  // Ends with all threads seeing the whole row. `partial`: one float per warp.
+  __device__ __forceinline__ void run(uint8_t* x, float* partial) {
     float kept[kSlots][8];
 #pragma unroll
     for (int j = 0; j < kKept; ++j) load_values(at(j), kept[j]);
@@ -141,14 +120,20 @@ class ActivationRow {
       put(x, chunk, v, largest);
     }
     if constexpr (F == DType::f16) {
-      if (sync_first_or<kThreads>(largest > kLargestHalf)) return put_large(x, partial, factor, largest);
-    } else {
-      sync_first<kThreads>();
+      // A row with a value that f16 cannot hold is not rounded to f16.
+      if (!sync_first_or<kThreads>(largest > kLargestHalf)) return;
+#pragma unroll 1
+      for (int chunk = at(0); chunk < chunks; chunk += kThreads) {
+        float v[8];
+        load_finished(chunk, factor, v);
+        put_chunk<kKind>(x, groups_, chunk, v);
+      }
     }
-    return 1;
+    sync_first<kThreads>();
   }
 
  private:
+  static constexpr Activation kKind = activation_of<F>();
   static constexpr int kSlots = kKept > 0 ? kKept : 1;
   static constexpr float kLargestHalf = 65504.0F;
 
@@ -177,40 +162,7 @@ class ActivationRow {
       if constexpr (F == DType::f16) largest = fmaxf(largest, fabsf(v[i]));
       if constexpr (kKind == Activation::split8) v[i] = F == DType::f16 ? round_f16(v[i]) : round_bf16(v[i]);
     }
-    if constexpr (kKind == Activation::halves) {
-      using T = std::conditional_t<F == DType::f16, __half, __nv_bfloat16>;
-      put_halves<T>(x, groups_, chunk, v, false);
-    } else {
-      put_chunk<kKind>(x, groups_, chunk, v);
-    }
-  }
-
-  // A row with a value that f16 cannot hold is not rounded to f16.
-  __device__ float put_large(uint8_t* x, float* partial, float factor, float largest) const {
-    float down = 1;
-    if constexpr (kKind == Activation::halves) {
-      partial[threadIdx.x / kWarp] = warp_max(largest);
-      sync_first<kThreads>();
-#pragma unroll
-      for (int w = 0; w < kThreads / kWarp; ++w) largest = fmaxf(largest, partial[w]);
-      // The power of two that brings the largest value below 2^15.
-      const int exponent = static_cast<int>(__float_as_uint(largest) >> 23) - 127;
-      down = __uint_as_float(static_cast<uint32_t>(127 + 14 - exponent) << 23);
-    }
-#pragma unroll 1
-    for (int chunk = at(0); chunk < groups_ * 4; chunk += kThreads) {
-      float v[8];
-      load_finished(chunk, factor, v);
-      if constexpr (kKind == Activation::halves) {
-#pragma unroll
-        for (int i = 0; i < 8; ++i) v[i] *= down;
-        put_halves<__half>(x, groups_, chunk, v, true);
-      } else {
-        put_chunk<kKind>(x, groups_, chunk, v);
-      }
-    }
-    sync_first<kThreads>();
-    return 1.0F / down;
+    put_chunk<kKind>(x, groups_, chunk, v);
   }
 
   const float* from_;

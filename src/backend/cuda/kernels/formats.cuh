@@ -16,7 +16,7 @@ inline constexpr int kUnit = 1024;
 enum class Activation : uint8_t {
   f32,       // K floats
   split8,    // 16-bit weights: of each 8 floats, the first four in one array, the others in a second
-  halves,    // 16-bit weights on tensor cores: see put_halves
+  halves,    // 16-bit weights on tensor cores: see stream_activations.cuh
   quant32,   // 8-bit per 32: see XGroup
   quant256,  // 8-bit per 256, the scale repeated for each group of 32
 };

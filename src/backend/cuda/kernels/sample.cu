@@ -12,7 +12,7 @@
 namespace inferno::cuda {
 namespace {
 
-constexpr int kChunk = 4096;  // logits per block of the first kernel
+constexpr int kChunk = 1024;  // logits per block of the first kernel
 constexpr int kFirstThreads = 256;
 constexpr int kThreads = 1024;
 constexpr int kBits = 11;
@@ -64,11 +64,11 @@ __global__ void scan_kernel(const float* logits, int64_t vocabulary, const Sampl
   __shared__ float values[kChunk];
   __shared__ uint64_t tops[kFirstThreads / kWarp];
   let_next_start();
-  wait_for_previous();
   const int64_t row = blockIdx.y;
   const int64_t first = int64_t{blockIdx.x} * kChunk;
   const int count = static_cast<int>(min(int64_t{kChunk}, vocabulary - first));
   const SampleParams p = params[row];
+  wait_for_previous();
   for (int i = static_cast<int>(threadIdx.x); i < count; i += kFirstThreads) {
     const float x = load_fresh(logits + row * vocabulary + first + i);
     values[i] = isnan(x) ? -INFINITY : x;
@@ -105,16 +105,25 @@ __global__ void scan_kernel(const float* logits, int64_t vocabulary, const Sampl
 // ---- second kernel
 
 // What a candidate counts for: 1, or its probability up to a factor, as an integer. Sums of integers do not depend on
-// their order, so the draw repeats; the best candidate weighs 2^40, which leaves room for millions of them.
+// their order, so the draw repeats; the best candidate weighs 2^38, which leaves room for millions of them.
 struct Weighting {
   bool counts;
   float best;
   float inverse_temperature;
   __device__ __forceinline__ uint64_t operator()(uint64_t key) const {
     if (counts) return 1;
-    return static_cast<uint64_t>(expf((logit_of(key) - best) * inverse_temperature) * 0x1p40F);
+    return static_cast<uint64_t>(expf((logit_of(key) - best) * inverse_temperature) * 0x1p38F);
   }
 };
+
+// A running weight to reach: given, or (share >= 0) as a share of the weight of all candidates.
+struct Target {
+  uint64_t weight;
+  float share;
+};
+__device__ __forceinline__ uint64_t share_of(uint64_t total, float share) {
+  return static_cast<uint64_t>(static_cast<double>(total) * static_cast<double>(share));
+}
 
 struct Shared {
   uint64_t list[kListCapacity];
@@ -141,16 +150,36 @@ struct Selector {
 
   template <typename F>
   __device__ __forceinline__ void each(F f) const {
-    const int count = in_list ? s.listed : vocabulary;
-    for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) {
-      const uint64_t key = in_list ? s.list[i] : key_of(load_fresh(logits + i), i);
-      if (key >= cut) f(key);
+    if (in_list) {
+      for (int i = static_cast<int>(threadIdx.x); i < s.listed; i += kThreads) {
+        if (s.list[i] >= cut) f(s.list[i]);
+      }
+      return;
+    }
+    constexpr int kAtOnce = 8;  // loads under way
+    for (int begin = static_cast<int>(threadIdx.x); begin < vocabulary; begin += kThreads * kAtOnce) {
+      float values[kAtOnce];
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int i = begin + j * kThreads;
+        values[j] = i < vocabulary ? load_fresh(logits + i) : 0.0F;
+      }
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int i = begin + j * kThreads;
+        const uint64_t key = key_of(values[j], i);
+        if (i < vocabulary && key >= cut) f(key);
+      }
     }
   }
 
   __device__ uint64_t sum(const Weighting& weight) {
-    uint64_t v = 0;
-    each([&](uint64_t key) { v += weight(key); });
+    uint64_t mine = 0;
+    each([&](uint64_t key) { mine += weight(key); });
+    return block_sum(mine);
+  }
+
+  __device__ uint64_t block_sum(uint64_t v) {
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) v += __shfl_xor_sync(kFullMask, v, step);
     __syncthreads();
@@ -171,7 +200,7 @@ struct Selector {
       const int bin = bin_of(key);
       if (bin < 0) return;
       atomicAdd(&s.populations[bin], 1U);
-      if (!weight.counts) atomicAdd(reinterpret_cast<unsigned long long*>(&s.bins[bin]), weight(key));
+      if (!weight.counts) add_to_bin(bin, weight(key));
     });
     __syncthreads();
     if (weight.counts) {
@@ -180,27 +209,49 @@ struct Selector {
     }
   }
 
-  // A first cut by the distance from the best logit, in bins of 1/64: what cannot matter stays out of the list.
-  __device__ void narrow_down(const Weighting& weight, uint64_t target, bool strict) {
-    if (in_list) return;
-    const auto bin_of = [&](uint64_t key) {
-      const float distance = (best - logit_of(key)) * 64.0F;
+  // Shared memory adds 32 bits at a time: the upper half takes the carry.
+  __device__ __forceinline__ void add_to_bin(int bin, uint64_t weight) {
+    auto* halves = reinterpret_cast<uint32_t*>(&s.bins[bin]);
+    const auto low = static_cast<uint32_t>(weight);
+    const uint32_t before = atomicAdd(halves, low);
+    const uint32_t high = static_cast<uint32_t>(weight >> 32) + (before + low < before ? 1U : 0U);
+    if (high != 0) atomicAdd(halves + 1, high);
+  }
+
+  // A first cut by the distance from the best logit, in bins of 1/128: what cannot matter stays out of the list.
+  // Few candidates in the bin of the target or above it: they become the list for good. Otherwise those in the bin
+  // alone, if they are few enough: `key` is then the answer.
+  __device__ bool narrow_down(const Weighting& weight, Target& target, bool strict, uint64_t& key) {
+    const auto bin_of = [&](uint64_t candidate) {
+      const float distance = (best - logit_of(candidate)) * 128.0F;
       return kBins - 1 - static_cast<int>(fminf(distance, static_cast<float>(kBins - 1)));
     };
     fill_bins(weight, bin_of);
-    search(0, target, strict, kBins);
+    if (target.share >= 0) {
+      uint64_t mine = 0;
+      for (int i = static_cast<int>(threadIdx.x); i < kBins; i += kThreads) mine += s.bins[i];
+      target = {share_of(block_sum(mine), target.share), -1};
+    }
+    search(0, target.weight, strict, kBins);
     __syncthreads();
-    const int lowest = s.bin;
-    const uint32_t population = s.population;
+    const int bin = s.bin;
+    const uint64_t above = s.above;
+    const bool all_fit = s.population <= kListCapacity;
+    const bool bin_fits = s.populations[bin] <= kListCapacity;
     if (threadIdx.x == 0) s.listed = 0;
     __syncthreads();
-    if (population > kListCapacity) return;
-    each([&](uint64_t key) {
-      if (bin_of(key) >= lowest) s.list[atomicAdd(&s.listed, 1)] = key;
+    if (!all_fit && !bin_fits) return false;
+    each([&](uint64_t candidate) {
+      const int in = bin_of(candidate);
+      if (in == bin || (all_fit && in > bin)) s.list[atomicAdd(&s.listed, 1)] = candidate;
     });
     __syncthreads();
     in_list = true;
     if (s.listed <= kThreads) sort();
+    if (all_fit) return false;
+    key = find_in(weight, target.weight, above, strict);
+    in_list = sorted = false;
+    return true;
   }
 
   // Each thread finds its key's rank: keys are all different.
@@ -215,8 +266,8 @@ struct Selector {
     sorted = true;
   }
 
-  // The same as find() on a sorted list: running sums over the threads.
-  __device__ uint64_t find_sorted(const Weighting& weight, uint64_t target, bool strict) {
+  // The same as find_in() on a sorted list: running sums over the threads.
+  __device__ uint64_t find_sorted(const Weighting& weight, uint64_t target, uint64_t above, bool strict) {
     const int mine = static_cast<int>(threadIdx.x);
     const int lane = mine % kWarp;
     const bool candidate = mine < s.listed && s.list[mine] >= cut;
@@ -231,6 +282,7 @@ struct Selector {
     if (lane == kWarp - 1) s.scratch[mine / kWarp] = sum;
     __syncthreads();
     for (int w = 0; w < mine / kWarp; ++w) sum += s.scratch[w];
+    sum += above;
     if (candidate) atomicMax(&s.listed_last, mine);
     if (candidate && (strict ? sum > target : sum >= target)) atomicMin(&s.bin, mine);
     __syncthreads();
@@ -239,13 +291,19 @@ struct Selector {
     return found;
   }
 
-  // The candidate, in descending order, at which the running weight reaches `target` (strictly passes it if `strict`);
-  // the last one if none does.
-  __device__ uint64_t find(const Weighting& weight, uint64_t target, bool strict) {
-    narrow_down(weight, target, strict);
-    if (sorted) return find_sorted(weight, target, strict);
+  // The candidate, in descending order, at which the running weight reaches the target (strictly passes it if
+  // `strict`); the last one if none does.
+  __device__ uint64_t find(const Weighting& weight, Target target, bool strict) {
+    uint64_t key = 0;
+    if (!in_list && narrow_down(weight, target, strict, key)) return key;
+    if (target.share >= 0) target = {share_of(sum(weight), target.share), -1};
+    return find_in(weight, target.weight, 0, strict);
+  }
+
+  // The same with `above` as the weight of candidates that come before all that each() visits.
+  __device__ uint64_t find_in(const Weighting& weight, uint64_t target, uint64_t above, bool strict) {
+    if (sorted) return find_sorted(weight, target, above, strict);
     uint64_t prefix = 0;
-    uint64_t above = 0;
     // Digits of the key from the top: 11 + 11 + 10 bits of the logit, then the id's 11 + 11 + 10.
     for (int digit = 0; digit < 6; ++digit) {
       const int width = digit % 3 == 2 ? 10 : kBits;
@@ -344,19 +402,15 @@ struct Selector {
   }
 };
 
-__device__ __forceinline__ uint64_t share_of(uint64_t total, float share) {
-  return static_cast<uint64_t>(static_cast<double>(total) * static_cast<double>(share));
-}
-
 __global__ void __launch_bounds__(kThreads)
     draw_kernel(const float* adjusted, int vocabulary, const SampleParams* params, int chunks, const uint64_t* largest,
                 int32_t* out) {
   extern __shared__ __align__(16) uint8_t memory[];
   auto& s = *reinterpret_cast<Shared*>(memory);
   let_next_start();
-  wait_for_previous();
   const int64_t row = blockIdx.x;
   const SampleParams p = params[row];
+  wait_for_previous();
   if (threadIdx.x < kWarp) {
     uint64_t top = 0;
     for (int i = static_cast<int>(threadIdx.x); i < chunks; i += kWarp) {
@@ -376,20 +430,18 @@ __global__ void __launch_bounds__(kThreads)
   Selector select{s, adjusted + row * vocabulary, vocabulary, best};
   const bool by_rank = p.top_k > 0 || p.top_p < 1;
   if (p.top_k > 0 && p.top_k < vocabulary) {
-    select.cut = select.find({true, best, 1}, static_cast<uint64_t>(p.top_k), false);
+    select.cut = select.find({true, best, 1}, {static_cast<uint64_t>(p.top_k), -1}, false);
   }
   if (p.top_p < 1) {
-    const Weighting weight{false, best, 1};
-    const uint64_t total = select.sum(weight);
-    select.cut = select.find(weight, share_of(total, p.top_p), false);
+    select.cut = select.find({false, best, 1}, {0, p.top_p}, false);
   }
   if (p.min_p > 0) {
     const uint64_t floor = static_cast<uint64_t>(ordered_bits(best + logf(p.min_p))) << 32;
     select.cut = floor > select.cut ? floor : select.cut;
   }
   const Weighting weight{false, best, 1.0F / p.temperature};
-  const uint64_t target = share_of(select.sum(weight), uniform(p));
-  const int32_t id = by_rank ? id_of(select.find(weight, target, true)) : select.find_by_id(weight, target);
+  const int32_t id = by_rank ? id_of(select.find(weight, {0, uniform(p)}, true))
+                             : select.find_by_id(weight, share_of(select.sum(weight), uniform(p)));
   if (threadIdx.x == 0) out[row] = id;
 }
 

@@ -28,9 +28,9 @@ __device__ __forceinline__ void load_activations(const VectorProduct& p, int uni
   const int token_bytes = activation_bytes(activation_of<F>(), units);
 #pragma unroll 1
   for (int m = 0; m < M; ++m) {
-    ActivationRow<F, activation_of<F>(), kVectorThreads, M == 1 ? 2 : 0> row(p, m, units);
+    ActivationRow<F, kVectorThreads, M == 1 ? 2 : 0> row(p, m, units);
     row.load_norm();
-    (void)row.run(x + m * token_bytes, partial);
+    row.run(x + m * token_bytes, partial);
   }
 }
 

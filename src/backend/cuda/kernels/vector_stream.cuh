@@ -9,8 +9,8 @@
 // The parts of each row's sum meet in shared memory at the end, where bias, residual and SwiGLU are applied.
 #pragma once
 
-#include "backend/cuda/kernels/activations.cuh"
 #include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/stream_activations.cuh"
 #include "backend/cuda/kernels/wgmma.cuh"
 
 namespace inferno::cuda {
@@ -36,13 +36,6 @@ struct StreamParams {
   int first_block[kMaxSegments + 1] = {};  // of each segment
 };
 
-__host__ __device__ constexpr bool on_tensor_cores(DType dtype) {
-  return dtype == DType::f16 || dtype == DType::bf16;
-}
-template <DType F>
-__host__ __device__ constexpr Activation stream_activation() {
-  return on_tensor_cores(F) ? Activation::halves : activation_of<F>();
-}
 // Bytes between rows of 16-bit weights in a slot: neighbouring rows of a tile must not stand in the same banks.
 __host__ __device__ constexpr int tile_pitch(int row_bytes) {
   return (row_bytes + 127) / 128 * 128 + 64;
@@ -293,8 +286,7 @@ __device__ __forceinline__ void stream_rows(const StreamParams& a, int segment, 
   }
   const VectorProduct& p = a.p;
   const Segment& s = w.s;
-  ActivationRow<F, stream_activation<F>(), kStreamThreads, 2> activations(p, 0, a.units);
-  activations.load_norm();
+  StreamActivations<F, kStreamThreads> activations(p, a.units, w.x, w.partial);
   wait_for_previous();
 
   // What the thread that finishes row r adds to the product.
@@ -305,7 +297,7 @@ __device__ __forceinline__ void stream_rows(const StreamParams& a, int segment, 
   };
   const int mine = static_cast<int>(threadIdx.x);
   const float my_extra = mine < w.rows ? extra(mine) : 0.0F;
-  const float up = activations.run(w.x, w.partial);
+  activations.run();
 
   using Multiplier =
       std::conditional_t<on_tensor_cores(F), TileMultiplier<F, kSwiglu>, RowMultiplier<F, kSwiglu>>;
@@ -322,6 +314,7 @@ __device__ __forceinline__ void stream_rows(const StreamParams& a, int segment, 
     if (lane == 0) arrive(w.empty + slot * 8);
     if (++slot == a.stages) slot = 0, parity ^= 1;
   }
+  const float factor = activations.factor();
   sync_first<kStreamThreads>();
 #pragma unroll 1
   for (int r = mine; r < w.rows; r += kStreamThreads) {
@@ -330,7 +323,7 @@ __device__ __forceinline__ void stream_rows(const StreamParams& a, int segment, 
     for (int part = 0; part < kParts; ++part) {
       const float* terms = w.sums + (r * kParts + part) * row_parts;
       for (int j = 0; j < row_parts; ++j) result[part] += terms[j];
-      result[part] *= up;
+      result[part] *= factor;
     }
     float& out = s.out[w.span.begin + r];
     if constexpr (kSwiglu) {
@@ -368,7 +361,7 @@ __global__ void __launch_bounds__(kStreamThreads + kWarp, 2)
 template <DType F, DType F2, bool kSwiglu>
 bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
   constexpr int kParts = kSwiglu ? 2 : 1;
-  if (on_tensor_cores(F) && p.k % 32 != 0) return false;
+  if (p.k % (on_tensor_cores(F) ? 32 : 8) != 0) return false;
   const int segments = kSwiglu ? 1 : p.segments;
   StreamParams a;
   a.p = p;
