@@ -58,8 +58,8 @@ __device__ __forceinline__ void put_chunk(uint8_t* x, int groups, int chunk, con
   }
 }
 
-// Token m of a product. The first kThreads threads of the block bring it in; kKept pieces of kThreads * 8 values stay in
-// registers between the two passes of a norm.
+// Token m of a product. The first kThreads threads of the block bring it in; kKept pieces of kThreads * 8 values stay
+// in registers between the two passes of a norm.
 template <DType F, int kThreads, int kKept>
 class ActivationRow {
  public:

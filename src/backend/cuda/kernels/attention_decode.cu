@@ -1,10 +1,10 @@
 // Attention of one token per sequence over its cached positions, 16-bit caches with heads of 64 or 128.
 //
 // A block has one token, one kv head and one split of the positions; its warps take tiles of 16 positions in turn, each
-// with its own running maximum and sum. The heads of a group are the rows of a tensor-core tile. K and V go straight
-// from the cache into the operands: a dot product does not care about the order of its terms, so lane c of a row may
-// hold 16 neighbouring bytes as its part of the head, and the columns of V may stand in the order in which lanes load
-// them. The cache of earlier steps is read before the wait for the kernel ahead.
+// with its own running maximum and sum. The heads of a group are the rows of a tensor-core tile. A dot product does not
+// care about the order of its terms, so lane c of a row may hold 16 neighbouring bytes as its part of the head, and the
+// columns of V may stand in the order in which lanes load them. The cache of earlier steps is read before the wait for
+// the kernel ahead; the next tile's keys come while this tile's values are used, and the other way round.
 //
 // Fused: the kernel starts from the raw projections. Each block normalizes and rotates its group's queries; split 0
 // also makes this token's key and value, stores them, and adds their term to the sum.
@@ -36,37 +36,49 @@ __device__ __forceinline__ int split_span(int positions, int splits) {
   return max(1, (rounds + splits - 1) / splits) * kRound;
 }
 
-// One tile's K or V, as a lane loads it.
-template <int kDim>
-struct TileRegisters {
-  uint4 k[2][kDim / 32];  // [8 positions][chunk]: position g of the eight, bytes 16 c .. of each 64
-  uint4 v[kDim / 64][4];  // [64 columns][position 2c, 2c + 1, 2c + 8, 2c + 9]: columns 8 g .. of the 64
-};
-
+// A warp's tile of K and V on its way to the tensor cores. Each lane copies the pieces of 16 bytes that it will use
+// into shared memory of its own, in the background; piece i of lane l stands at i * 512 + l * 16.
 template <typename T, int kDim>
-__device__ __forceinline__ void load_tile(TileRegisters<kDim>& r, const KvLayerView& kv, const int32_t* table,
-                                          int kv_head, int tile, int positions, int lane) {
-  const int g = lane / 4;
-  const int c = lane % 4;
-  const int first = tile * kTile;
-  const int64_t page = table[first / kv.page_size];  // page_size is a multiple of kTile
-  const int64_t base = ((page * kv.kv_heads + kv_head) * kv.page_size + first % kv.page_size) * kDim;
-  const auto* keys = static_cast<const T*>(kv.k) + base;
-  const auto* values = static_cast<const T*>(kv.v) + base;
-  const int last = positions - first - 1;  // rows beyond repeat the last one; their weight is zero
-#pragma unroll
-  for (int n = 0; n < 2; ++n) {
-    const T* row = keys + min(n * 8 + g, last) * kDim;
-#pragma unroll
-    for (int j = 0; j < kDim / 32; ++j) r.k[n][j] = load_fresh_16(row + j * 32 + c * 8);
+struct WarpTile {
+  static constexpr int kKeyPieces = 2 * kDim / 32;      // [8 positions][64 bytes]: position g, bytes 16 c .. of them
+  static constexpr int kValuePieces = 4 * (kDim / 64);  // [64 columns][position 2c, 2c + 1, 2c + 8, 2c + 9]
+  static constexpr int kPieceBytes = kWarp * 16;
+  static constexpr int kKeyBytes = kKeyPieces * kPieceBytes;
+  static constexpr int kBytes = kKeyBytes + kValuePieces * kPieceBytes;
+  uint32_t at;  // this lane's first piece
+  int lane;
+
+  // Rows of a tile, 16 positions that start at `first`, in the cache.
+  static __device__ __forceinline__ int64_t base(const KvLayerView& kv, const int32_t* table, int kv_head, int first) {
+    const int64_t page = table[first / kv.page_size];  // page_size is a multiple of kTile
+    return ((page * kv.kv_heads + kv_head) * kv.page_size + first % kv.page_size) * kDim;
   }
+  // Rows beyond `last` repeat it; their weight is zero.
+  __device__ __forceinline__ void ask_keys(const KvLayerView& kv, int64_t base, int last) const {
+    const T* keys = static_cast<const T*>(kv.k) + base;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const T* row = values + min(2 * c + i % 2 + i / 2 * 8, last) * kDim;
+    for (int n = 0; n < 2; ++n) {
+      const T* row = keys + min(n * 8 + lane / 4, last) * kDim + lane % 4 * 8;
 #pragma unroll
-    for (int h = 0; h < kDim / 64; ++h) r.v[h][i] = load_fresh_16(row + h * 64 + g * 8);
+      for (int j = 0; j < kDim / 32; ++j) copy_async_16(at + (n * (kDim / 32) + j) * kPieceBytes, row + j * 32, true);
+    }
   }
-}
+  __device__ __forceinline__ void ask_values(const KvLayerView& kv, int64_t base, int last) const {
+    const T* values = static_cast<const T*>(kv.v) + base;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const T* row = values + min(2 * (lane % 4) + i % 2 + i / 2 * 8, last) * kDim + lane / 4 * 8;
+#pragma unroll
+      for (int h = 0; h < kDim / 64; ++h) copy_async_16(at + kKeyBytes + (h * 4 + i) * kPieceBytes, row + h * 64, true);
+    }
+  }
+  __device__ __forceinline__ uint4 keys(int n, int j) const {
+    return load_shared_16(at + (n * (kDim / 32) + j) * kPieceBytes);
+  }
+  __device__ __forceinline__ uint4 values(int h, int i) const {
+    return load_shared_16(at + kKeyBytes + (h * 4 + i) * kPieceBytes);
+  }
+};
 
 // Head h of those a block makes: the group's queries, the key, the value.
 template <int kDim>
@@ -96,13 +108,13 @@ __device__ __forceinline__ void make_head(float* v, const Params& p, int group, 
 }
 
 template <typename T, int kDim, int kWarps, bool kFused>
-__global__ void __launch_bounds__(kWarps* kWarp, 8 / kWarps)
+__global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
     decode_attention_kernel(const __grid_constant__ Params p) {
+  extern __shared__ __align__(16) uint8_t tiles[];  // a WarpTile per warp; in the end its o, [kMaxGroup][kDim] floats
   __shared__ __align__(16) T queries[kMaxGroup][kDim];
-  __shared__ float own[2][kDim];                       // fused: the new key and value
-  __shared__ float sums[kWarps + 1][kMaxGroup][kDim];  // per warp: o; the new token's last
+  __shared__ float own[2][kDim];  // fused: the new key and value
   __shared__ float tops[kWarps + 1][kMaxGroup];
-  __shared__ float totals[kWarps + 1][kMaxGroup];
+  __shared__ float totals[kWarps][kMaxGroup];
   __shared__ bool last_block;
 
   const AttentionTask& a = p.a.task;
@@ -126,10 +138,21 @@ __global__ void __launch_bounds__(kWarps* kWarp, 8 / kWarps)
   const int first_tile = begin / kTile + warp;
   const int end_tile = (end + kTile - 1) / kTile;
 
-  TileRegisters<kDim> tile;
+  using Tile = WarpTile<T, kDim>;
+  static_assert(Tile::kKeyBytes >= kMaxGroup * kDim * static_cast<int>(sizeof(float)));
+  const Tile tile{shared_address(tiles) + warp * Tile::kBytes + lane * 16, lane};
+  const auto ask = [&](int index, bool keys) {  // one group of copies, empty behind the last tile
+    if (index < end_tile) {
+      const int64_t base = Tile::base(kv, table, kv_head, index * kTile);
+      const int last = end - index * kTile - 1;
+      keys ? tile.ask_keys(kv, base, last) : tile.ask_values(kv, base, last);
+    }
+    commit_copies();
+  };
   // Not fused, the last position was written by the kernel ahead: nothing may be read before the wait.
-  if (kFused && split < active && first_tile < end_tile) {
-    load_tile<T, kDim>(tile, kv, table, kv_head, first_tile, end, lane);
+  if (kFused && split < active) {
+    ask(first_tile, true);
+    ask(first_tile, false);
   }
   // Heads to make: the group's queries, then key and value.
   const int makes = split == 0 ? group + 2 : group;
@@ -147,7 +170,10 @@ __global__ void __launch_bounds__(kWarps* kWarp, 8 / kWarps)
   let_next_start();
   wait_for_previous();
   if (split >= active) return;
-  if (!kFused && first_tile < end_tile) load_tile<T, kDim>(tile, kv, table, kv_head, first_tile, end, lane);
+  if constexpr (!kFused) {
+    ask(first_tile, true);
+    ask(first_tile, false);
+  }
 
   // ---- queries, and the token's own key and value
   if constexpr (kFused) {
@@ -180,16 +206,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 8 / kWarps)
         float score = 0;
         for (int i = lane; i < kDim; i += kWarp) score = fmaf(widen(queries[h][i]), own[0][i], score);
         score = warp_sum(score) * a.scale * kLog2e;
-        for (int i = lane; i < kDim; i += kWarp) sums[kWarps][h][i] = own[1][i];
-        if (lane == 0) tops[kWarps][h] = score, totals[kWarps][h] = 1;
-      }
-    } else {
-      for (int i = static_cast<int>(threadIdx.x); i < group * kDim; i += kWarps * kWarp) {
-        sums[kWarps][i / kDim][i % kDim] = 0;
-      }
-      if (static_cast<int>(threadIdx.x) < group) {
-        tops[kWarps][threadIdx.x] = -INFINITY;
-        totals[kWarps][threadIdx.x] = 0;
+        if (lane == 0) tops[kWarps][h] = score;
       }
     }
   }
@@ -202,16 +219,20 @@ __global__ void __launch_bounds__(kWarps* kWarp, 8 / kWarps)
   float o[kDim / 64][8][2] = {};
   float top = -INFINITY;  // of row g, in units of log2
   float total = 0;        // of row g, this lane's columns
+#pragma unroll 1
   for (int i = first_tile; i < end_tile; i += kWarps) {
     float s[2][4] = {};
+    wait_copies<1>();
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
 #pragma unroll
       for (int j = 0; j < kDim / 32; ++j) {
-        mma<T>(s[n], query[j].x, 0, query[j].y, 0, tile.k[n][j].x, tile.k[n][j].y);
-        mma<T>(s[n], query[j].z, 0, query[j].w, 0, tile.k[n][j].z, tile.k[n][j].w);
+        const uint4 k = tile.keys(n, j);
+        mma<T>(s[n], query[j].x, 0, query[j].y, 0, k.x, k.y);
+        mma<T>(s[n], query[j].z, 0, query[j].w, 0, k.z, k.w);
       }
     }
+    ask(i + kWarps, true);
     float score[4];  // positions 2c, 2c + 1, 2c + 8, 2c + 9
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
@@ -222,20 +243,26 @@ __global__ void __launch_bounds__(kWarps* kWarp, 8 / kWarps)
     high = fmaxf(high, __shfl_xor_sync(kFullMask, high, 1));
     high = fmaxf(high, __shfl_xor_sync(kFullMask, high, 2));
     const float new_top = fmaxf(top, high);  // finite: every tile has a position
-    const float keep = exp2f(top - new_top);
+    const float keep = fast_exp2(top - new_top);
     top = new_top;
     float weight[4];
 #pragma unroll
-    for (int n = 0; n < 4; ++n) weight[n] = exp2f(score[n] - top);
+    for (int n = 0; n < 4; ++n) weight[n] = fast_exp2(score[n] - top);
     total = total * keep + (weight[0] + weight[1]) + (weight[2] + weight[3]);
     const uint32_t p0 = pack_pair<T>(weight[0], weight[1]);
     const uint32_t p1 = pack_pair<T>(weight[2], weight[3]);
+    wait_copies<1>();
 #pragma unroll
     for (int h = 0; h < kDim / 64; ++h) {
-      const uint32_t* v0 = reinterpret_cast<const uint32_t*>(&tile.v[h][0]);
-      const uint32_t* v1 = reinterpret_cast<const uint32_t*>(&tile.v[h][1]);
-      const uint32_t* v2 = reinterpret_cast<const uint32_t*>(&tile.v[h][2]);
-      const uint32_t* v3 = reinterpret_cast<const uint32_t*>(&tile.v[h][3]);
+      uint32_t v0[4], v1[4], v2[4], v3[4];
+      const auto take = [&](uint32_t* v, int position) {
+        const uint4 piece = tile.values(h, position);
+        v[0] = piece.x, v[1] = piece.y, v[2] = piece.z, v[3] = piece.w;
+      };
+      take(v0, 0);
+      take(v1, 1);
+      take(v2, 2);
+      take(v3, 3);
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
         // Column n of the lane's eight from two positions each, side by side.
@@ -248,17 +275,24 @@ __global__ void __launch_bounds__(kWarps* kWarp, 8 / kWarps)
         o[h][n][1] = acc[1];
       }
     }
-    if (i + kWarps < end_tile) load_tile<T, kDim>(tile, kv, table, kv_head, i + kWarps, end, lane);
+    ask(i + kWarps, false);
   }
   total += __shfl_xor_sync(kFullMask, total, 1);
   total += __shfl_xor_sync(kFullMask, total, 2);
+  const auto sums_of = [&](int w) { return reinterpret_cast<float*>(tiles + w * Tile::kBytes); };
+  __syncwarp();
   if (g < group) {
+    float* sums = sums_of(warp) + g * kDim;
 #pragma unroll
     for (int h = 0; h < kDim / 64; ++h) {
 #pragma unroll
-      for (int n = 0; n < 8; ++n) {
-        sums[warp][g][h * 64 + 2 * c * 8 + n] = o[h][n][0];
-        sums[warp][g][h * 64 + (2 * c + 1) * 8 + n] = o[h][n][1];
+      for (int n = 0; n < 8; n += 4) {
+        const auto put = [&](int column, int half) {
+          *reinterpret_cast<float4*>(sums + h * 64 + column * 8 + n) =
+              make_float4(o[h][n][half], o[h][n + 1][half], o[h][n + 2][half], o[h][n + 3][half]);
+        };
+        put(2 * c, 0);
+        put(2 * c + 1, 1);
       }
     }
     if (c == 0) tops[warp][g] = top, totals[warp][g] = total;
@@ -266,21 +300,22 @@ __global__ void __launch_bounds__(kWarps* kWarp, 8 / kWarps)
   __syncthreads();
 
   // ---- the block's warps, then the splits
-  constexpr int kTerms = kFused ? kWarps + 1 : kWarps;
+  const bool with_own = kFused && split == 0;
   float* partial = p.a.partials + ((t * kv.kv_heads + kv_head) * p.splits + split) * group * (kDim + 2);
   float* out = a.out + (t * a.q_heads + kv_head * group) * kDim;
   for (int i = static_cast<int>(threadIdx.x); i < group * kDim; i += kWarps * kWarp) {
     const int row = i / kDim;
-    float high = -INFINITY;
+    float high = with_own ? tops[kWarps][row] : -INFINITY;
 #pragma unroll
-    for (int w = 0; w < kTerms; ++w) high = fmaxf(high, tops[w][row]);
-    float sum = 0;
-    float value = 0;
+    for (int w = 0; w < kWarps; ++w) high = fmaxf(high, tops[w][row]);
+    const float own_share = with_own ? fast_exp2(tops[kWarps][row] - high) : 0.0F;
+    float sum = own_share;
+    float value = with_own ? own_share * own[1][i % kDim] : 0.0F;
 #pragma unroll
-    for (int w = 0; w < kTerms; ++w) {
-      const float share = high == -INFINITY ? 0.0F : exp2f(tops[w][row] - high);
+    for (int w = 0; w < kWarps; ++w) {
+      const float share = high == -INFINITY ? 0.0F : fast_exp2(tops[w][row] - high);
       sum = fmaf(totals[w][row], share, sum);
-      value = fmaf(sums[w][row][i % kDim], share, value);
+      value = fmaf(sums_of(w)[i], share, value);
     }
     if (active == 1) {
       out[i] = value / sum;
@@ -311,7 +346,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 8 / kWarps)
     float sum = 0;
     float value = 0;
     for (int s = 0; s < active; ++s) {
-      const float share = exp2f(load_fresh(all + s * stride + group * kDim + row) - high);
+      const float share = fast_exp2(load_fresh(all + s * stride + group * kDim + row) - high);
       sum = fmaf(load_fresh(all + s * stride + group * kDim + group + row), share, sum);
       value = fmaf(load_fresh(all + s * stride + i), share, value);
     }
@@ -334,7 +369,7 @@ void launch_typed(const LaunchContext& c, const Params& p) {
   const AttentionTask& task = p.a.task;
   const LaunchShape shape{dim3(static_cast<unsigned>(p.splits), static_cast<unsigned>(task.kv.kv_heads),
                                static_cast<unsigned>(task.batch.tokens)),
-                          dim3(kWarps * kWarp), 0};
+                          dim3(kWarps * kWarp), kWarps * WarpTile<T, kDim>::kBytes};
   if (p.a.fused) {
     launch(c, shape, decode_attention_kernel<T, kDim, kWarps, true>, p);
   } else {

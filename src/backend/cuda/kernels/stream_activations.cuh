@@ -1,5 +1,5 @@
-// The activations of one token on their way into shared memory, in as few steps as there can be: this is what every block
-// of a decode step does between the end of the kernel ahead and its first product.
+// The activations of one token on their way into shared memory, in as few steps as there can be: this is what every
+// block of a decode step does between the end of the kernel ahead and its first product.
 //
 // A row x with norm weights w meets the weights as x * w, rounded or quantized; the norm's factor, which is only known
 // when the whole row has been seen, multiplies the finished products: rounding to a floating type and quantizing by the
@@ -20,8 +20,8 @@ __host__ __device__ constexpr Activation stream_activation() {
   return on_tensor_cores(F) ? Activation::halves : activation_of<F>();
 }
 
-// On tensor cores: one array has the values, rounded to the weights' type; a second (f16 alone) what rounding left, times
-// this: for rows that f16 cannot hold, scaled down, both together keep 22 bits.
+// On tensor cores: one array has the values, rounded to the weights' type; a second (f16 alone) what rounding left,
+// times this: for rows that f16 cannot hold, scaled down, both together keep 22 bits.
 inline constexpr float kRestScale = 2048.0F;
 
 // The first kThreads threads of the block bring in a row of k values, k a multiple of 8.
@@ -238,7 +238,8 @@ class StreamActivations {
           largest = fmaxf(largest, fmaxf(fabsf(a), fabsf(b)));
           pairs[c / 2] = pack_pair<__half>(a, b);
           const bool rests = down != 1.0F;
-          pairs[2 + c / 2] = rests ? pack_pair<__half>((a - round_f16(a)) * kRestScale, (b - round_f16(b)) * kRestScale) : 0U;
+          pairs[2 + c / 2] =
+              rests ? pack_pair<__half>((a - round_f16(a)) * kRestScale, (b - round_f16(b)) * kRestScale) : 0U;
         }
         reinterpret_cast<uint2*>(x_)[i] = make_uint2(pairs[0], pairs[1]);
         reinterpret_cast<uint2*>(x_)[groups_ * 8 + i] = make_uint2(pairs[2], pairs[3]);

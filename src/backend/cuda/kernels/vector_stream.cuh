@@ -84,7 +84,8 @@ struct StreamShare {
   __device__ __forceinline__ StreamShare(const StreamParams& params, int which, uint8_t* shared)
       : a(params), s(params.p.segment[which]), segment(which), bytes(row_bytes_of<F>(s.w)) {
     const int first = a.first_block[segment];
-    span = span_of_block(s.rows, a.row_quantum, static_cast<int>(blockIdx.x) - first, a.first_block[segment + 1] - first);
+    span =
+        span_of_block(s.rows, a.row_quantum, static_cast<int>(blockIdx.x) - first, a.first_block[segment + 1] - first);
     rows = span.end - span.begin;
     chunks = (rows + a.chunk_rows - 1) / a.chunk_rows;
     full = shared_address(shared);
@@ -117,8 +118,8 @@ __device__ __forceinline__ void ask_for_weights(const StreamShare<F, kSwiglu>& w
       for (int r = lane; r < count; r += kWarp) {
 #pragma unroll
         for (int part = 0; part < kParts; ++part) {
-          copy_bytes(to + (part * a.chunk_rows + r) * pitch, a.p.segment[w.segment + part].w.q + (first + r) * w.bytes.q,
-                    w.bytes.q, barrier);
+          copy_bytes(to + (part * a.chunk_rows + r) * pitch,
+                     a.p.segment[w.segment + part].w.q + (first + r) * w.bytes.q, w.bytes.q, barrier);
         }
       }
     } else if (lane == 0) {
@@ -158,7 +159,8 @@ __device__ __forceinline__ float warp_sum_4(const float* v, int lane) {
   return a;
 }
 
-// Quantized rows of a chunk. Part j of row r's sum goes to sums[r * row_parts + j]; SwiGLU rows are gate and up in turn.
+// Quantized rows of a chunk. Part j of row r's sum goes to sums[r * row_parts + j]; SwiGLU rows are gate and up in
+// turn.
 template <DType F, bool kSwiglu>
 struct RowMultiplier {
   static constexpr int kParts = kSwiglu ? 2 : 1;
@@ -299,8 +301,7 @@ __device__ __forceinline__ void stream_rows(const StreamParams& a, int segment, 
   const float my_extra = mine < w.rows ? extra(mine) : 0.0F;
   activations.run();
 
-  using Multiplier =
-      std::conditional_t<on_tensor_cores(F), TileMultiplier<F, kSwiglu>, RowMultiplier<F, kSwiglu>>;
+  using Multiplier = std::conditional_t<on_tensor_cores(F), TileMultiplier<F, kSwiglu>, RowMultiplier<F, kSwiglu>>;
   const Multiplier multiplier(w, warp, lane);
   const int row_parts = multiplier.parts();
   int slot = 0;
