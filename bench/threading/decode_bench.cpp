@@ -98,7 +98,9 @@ std::vector<Setting> settings_for(int threads, int neighbours) {
                     .threads = threads,
                     .wait = {.spins = std::max(spins, WaitPolicy{}.spins), .contended_spins = spins}});
   }
-  list.push_back({.name = "sleeps after 20 spins always", .threads = threads, .wait = {.spins = 20, .linger_us = 100}});
+  list.push_back({.name = "sleeps after 20 spins always",
+                  .threads = threads,
+                  .wait = {.spins = 20, .contended_spins = 20, .linger_us = 100}});
   for (int width = 1; width < threads; width *= 2) {
     list.push_back({.name = fmt::format("{} thread{}", width, width == 1 ? "" : "s"), .threads = width});
   }

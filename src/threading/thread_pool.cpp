@@ -60,10 +60,14 @@ uint64_t ticks_since(uint64_t start, uint64_t now) {
   return now > start ? now - start : 0;
 }
 
-// With more threads than CPUs the pool is its own busy neighbour.
+// With more threads than CPUs the pool is its own busy neighbour: whom a thread waits for needs its CPU.
+constexpr uint32_t kCrowdedSpins = 20;
 WaitPolicy policy_for(const ThreadPoolOptions& options, int threads, int cpus) {
   WaitPolicy policy = options.wait;
-  if (threads > cpus) policy.spins = std::min(policy.spins, policy.contended_spins);
+  if (threads > cpus) {
+    policy.spins = std::min(policy.spins, kCrowdedSpins);
+    policy.contended_spins = std::min(policy.contended_spins, kCrowdedSpins);
+  }
   return policy;
 }
 
