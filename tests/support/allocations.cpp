@@ -6,9 +6,26 @@
 #include <cstdlib>
 #include <new>
 
+// ThreadSanitizer has these functions of its own: nothing is counted there.
+#if defined(__SANITIZE_THREAD__)
+#define INFERNO_COUNT_ALLOCATIONS 0
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define INFERNO_COUNT_ALLOCATIONS 0
+#endif
+#endif
+#ifndef INFERNO_COUNT_ALLOCATIONS
+#define INFERNO_COUNT_ALLOCATIONS 1
+#endif
+
 namespace {
 
 std::atomic<int64_t> count{0};
+
+}  // namespace
+
+#if INFERNO_COUNT_ALLOCATIONS
+namespace {
 
 void* counted(size_t bytes, size_t alignment) noexcept {
   count.fetch_add(1, std::memory_order_relaxed);
@@ -63,6 +80,7 @@ void operator delete[](void* data, size_t /*bytes*/, std::align_val_t /*alignmen
 extern "C" void* aligned_alloc(size_t alignment, size_t bytes) noexcept {
   return counted(bytes, alignment);
 }
+#endif
 
 namespace inferno::testing {
 

@@ -41,7 +41,7 @@ class CpuWeight final : public Weight {
  private:
   void load_vector(const WeightSource& source);
   void load_groups(const WeightSource& source, ThreadPool* pool);
-  void load_rows(const WeightSource& source, Range rows);
+  void load_rows(const WeightSource& source, Range part);
 
   const LinearKernel* kernel_ = nullptr;  // null: a vector
   AlignedMemory memory_;
