@@ -82,14 +82,19 @@ inline float32x4_t bf16_step(float32x4_t sum, uint16x8_t a, uint16x8_t b) {
 
 inline void pack_queries(const SpanTask& task, uint16_t* q) {
   const int64_t steps = dim_steps(task.head_dim);
+  const auto put = [](float32x4_t v, uint16_t* to) { vst1_u16(to, vreinterpret_u16_bf16(vcvt_bf16_f32(v))); };
   for (int64_t i = 0; i < (task.queries + 1) / 2 * 2; ++i) {
     uint16_t* to = q + i / 2 * steps * 8 + i % 2 * 4;
-    for (int64_t s = 0; s < steps; ++s) {
-      const int64_t d = 4 * s;
-      const bool some = i < task.queries && d < task.head_dim;
-      const float32x4_t v = some ? load_some(span_query(task, i) + d, task.head_dim - d) : vdupq_n_f32(0);
-      vst1_u16(to + 8 * s, vreinterpret_u16_bf16(vcvt_bf16_f32(v)));
+    int64_t s = 0;
+    if (i < task.queries) {
+      const float* from = span_query(task, i);
+      for (; 4 * s + 4 <= task.head_dim; ++s) put(vld1q_f32(from + 4 * s), to + 8 * s);
+      if (4 * s < task.head_dim) {
+        put(load_some(from + 4 * s, task.head_dim - 4 * s), to + 8 * s);
+        ++s;
+      }
     }
+    for (; s < steps; ++s) put(vdupq_n_f32(0), to + 8 * s);
   }
 }
 
@@ -192,18 +197,30 @@ inline void bf16_outputs(const uint16_t* weights, const uint16_t* chunk, const u
   }
 }
 
+inline bool is_direct(const SpanTask& task) {
+  return (task.queries + 1) / 2 <= kFewPairs && task.head_dim % 8 == 0;
+}
+
+// Decoding waits for memory: while the keys of a chunk are multiplied, its values are on their way.
+inline void prefetch_rows(const uint8_t* const* rows, int64_t count, int64_t bytes) {
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(rows[i] + b);
+  }
+}
+
 // All queries x one chunk.
-inline void chunk_scores(const SpanTask& task, const Bf16Scratch& s, const uint8_t* const* rows, int64_t p,
-                         int64_t count) {
+inline void chunk_scores(const SpanTask& task, const Bf16Scratch& s, const uint8_t* const* rows,
+                         const uint8_t* const* value_rows, int64_t p, int64_t count) {
   const int64_t pairs = (task.queries + 1) / 2;
   const int64_t steps = dim_steps(task.head_dim);
-  const bool direct = pairs <= kFewPairs && task.head_dim % 8 == 0;
+  const bool direct = is_direct(task);
   if (!direct) pack_keys(rows, count, task.head_dim, s.chunk);
   for (int64_t i = 0; i < count; i += 8) {
     const uint16_t* chunk = s.chunk + i / 2 * steps * 8;
     int64_t j = 0;
     const auto at = [&] { return s.scores + j * 2 * kAttentionSpan + p + i; };
     if (direct) {
+      prefetch_rows(value_rows + i, 8, task.head_dim * 2);
       if (pairs == 2) {
         bf16_scores<2, false>(s.q, nullptr, rows + i, steps, at());
       } else {
@@ -220,7 +237,7 @@ inline void chunk_outputs(const SpanTask& task, const Bf16Scratch& s, const uint
                           int64_t count) {
   const int64_t pairs = (task.queries + 1) / 2;
   const int64_t dims = dim_steps(task.head_dim) * 4;
-  const bool direct = pairs <= kFewPairs && task.head_dim % 8 == 0;
+  const bool direct = is_direct(task);
   if (!direct) pack_values(rows, count, task.head_dim, s.chunk);
   const uint16_t* weights = s.weights + p * 2;
   if (direct) {
@@ -253,18 +270,19 @@ inline void run_bf16_attention(const SpanTask& task) noexcept {
   const int64_t padded = (rows + 7) / 8 * 8;
   pack_queries(task, s.q);
   const uint8_t* row[kChunk];
+  const uint8_t* value_row[kChunk];
   for (int64_t p = 0; p < padded; p += kChunk) {
     const int64_t count = padded - p < kChunk ? padded - p : kChunk;
     find_rows(task, task.k_pages, p, count, rows, row);
-    chunk_scores(task, s, row, p, count);
+    find_rows(task, task.v_pages, p, count, rows, value_row);
+    chunk_scores(task, s, row, value_row, p, count);
   }
   for (int64_t i = 0; i < queries; ++i) {
     float* scores = s.scores + i * kAttentionSpan;
-    const Softmax soft = span_softmax(scores, i < task.queries ? task.visible[i] : 0, padded, task.scale);
     uint16_t* weights = s.weights + i / 2 * kAttentionSpan * 2 + i % 2 * 4;
-    for (int64_t p = 0; p < padded; p += 4) {
-      vst1_u16(weights + 2 * p, vreinterpret_u16_bf16(vcvt_bf16_f32(vld1q_f32(scores + p))));
-    }
+    const Softmax soft = span_softmax(
+        scores, i < task.queries ? task.visible[i] : 0, padded, task.scale,
+        [weights](int64_t p, float32x4_t w) { vst1_u16(weights + 2 * p, vreinterpret_u16_bf16(vcvt_bf16_f32(w))); });
     if (i >= task.queries) continue;
     task.m[i] = soft.m;
     task.l[i] = soft.l;

@@ -34,35 +34,56 @@ inline int64_t most_visible(const SpanTask& task) {
   return most;
 }
 
-// scores[padded], `visible` of them valid, times scale -> weights exp(score - m) in place, zero past `visible`; padded
-// is a multiple of 4. Returns m and l. The sum runs over four lanes in ascending order whatever `visible` is.
 struct Softmax {
   float m;
   float l;
 };
-inline Softmax span_softmax(float* scores, int64_t visible, int64_t padded, float scale) {
+
+// Scores from position p on, scaled; -infinity past `visible`.
+inline float32x4_t visible_scores(const float* scores, int64_t p, int64_t visible, float scale) {
+  const float32x4_t s = vmulq_n_f32(vld1q_f32(scores + p), scale);
+  if (p + 4 <= visible) return s;
+  const int32_t lanes[4] = {0, 1, 2, 3};
+  const uint32x4_t seen = vcltq_s32(vld1q_s32(lanes), vdupq_n_s32(static_cast<int32_t>(visible - p)));
+  return vbslq_f32(seen, s, vdupq_n_f32(-__builtin_inff()));
+}
+
+// scores[padded], `visible` of them valid: store(p, weights) for every 4 positions, weight = exp(score * scale - m),
+// zero past `visible`. padded is a multiple of 8. The sum l runs over four lanes in ascending order whatever `visible`
+// is.
+template <typename Store>
+inline Softmax span_softmax(const float* scores, int64_t visible, int64_t padded, float scale, Store store) {
+  constexpr int kVectors = 4;
+  const float32x4_t zero = vdupq_n_f32(0);
   if (visible == 0) {
-    for (int64_t i = 0; i < padded; i += 4) vst1q_f32(scores + i, vdupq_n_f32(0));
+    for (int64_t p = 0; p < padded; p += 4) store(p, zero);
     return {-__builtin_inff(), 0.0F};
   }
-  float32x4_t top = vdupq_n_f32(-__builtin_inff());
-  for (int64_t i = 0; i < padded; i += 4) {
-    float32x4_t s = vmulq_n_f32(vld1q_f32(scores + i), scale);
-    if (i + 4 > visible) {
-      const auto left = static_cast<int32_t>(visible - i);
-      const int32_t lanes[4] = {0, 1, 2, 3};
-      s = vbslq_f32(vcltq_s32(vld1q_s32(lanes), vdupq_n_s32(left)), s, vdupq_n_f32(-__builtin_inff()));
-    }
-    vst1q_f32(scores + i, s);
-    top = vmaxq_f32(top, s);
+  const float32x4_t lowest = vdupq_n_f32(-__builtin_inff());
+  float32x4_t top[kVectors] = {lowest, lowest, lowest, lowest};
+  int64_t p = 0;
+  for (; p + 4 * kVectors <= visible; p += 4 * kVectors) {
+    for (int i = 0; i < kVectors; ++i) top[i] = vmaxq_f32(top[i], vmulq_n_f32(vld1q_f32(scores + p + 4 * i), scale));
   }
-  const float m = vmaxvq_f32(top);
+  for (; p < visible; p += 4) top[0] = vmaxq_f32(top[0], visible_scores(scores, p, visible, scale));
+  const float m = vmaxvq_f32(vmaxq_f32(vmaxq_f32(top[0], top[1]), vmaxq_f32(top[2], top[3])));
   const float32x4_t most = vdupq_n_f32(m);
-  float32x4_t sum = vdupq_n_f32(0);
-  for (int64_t i = 0; i < padded; i += 4) {
-    const float32x4_t e = exp_nonpositive(vsubq_f32(vld1q_f32(scores + i), most));
-    vst1q_f32(scores + i, e);
-    sum = vaddq_f32(sum, e);
+  float32x4_t sum = zero;
+  p = 0;
+  for (; p + 4 * kVectors <= visible; p += 4 * kVectors) {
+    float32x4_t e[kVectors];
+    for (int i = 0; i < kVectors; ++i) e[i] = vsubq_f32(vmulq_n_f32(vld1q_f32(scores + p + 4 * i), scale), most);
+    exp_nonpositive(e);
+    for (int i = 0; i < kVectors; ++i) {
+      store(p + 4 * i, e[i]);
+      sum = vaddq_f32(sum, e[i]);
+    }
+  }
+  for (; p < padded; p += 4) {
+    float32x4_t e[1] = {vsubq_f32(visible_scores(scores, p, visible, scale), most)};
+    exp_nonpositive(e);
+    store(p, e[0]);
+    sum = vaddq_f32(sum, e[0]);
   }
   return {m, vaddvq_f32(sum)};
 }

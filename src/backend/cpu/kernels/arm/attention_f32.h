@@ -120,10 +120,8 @@ inline void run_f32_attention(const SpanTask& task) noexcept {
   }
   for (int64_t i = 0; i < queries; ++i) {
     float* s = scores + i * kAttentionSpan;
-    const Softmax soft = span_softmax(s, i < task.queries ? task.visible[i] : 0, padded, task.scale);
-    if constexpr (kType == KernelDType::bf16) {
-      for (int64_t p = 0; p < padded; p += 4) vst1q_f32(s + p, round_to_bf16(vld1q_f32(s + p)));
-    }
+    const Softmax soft = span_softmax(s, i < task.queries ? task.visible[i] : 0, padded, task.scale,
+                                      [&](int64_t p, float32x4_t weights) { vst1q_f32(s + p, rounded(weights)); });
     if (i >= task.queries) continue;
     task.m[i] = soft.m;
     task.l[i] = soft.l;

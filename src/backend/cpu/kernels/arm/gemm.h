@@ -9,10 +9,15 @@
 #pragma once
 
 #include "backend/cpu/kernels/arm/gemm_activations.h"
+#include "backend/cpu/kernels/arm/gemm_tiles.h"
 #include "backend/cpu/kernels/arm/gemv.h"
 
 namespace inferno {
 namespace {
+
+// Tiles of kTilePairs = 3 pairs: 12 sums of the matrix instruction cover its latency, and with 12 running sums they
+// fill the registers.
+static_assert(kTilePairs == 3);
 
 // One block of a panel: 8 rows.
 template <InterleavedFormat kFormat>
@@ -113,14 +118,14 @@ inline float32x4_t load_f32(const void* p, int64_t vector) {
 
 // c = 8 rows x 2 * kPairs tokens x 8 * kSteps columns.
 template <int kPairs, int kSteps>
-inline void multiply_steps(const uint8_t* levels, const int8_t* x, int64_t stride, int32x4_t (&c)[4][kPairs]) {
+inline void multiply_steps(const uint8_t* levels, const int8_t* x, int32x4_t (&c)[4][kPairs]) {
   const auto* w = static_cast<const int8_t*>(static_cast<const void*>(levels));
   for (auto& row : c) {
     for (int32x4_t& sum : row) sum = zero_s32();
   }
   for (int s = 0; s < kSteps; ++s) {
     int8x16_t token[kPairs];
-    for (int j = 0; j < kPairs; ++j) token[j] = vld1q_s8(x + j * stride + 16 * s);
+    for (int j = 0; j < kPairs; ++j) token[j] = vld1q_s8(x + 16 * j + kPairStep * s);
     for (int i = 0; i < 4; ++i) {
       const int8x16_t row = vld1q_s8(w + 64 * s + 16 * i);
       for (int j = 0; j < kPairs; ++j) c[i][j] = vmmlaq_s32(c[i][j], row, token[j]);
@@ -128,19 +133,23 @@ inline void multiply_steps(const uint8_t* levels, const int8_t* x, int64_t strid
   }
 }
 
-// x: the first pair; pairs are `stride` bytes apart.
+// x: the first pair.
 template <InterleavedFormat kFormat, int kPairs>
-inline void tile_32(const uint8_t* panel, const int8_t* x, int64_t stride, int64_t blocks, TileSums<kPairs>& sums) {
+inline void tile_32(const uint8_t* panel, const int8_t* x, int64_t blocks, TileSums<kPairs>& sums) {
   using P = Panel<kFormat>;
+  if constexpr (kPairs == kTilePairs && !kFormat.minimums) {
+    static_assert(P::kBytes == 320 && kPairBlock32 == 240);
+    return multiply_blocks_32(panel, x, blocks, &sums.main[0][0]);
+  }
   TileSums<kPairs> s = {};
   const int8_t* q_sums = x + blocks * kPairBlock32;
   for (int64_t b = 0; b < blocks; ++b) {
     const uint8_t* w = panel + b * P::kBytes;
     const int8_t* q = x + b * kPairBlock32;
     int32x4_t c[4][kPairs];
-    multiply_steps<kPairs, 4>(w, q, stride, c);
+    multiply_steps<kPairs, 4>(w, q, c);
     float32x4_t dx[kPairs];
-    for (int j = 0; j < kPairs; ++j) dx[j] = load_f32(q + j * stride + kPairD32, 0);
+    for (int j = 0; j < kPairs; ++j) dx[j] = load_f32(q + 16 * j + kPairD32, 0);
     for (int i = 0; i < 4; ++i) {
       const float32x4_t d = load_f32(w + P::kD, i);
       for (int j = 0; j < kPairs; ++j) {
@@ -151,7 +160,7 @@ inline void tile_32(const uint8_t* panel, const int8_t* x, int64_t stride, int64
       for (int i = 0; i < 4; ++i) {
         const float32x4_t m = load_f32(w + P::kM, i);
         for (int j = 0; j < kPairs; ++j) {
-          const float32x4_t q_sum = load_f32(q_sums + j * stride + 16 * b, 0);
+          const float32x4_t q_sum = load_f32(q_sums + 16 * j + kPairStep * b, 0);
           s.minimum[i][j] = vfmaq_f32(s.minimum[i][j], q_sum, vmulq_f32(m, dx[j]));
         }
       }
@@ -162,13 +171,13 @@ inline void tile_32(const uint8_t* panel, const int8_t* x, int64_t stride, int64
 
 // One super-block: the integer sums over its sub-blocks, scaled.
 template <InterleavedFormat kFormat, int kPairs>
-inline void scaled_sums(const uint8_t* w, const int8_t* q, int64_t stride, int32x4_t (&isum)[4][kPairs]) {
+inline void scaled_sums(const uint8_t* w, const int8_t* q, int32x4_t (&isum)[4][kPairs]) {
   constexpr int kSteps = kFormat.sub / 8;
   const auto* scales = static_cast<const int32_t*>(static_cast<const void*>(w + Panel<kFormat>::kScales));
   int32x4_t s[4][kPairs] = {};
   for (int sub = 0; sub < Panel<kFormat>::kSubs; ++sub) {
     int32x4_t c[4][kPairs];
-    multiply_steps<kPairs, kSteps>(w + 64 * kSteps * sub, q + 16 * kSteps * sub, stride, c);
+    multiply_steps<kPairs, kSteps>(w + 64 * kSteps * sub, q + kPairStep * kSteps * sub, c);
     for (int i = 0; i < 4; ++i) {
       const int32x4_t scale = vld1q_s32(scales + 16 * sub + 4 * i);
       for (int j = 0; j < kPairs; ++j) s[i][j] = vmlaq_s32(s[i][j], c[i][j], scale);
@@ -180,16 +189,22 @@ inline void scaled_sums(const uint8_t* w, const int8_t* q, int64_t stride, int32
 }
 
 template <InterleavedFormat kFormat, int kPairs>
-inline void tile_256(const uint8_t* panel, const int8_t* x, int64_t stride, int64_t blocks, TileSums<kPairs>& sums) {
+inline void tile_256(const uint8_t* panel, const int8_t* x, int64_t blocks, TileSums<kPairs>& sums) {
   using P = Panel<kFormat>;
   sums = {};
+  if constexpr (kPairs == kTilePairs && kFormat.sub == 32 && kFormat.minimums) {
+    return multiply_blocks_256_by_32(panel, x, blocks, &sums.main[0][0], &sums.minimum[0][0]);
+  }
+  if constexpr (kPairs == kTilePairs && kFormat.sub == 16 && !kFormat.minimums) {
+    return multiply_blocks_256_by_16(panel, x, blocks, &sums.main[0][0]);
+  }
   for (int64_t b = 0; b < blocks; ++b) {
     const uint8_t* w = panel + b * P::kBytes;
     const int8_t* q = x + b * kPairBlock256;
     int32x4_t isum[4][kPairs];
-    scaled_sums<kFormat, kPairs>(w, q, stride, isum);
+    scaled_sums<kFormat, kPairs>(w, q, isum);
     float32x4_t dx[kPairs];
-    for (int j = 0; j < kPairs; ++j) dx[j] = load_f32(q + j * stride + kPairD256, 0);
+    for (int j = 0; j < kPairs; ++j) dx[j] = load_f32(q + 16 * j + kPairD256, 0);
     for (int i = 0; i < 4; ++i) {
       const float32x4_t d = load_f32(w + P::kD, i);
       for (int j = 0; j < kPairs; ++j) {
@@ -203,7 +218,9 @@ inline void tile_256(const uint8_t* panel, const int8_t* x, int64_t stride, int6
         const float32x4_t m = load_f32(w + P::kM, i);
         for (int j = 0; j < kPairs; ++j) {
           const auto row = [&](int part) { return vld1q_s8(mins + 64 * part + 16 * i); };
-          const auto q_sum = [&](int part, int low) { return vld1q_s8(q_sums + j * stride + 32 * part + 16 * low); };
+          const auto q_sum = [&](int part, int low) {
+            return vld1q_s8(q_sums + 16 * j + kPairStep * (2 * part + low));
+          };
           int32x4_t msum = zero_s32();
           for (int part = 0; part < P::kSubs / 8; ++part) msum = vmmlaq_s32(msum, row(part), q_sum(part, 0));
           msum = vshlq_n_s32(msum, 6);
@@ -236,36 +253,26 @@ inline void put_tile(const LinearTask& task, int64_t token, int64_t row, TileSum
 // One panel times kPairs pairs from `pair` on.
 template <InterleavedFormat kFormat, int kPairs>
 inline void run_tile(const LinearTask& task, const uint8_t* panel, int64_t pair, int64_t row) {
-  const int64_t stride = pair_bytes<kFormat.block>(task.k);
-  const int8_t* x = static_cast<const int8_t*>(task.activations) + pair * stride;
+  const int8_t* x = static_cast<const int8_t*>(task.activations) + pair_offset<kFormat.block>(pair, task.k);
   TileSums<kPairs> sums;
   if constexpr (kFormat.block == 32) {
-    tile_32<kFormat, kPairs>(panel, x, stride, task.k / 32, sums);
+    tile_32<kFormat, kPairs>(panel, x, task.k / 32, sums);
   } else {
-    tile_256<kFormat, kPairs>(panel, x, stride, task.k / 256, sums);
+    tile_256<kFormat, kPairs>(panel, x, task.k / 256, sums);
   }
   put_tile<kFormat, kPairs>(task, 2 * pair, row, sums);
 }
 
-// Three pairs at once: 12 sums of the matrix instruction cover its latency, and with 12 running sums they fill the
-// registers.
-inline constexpr int64_t kTilePairs = 3;
-// Panels that a token tile meets in one go: as many as stay in the first-level cache beside the tile.
-inline constexpr int64_t kPanelBytes = 36 << 10;
-inline constexpr int64_t kMostPanels = 8;
-// Tokens in one go: as many as stay in the second-level cache.
-inline constexpr int64_t kTokenBytes = 448 << 10;
-
+// Panels in one go. Blocks of 32: a token tile stays in the first-level cache while the panels, in the second-level
+// cache, stream past it. Blocks of 256 multiply faster than that cache delivers, so their panels stay in the first.
 template <InterleavedFormat kFormat>
-inline int64_t panels_at_once(int64_t k) {
-  const int64_t fit = kPanelBytes / (k / kFormat.block * Panel<kFormat>::kBytes);
-  return fit < 1 ? 1 : fit > kMostPanels ? kMostPanels : fit;
-}
+inline constexpr int64_t kPanelBytes = (kFormat.block == 32 ? 400 : 40) << 10;
 
 template <InterleavedFormat kFormat>
 inline int64_t gemm_scratch(int64_t k, int64_t tokens) {
   if (tokens < kGemmTokens) return 0;
-  return panels_at_once<kFormat>(k) * (k / kFormat.block) * Panel<kFormat>::kBytes;
+  const int64_t panel = k / kFormat.block * Panel<kFormat>::kBytes;
+  return panel > kPanelBytes<kFormat> ? panel : kPanelBytes<kFormat>;
 }
 
 template <InterleavedFormat kFormat>
@@ -274,31 +281,26 @@ inline void run_gemm(const LinearTask& task) noexcept {
   using Layout = InterleavedBlock<kFormat>;
   const int64_t blocks = task.k / kFormat.block;
   const int64_t panel_bytes = blocks * Panel<kFormat>::kBytes;
-  const int64_t panels = panels_at_once<kFormat>(task.k);
+  const int64_t panels = kPanelBytes<kFormat> < panel_bytes ? 1 : kPanelBytes<kFormat> / panel_bytes;
   const int64_t pairs = token_pairs(task.tokens);
-  const int64_t fit = kTokenBytes / pair_bytes<kFormat.block>(task.k) / kTilePairs * kTilePairs;
-  const int64_t pairs_at_once = fit < kTilePairs ? kTilePairs : fit;
   const int64_t groups_end = (task.row_end + kInterleavedRows - 1) / kInterleavedRows;
   auto* scratch = static_cast<uint8_t*>(task.scratch);
-  for (int64_t first = 0; first < pairs; first += pairs_at_once) {
-    const int64_t last = first + pairs_at_once < pairs ? first + pairs_at_once : pairs;
-    for (int64_t g = task.row_begin / kInterleavedRows; g < groups_end; g += panels) {
-      const int64_t count = groups_end - g < panels ? groups_end - g : panels;
-      const auto* weight = static_cast<const uint8_t*>(task.weight) + g * blocks * Layout::kBytes;
-      for (int64_t b = 0; b < count * blocks; ++b) {
-        unpack_block<kFormat>(weight + b * Layout::kBytes, scratch + b * Panel<kFormat>::kBytes);
-      }
-      for (int64_t pair = first; pair < last; pair += kTilePairs) {
-        for (int64_t p = 0; p < count; ++p) {
-          const uint8_t* panel = scratch + p * panel_bytes;
-          const int64_t row = (g + p) * kInterleavedRows;
-          if (last - pair >= 3) {
-            run_tile<kFormat, 3>(task, panel, pair, row);
-          } else if (last - pair == 2) {
-            run_tile<kFormat, 2>(task, panel, pair, row);
-          } else {
-            run_tile<kFormat, 1>(task, panel, pair, row);
-          }
+  for (int64_t g = task.row_begin / kInterleavedRows; g < groups_end; g += panels) {
+    const int64_t count = groups_end - g < panels ? groups_end - g : panels;
+    const auto* weight = static_cast<const uint8_t*>(task.weight) + g * blocks * Layout::kBytes;
+    for (int64_t b = 0; b < count * blocks; ++b) {
+      unpack_block<kFormat>(weight + b * Layout::kBytes, scratch + b * Panel<kFormat>::kBytes);
+    }
+    for (int64_t pair = 0; pair < pairs; pair += kTilePairs) {
+      for (int64_t p = 0; p < count; ++p) {
+        const uint8_t* panel = scratch + p * panel_bytes;
+        const int64_t row = (g + p) * kInterleavedRows;
+        if (pairs - pair >= kTilePairs) {
+          run_tile<kFormat, kTilePairs>(task, panel, pair, row);
+        } else if (pairs - pair == 2) {
+          run_tile<kFormat, 2>(task, panel, pair, row);
+        } else {
+          run_tile<kFormat, 1>(task, panel, pair, row);
         }
       }
     }
