@@ -28,12 +28,11 @@ struct Params {
   int splits = 1;
 };
 
-// Positions per split: whole rounds of tiles, and at most `splits` of them cover the sequence.
+// Positions per split: whole tiles, one for each warp at least, and at most `splits` of them cover the sequence.
 template <int kWarps>
 __device__ __forceinline__ int split_span(int positions, int splits) {
-  constexpr int kRound = kWarps * kTile;
-  const int rounds = (positions + kRound - 1) / kRound;
-  return max(1, (rounds + splits - 1) / splits) * kRound;
+  const int tiles = (positions + kTile - 1) / kTile;
+  return max(kWarps, (tiles + splits - 1) / splits) * kTile;
 }
 
 // A warp's tile of K and V on its way to the tensor cores. Each lane copies the pieces of 16 bytes that it will use

@@ -74,6 +74,9 @@ void launch_unpack_bf16(const LaunchContext& c, const Planes& w, DType dtype, in
 void launch_pack(const LaunchContext& c, const void* canonical, DType dtype, int64_t first, int64_t count,
                  const Planes& w);
 
+// A few bytes, multiples of 4, into page-locked memory of the host: sooner there than by the copy engine.
+void launch_copy_words(const LaunchContext& c, const void* from, void* to, int64_t bytes);
+
 // ---- cache and attention -------------------------------------------------------------------------------------------
 
 // Raw projections of the step's tokens, f32 or bf16 rows.

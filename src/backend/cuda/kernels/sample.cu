@@ -131,6 +131,7 @@ struct Shared {
   uint32_t populations[kBins];
   uint64_t scratch[kThreads / kWarp];
   uint64_t top;
+  uint64_t least;
   int listed;
   int listed_last;
   // The bin a search ended in, what lies above it, and how many candidates lie in it or above.
@@ -196,12 +197,24 @@ struct Selector {
   __device__ void fill_bins(const Weighting& weight, Bin bin_of) {
     for (int i = static_cast<int>(threadIdx.x); i < kBins; i += kThreads) s.bins[i] = 0, s.populations[i] = 0;
     __syncthreads();
+    // Nearly all candidates of most rows fall into the lowest bin: each thread adds up its own first.
+    uint32_t lowest = 0;
+    uint64_t lowest_weight = 0;
     each([&](uint64_t key) {
       const int bin = bin_of(key);
       if (bin < 0) return;
+      if (bin == 0) {
+        ++lowest;
+        lowest_weight += weight(key);
+        return;
+      }
       atomicAdd(&s.populations[bin], 1U);
       if (!weight.counts) add_to_bin(bin, weight(key));
     });
+    if (lowest != 0) {
+      atomicAdd(&s.populations[0], lowest);
+      atomicAdd(reinterpret_cast<unsigned long long*>(&s.bins[0]), lowest_weight);
+    }
     __syncthreads();
     if (weight.counts) {
       for (int i = static_cast<int>(threadIdx.x); i < kBins; i += kThreads) s.bins[i] = s.populations[i];
@@ -252,6 +265,30 @@ struct Selector {
     key = find_in(weight, target.weight, above, strict);
     in_list = sorted = false;
     return true;
+  }
+
+  // For the `count` best candidates: as many chunks have a largest key of at least `least`, so nothing below it
+  // matters.
+  __device__ void start_from(const uint64_t* largest, int chunks, int count) {
+    for (int i = static_cast<int>(threadIdx.x); i < chunks; i += kThreads) {
+      s.list[i] = __ldcg(reinterpret_cast<const unsigned long long*>(largest) + i);
+    }
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < chunks; i += kThreads) {
+      int rank = 0;
+      for (int j = 0; j < chunks; ++j) rank += s.list[j] > s.list[i] ? 1 : 0;
+      if (rank == count - 1) s.least = s.list[i];
+    }
+    if (threadIdx.x == 0) s.listed = 0;
+    __syncthreads();
+    cut = s.least;
+    each([&](uint64_t key) {
+      const int at = atomicAdd(&s.listed, 1);
+      if (at < kListCapacity) s.list[at] = key;
+    });
+    __syncthreads();
+    in_list = s.listed <= kListCapacity;
+    if (s.listed <= kThreads) sort();
   }
 
   // Each thread finds its key's rank: keys are all different.
@@ -430,6 +467,7 @@ __global__ void __launch_bounds__(kThreads)
   Selector select{s, adjusted + row * vocabulary, vocabulary, best};
   const bool by_rank = p.top_k > 0 || p.top_p < 1;
   if (p.top_k > 0 && p.top_k < vocabulary) {
+    if (p.top_k <= chunks && chunks <= kListCapacity) select.start_from(largest + row * chunks, chunks, p.top_k);
     select.cut = select.find({true, best, 1}, {static_cast<uint64_t>(p.top_k), -1}, false);
   }
   if (p.top_p < 1) {

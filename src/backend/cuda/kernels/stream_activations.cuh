@@ -130,14 +130,17 @@ class StreamActivations {
 
   __device__ __forceinline__ void put_quantized(int piece, const float* v) const {
     constexpr int kGroupPieces = 32 / kValues;
-    constexpr int kReach = kKind == Activation::quant32 ? kGroupPieces / 2 : 16;
     // |x| as an integer finds the largest value, and a NaN or an infinity among them.
     uint32_t amax_bits = 0;
 #pragma unroll
     for (int c = 0; c < kValues; ++c) amax_bits = max(amax_bits, __float_as_uint(v[c]) & 0x7fffffffU);
+    if constexpr (kKind == Activation::quant256) {  // a warp has 256 values
+      amax_bits = __reduce_max_sync(kFullMask, amax_bits);
+    } else {
 #pragma unroll
-    for (int step = 1; step <= kReach; step *= 2) {
-      amax_bits = max(amax_bits, __shfl_xor_sync(kFullMask, amax_bits, step));
+      for (int step = 1; step < kGroupPieces; step *= 2) {
+        amax_bits = max(amax_bits, __shfl_xor_sync(kFullMask, amax_bits, step));
+      }
     }
     // Too small for a reciprocal: all zero. A NaN or an infinity makes d one too, and so every product.
     const float amax = __uint_as_float(amax_bits);

@@ -376,13 +376,22 @@ bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
     while (row * a.row_quantum % 16 != 0) a.row_quantum *= 2;
   }
 
-  // Blocks by bytes; more than one per multiprocessor only where one has no room for the sums.
+  // Blocks by bytes, or, where all bytes arrive ahead of time, by rows; more than one per multiprocessor only where one
+  // has no room for the sums.
   int64_t row_count = 0;
+  int64_t byte_count = 0;
+  const auto segment_bytes = [&](int i) {
+    return int64_t{p.segment[i].rows} * total(F != F2 && i == segments - 1 ? last : bytes);
+  };
+  for (int i = 0; i < segments; ++i) {
+    row_count += p.segment[i].rows;
+    byte_count += kParts * segment_bytes(i);
+  }
+  const bool by_rows = byte_count / c.sm_count < kRingBytes / 2;
   int64_t weight[kMaxSegments] = {};
   int64_t all = 0;
   for (int i = 0; i < segments; ++i) {
-    row_count += p.segment[i].rows;
-    weight[i] = int64_t{p.segment[i].rows} * total(F != F2 && i == segments - 1 ? last : bytes);
+    weight[i] = by_rows ? p.segment[i].rows : segment_bytes(i);
     all += weight[i];
   }
   int64_t blocks = c.sm_count;
