@@ -9,8 +9,8 @@
 
 namespace inferno {
 
-// A regular file opened for reading; anything else, a pipe for example, is an Error at once. All failures are Errors that name the file. Movable, not copyable; read_at may be
-// called from several threads at once.
+// A regular file opened for reading; anything else, a pipe for example, is an Error at once. All failures are Errors
+// that name the file. Movable, not copyable; read_at may be called from several threads at once.
 class InputFile {
  public:
   explicit InputFile(const std::string& path);

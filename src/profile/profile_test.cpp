@@ -134,6 +134,25 @@ TEST_F(TwoWorkers, SpansOfTheTraceAddUpToTheTable) {
       << "worker 0 for worker 1, worker 1 in the middle, and at the end";
 }
 
+TEST_F(TwoWorkers, StepsOfAClockThatBeginsAnewFollowEachOther) {
+  const auto path = scratch_folder() / "device.json";
+  TraceWriter trace(path, "device");
+  for (int i = 0; i < 3; ++i) {
+    StepView view;
+    view_step(times_, Phase::decode, view);
+    trace.add_step(times_, view);
+  }
+  trace.finish();
+  const std::string text = read_file(path);
+  EXPECT_EQ(check_trace(text), "");
+  std::vector<double> begins;
+  const nlohmann::json json = nlohmann::json::parse(text);
+  for (const auto& event : json["traceEvents"]) {
+    if (event["ph"] == "X" && event["cat"] == "step") begins.push_back(event["ts"].get<double>());
+  }
+  EXPECT_EQ(begins, (std::vector<double>{0, 200, 400}));
+}
+
 TEST(TraceCheck, FindsWhatIsWrong) {
   const std::string track = R"({"ph": "M", "name": "thread_name", "pid": 1, "tid": 0, "args": {"name": "a"}})";
   const auto span = [](double ts, double dur) {

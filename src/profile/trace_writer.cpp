@@ -77,10 +77,15 @@ void TraceWriter::add_step(const StepTimes& times, const StepView& view) {
     track(kStepTrack, "steps");
     for (int w = 0; w < workers_; ++w) track(worker_track(w), fmt::format("{} {}", backend_, w));
   }
+  if (times.begin < last_end_) {  // a device's clock begins anew with each step: this one follows the one before
+    origin_ = times.begin - (last_end_ - origin_);
+    std::fill(asleep_since_.begin(), asleep_since_.end(), times.begin);
+  }
+  last_end_ = std::max(times.end, view.ops.back().end);
   const std::string name =
       view.phase == Phase::prefill ? fmt::format("prompt of {}", view.tokens) : fmt::format("token {}", position_);
   if (view.phase == Phase::decode) position_ += view.tokens;
-  span(kStepTrack, "step", name, times.begin, std::max(times.end, view.ops.back().end));
+  span(kStepTrack, "step", name, times.begin, last_end_);
   for (size_t i = 0; i < view.ops.size();) {
     size_t next = i + 1;
     while (next < view.ops.size() && view.ops[next].layer == view.ops[i].layer) ++next;

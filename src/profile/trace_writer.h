@@ -39,8 +39,9 @@ class TraceWriter {
   bool first_event_ = true;
   int workers_ = 0;
   int64_t steps_ = 0;
-  int64_t position_ = 0;  // tokens of decode steps so far
-  uint64_t origin_ = 0;   // ticks at which the trace begins
+  int64_t position_ = 0;   // tokens of decode steps so far
+  uint64_t origin_ = 0;    // ticks at which the trace begins; may lie before the clock's zero, modulo 2^64
+  uint64_t last_end_ = 0;  // of the last step
   double ns_per_tick_ = 1;
   std::vector<uint64_t> asleep_since_;  // per worker
 };
