@@ -43,6 +43,12 @@ __host__ __device__ constexpr int tile_pitch(int row_bytes) {
 __host__ __device__ constexpr int round_16(int bytes) {
   return (bytes + 15) / 16 * 16;
 }
+// When the next kernel may start to load: as soon as this one has asked for its own weights, or only when it starts to
+// multiply, which is better where the weights (16-bit) or the arithmetic (K formats) take longer (measured).
+template <DType F>
+__host__ __device__ constexpr bool starts_next_late() {
+  return on_tensor_cores(F) || activation_of<F>() == Activation::quant256;
+}
 // A chunk in its slot: quantized, the planes of `rows` neighbouring rows one after the other, each as in device memory.
 template <DType F>
 __host__ __device__ constexpr int chunk_space(const RowBytes& b, int rows) {
@@ -139,7 +145,7 @@ __device__ __forceinline__ void ask_for_weights(const StreamShare<F, kSwiglu>& w
         if constexpr (group_bytes(F).d != 0) copy(row.d, sizes.d, w.bytes.d);
       }
     }
-    if (chunk == a.stages - 1 || chunk == w.chunks - 1) let_next_start();
+    if (!starts_next_late<F>() && (chunk == a.stages - 1 || chunk == w.chunks - 1)) let_next_start();
     if (++slot == a.stages) slot = 0, parity ^= 1;
   }
 }
@@ -290,6 +296,7 @@ __device__ __forceinline__ void stream_rows(const StreamParams& a, int segment, 
   const Segment& s = w.s;
   StreamActivations<F, kStreamThreads> activations(p, a.units, w.x, w.partial);
   wait_for_previous();
+  if (starts_next_late<F>()) let_next_start();
 
   // What the thread that finishes row r adds to the product.
   const auto extra = [&](int r) {
