@@ -15,6 +15,10 @@ namespace {
 
 // Up to this many tokens every worker converts the activations for itself: that is cheaper than a barrier.
 constexpr int64_t kRedundantTokens = 1;
+// From this many tokens on gate, up and SwiGLU go through kGateRows rows at a time, so that what they write for each
+// other stays in a core's own cache.
+constexpr int64_t kGateTokens = 32;
+constexpr int64_t kGateRows = 128;
 
 const CpuWeight& cpu(const Weight* w) {
   return static_cast<const CpuWeight&>(*w);
@@ -120,11 +124,11 @@ Prepared prepare(const Input& in, std::initializer_list<const Weight*> weights, 
   return prepared;
 }
 
-// Rows [rows.begin, rows.end) of one product, all tokens.
-void multiply(const Weight* weight, const void* activations, int64_t tokens, Range rows, float* out, bool accumulate,
-              std::byte* scratch) noexcept {
+// Rows [rows.begin, rows.end) of one product, all tokens: token t's row r at out[t * out_stride + r].
+void multiply(const Weight* weight, const void* activations, int64_t tokens, Range rows, float* out, int64_t out_stride,
+              bool accumulate, std::byte* scratch) noexcept {
   cpu(weight).kernel().run({cpu(weight).groups(), activations, weight->cols(), tokens, rows.begin, rows.end, out,
-                            weight->rows(), accumulate, scratch});
+                            out_stride, accumulate, scratch});
 }
 
 // The output rows of a product, and where they may be cut.
@@ -173,7 +177,7 @@ void project(const Weight* weight, int queue, const void* activations, int64_t t
         std::copy_n(residual + t * n + rows.begin, rows.size(), out + t * n + rows.begin);
       }
     }
-    multiply(weight, activations, tokens, rows, out, residual != nullptr, scratch);
+    multiply(weight, activations, tokens, rows, out, n, residual != nullptr, scratch);
     for (int64_t t = 0; t < tokens && bias != nullptr; ++t) {
       float* o = out + t * n + rows.begin;
       w.kernels->add(o, bias + rows.begin, o, rows.size());
@@ -185,12 +189,18 @@ void project(const Weight* weight, int queue, const void* activations, int64_t t
 void gate_and_up(const Weight* gate, const Weight* up, const Prepared& x, int64_t tokens, float* out, float* up_out,
                  std::byte* scratch, const Worker& w) noexcept {
   const int64_t n = gate->rows();
-  for_rows(product_of(gate, up), 0, w, [&](Range rows) {
-    multiply(gate, x.buffer[0], tokens, rows, out, false, scratch);
-    multiply(up, x.buffer[1], tokens, rows, up_out, false, scratch);
-    for (int64_t t = 0; t < tokens; ++t) {
-      float* o = out + t * n + rows.begin;
-      w.kernels->swiglu(o, up_out + t * n + rows.begin, o, rows.size());
+  const Product product = product_of(gate, up);
+  for_rows(product, 0, w, [&](Range rows) {
+    const int64_t block = tokens < kGateTokens ? rows.size() : round_up(kGateRows, product.step);
+    float* up_block = up_out + tokens * rows.begin;  // the memory of these rows holds one block of them at a time
+    for (int64_t begin = rows.begin; begin < rows.end; begin += block) {
+      const Range part = {begin, std::min(begin + block, rows.end)};
+      multiply(gate, x.buffer[0], tokens, part, out, n, false, scratch);
+      multiply(up, x.buffer[1], tokens, part, up_block - part.begin, part.size(), false, scratch);
+      for (int64_t t = 0; t < tokens; ++t) {
+        float* o = out + t * n + part.begin;
+        w.kernels->swiglu(o, up_block + t * part.size(), o, part.size());
+      }
     }
   });
 }

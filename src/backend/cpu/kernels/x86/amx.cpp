@@ -1,4 +1,6 @@
-// The amx table: prefill with the 8-bit matrix tiles; the selector has asked for permission to use them.
+// The amx table: prefill with the 8-bit matrix tiles, attention with those of bf16; the selector has asked for
+// permission to use them.
+#include "backend/cpu/kernels/x86/amx_attention.h"
 #include "backend/cpu/kernels/x86/amx_gemm.h"
 
 namespace inferno {
@@ -6,9 +8,10 @@ namespace inferno {
 void fill_amx(KernelTable& table) {
   table.name = "amx";
   fill_quantized(table, []<InterleavedFormat kFormat>(KernelDType dtype) {
-    return LinearKernel{"amx",      &interleaved_layout(dtype), &kPaddedRows<kFormat.block>,
+    return LinearKernel{"amx",      &interleaved_layout(dtype), &kTokenTiles<kFormat.block>,
                         kPanelRows, amx_scratch<kFormat>,       run_amx<kFormat>};
   });
+  fill_amx_attention(table, "amx");
 }
 
 }  // namespace inferno

@@ -1,83 +1,18 @@
-// Both sides of a matrix tile product: the activations and the unpacked weights, and the shape of the tiles.
+// The unpacked weights of a matrix tile product.
 //
 // A panel holds 16 rows: for each 4 columns 64 bytes (16 rows x 4 columns), which is how the instruction reads its
-// right side. Activation rows are its left side as they are.
+// right side.
 //   blocks of 32:   signed levels; a tile product is 32 columns deep, one block, and is scaled in float.
 //   blocks of 256:  scale * level of each value, which has up to 14 bits, as 128 * high + low in two planes of signed
 //                   bytes. So the tiles add up a whole block, 64 columns at a time, and no sub-block is scaled on its
 //                   own: isum = 128 * sum(high * q) + sum(low * q), exact.
 #pragma once
 
+#include "backend/cpu/kernels/x86/amx_tiles.h"
 #include "backend/cpu/kernels/x86/gemm.h"
 
 namespace inferno {
 namespace {
-
-inline constexpr int64_t kTileTokens = 16;
-inline constexpr int64_t kAmxTokens = 8;  // tiles from this many tokens on: below, half of them would be empty
-inline constexpr int64_t kTileBytes = 1024;
-inline constexpr int64_t kTileResults = 4;  // tiles 0-3 collect, 4 and 5 hold tokens, 6 and 7 weights
-
-// What the instruction that configures the tiles reads.
-struct alignas(64) TileConfig {
-  uint8_t palette;
-  uint8_t start_row;
-  uint8_t reserved[14];
-  uint16_t row_bytes[16];
-  uint8_t rows[16];
-};
-
-// Products of `columns` columns.
-inline void configure_tiles(int columns) {
-  TileConfig config = {};
-  config.palette = 1;
-  for (int i = 0; i < 4; ++i) {
-    config.rows[i] = kTileTokens;
-    config.row_bytes[i] = 64;
-  }
-  for (int i = 4; i < 6; ++i) {
-    config.rows[i] = kTileTokens;
-    config.row_bytes[i] = static_cast<uint16_t>(columns);
-  }
-  for (int i = 6; i < 8; ++i) {
-    config.rows[i] = static_cast<uint8_t>(columns / 4);
-    config.row_bytes[i] = 64;
-  }
-  // The intrinsic of some compilers names only the first bytes as read.
-  __asm__ volatile("" : : "r"(&config) : "memory");
-  _tile_loadconfig(&config);
-}
-
-// Memory that tiles read is written before, memory that they wrote is read after: the compiler is not told by every
-// intrinsic.
-inline void memory_barrier() {
-  __asm__ volatile("" : : : "memory");
-}
-
-// ---- activations: rows, with zero tokens up to a whole tile
-
-inline int64_t padded_tokens(int64_t tokens) {
-  return tokens < kAmxTokens ? tokens : (tokens + kTileTokens - 1) / kTileTokens * kTileTokens;
-}
-template <int kBlock>
-inline int64_t padded_rows_bytes(int64_t tokens, int64_t k) {
-  return padded_tokens(tokens) * activation_row_bytes<kBlock>(k);
-}
-template <int kBlock>
-inline void prepare_padded_rows(const float* x, int64_t x_stride, int64_t tokens, int64_t k, int64_t begin, int64_t end,
-                                void* buffer) noexcept {
-  prepare_rows<kBlock>(x, x_stride, tokens, k, begin, end, buffer);
-  if (end < tokens) return;
-  const int64_t bytes = activation_row_bytes<kBlock>(k);
-  __builtin_memset(static_cast<uint8_t*>(buffer) + tokens * bytes, 0,
-                   static_cast<size_t>((padded_tokens(tokens) - tokens) * bytes));
-}
-template <int kBlock>
-inline constexpr ActivationLayout kPaddedRows = {
-    kBlock == 32 ? "8 bits per 32, rows in sixteens" : "8 bits per 256, rows in sixteens", 1, padded_rows_bytes<kBlock>,
-    prepare_padded_rows<kBlock>};
-
-// ---- panels
 
 template <InterleavedFormat kFormat>
 struct AmxPanel {
@@ -91,6 +26,13 @@ struct AmxPanel {
   static constexpr int kMins = kM + (kFormat.minimums ? 64 : 0);
   static constexpr int kBytes = kMins + (kScaled && kFormat.minimums ? 32 * kSubs : 0);
 };
+
+// Blocks of a panel of k columns; those of 32 in whole groups, the last of which may hold anything.
+template <InterleavedFormat kFormat>
+inline int64_t amx_panel_bytes(int64_t k) {
+  const int64_t blocks = k / kFormat.block;
+  return (kFormat.block == 32 ? whole_groups(blocks) : blocks) * AmxPanel<kFormat>::kBytes;
+}
 
 template <InterleavedFormat kFormat>
 inline void put_levels(const __m256i* w, uint8_t* to) {

@@ -176,6 +176,12 @@ inline void panel_products(const uint8_t* panel, const Row256* x, int64_t blocks
 
 // 16 finished outputs of a token.
 inline void put_panel_rows(const LinearTask& task, int64_t token, int64_t row, __m512 product) {
+  if (row + kPanelRows <= task.row_end) {
+    float* out = task.out + token * task.out_stride + row;
+    if (task.accumulate) product = _mm512_add_ps(_mm512_loadu_ps(out), product);
+    _mm512_storeu_ps(out, product);
+    return;
+  }
   put_rows(task, token, row, _mm512_castps512_ps256(product));
   if (row + 8 < task.row_end) put_rows(task, token, row + 8, _mm512_extractf32x8_ps(product, 1));
 }

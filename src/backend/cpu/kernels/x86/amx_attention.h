@@ -1,0 +1,332 @@
+// Attention over one span of a bf16 cache with the matrix tiles: bf16 products, f32 sums.
+//
+// Scores come out by position, 16 queries side by side: rows of the cache are the left side of a product as they are,
+// and the softmax of 16 queries needs no sum across lanes. Weights are then turned round, queries as rows, for the
+// second product; its right side is two positions of the values side by side.
+//
+// A query's results do not depend on the others: a score is one chain of tile products in ascending dimension, a sum of
+// weights one chain in ascending position, an output one chain of tile products in ascending position; positions a
+// query does not see count as weight zero.
+#pragma once
+
+#include "backend/cpu/kernels/x86/amx_tiles.h"
+#include "backend/cpu/kernels/x86/attention.h"
+#include "backend/cpu/kernels/x86/gemm.h"
+
+namespace inferno {
+namespace {
+
+inline constexpr int64_t kTileQueries = 16;
+inline constexpr int64_t kTileDims = 32;       // of one product
+inline constexpr int64_t kTilePositions = 16;  // rows of keys in a tile
+inline constexpr int64_t kPairPositions = 32;  // positions of one product with values
+
+// Offsets into the scratch memory of a task.
+struct AmxSpanMemory {
+  uint8_t* queries;  // [query tile][d / 32][16 pairs of dimensions][16 queries][2] bf16
+  float* scores;     // [query tile][256 positions][16 queries]
+  uint8_t* weights;  // [query tile][256 / 32][16 queries][32 positions] bf16
+  uint8_t* values;   // [256 / 2][d][2] bf16, dimensions in the order of interleave_values
+  uint8_t* keys;     // [16][d] bf16: a tile whose rows do not lie evenly in the cache
+  float* out;        // [4 tiles][16][16]
+};
+inline int64_t query_tiles(int64_t queries) {
+  return (queries + kTileQueries - 1) / kTileQueries;
+}
+inline AmxSpanMemory amx_span_memory(void* scratch, int64_t queries, int64_t head_dim) {
+  const int64_t tiles = query_tiles(queries);
+  AmxSpanMemory m;
+  auto* at = static_cast<uint8_t*>(scratch);
+  m.queries = at;
+  at += tiles * head_dim * kTileQueries * 2;
+  m.scores = as<float>(at);
+  at += tiles * kAttentionSpan * kTileQueries * 4;
+  m.weights = at;
+  at += tiles * kAttentionSpan * kTileQueries * 2;
+  m.values = at;
+  at += kAttentionSpan * head_dim * 2;
+  m.keys = at;
+  at += kTilePositions * head_dim * 2;
+  m.out = as<float>(at);
+  return m;
+}
+inline int64_t amx_span_bytes(int64_t queries, int64_t head_dim) {
+  const int64_t tiles = query_tiles(queries);
+  return tiles * kTileQueries * (head_dim * 2 + kAttentionSpan * 6) + (kAttentionSpan + kTilePositions) * head_dim * 2 +
+         4 * kTileBytes;
+}
+
+// e^x for x that is not above the rounding of 0: within 2 units in the last place; NaN stays NaN.
+inline __m512 exp_512(__m512 x) {
+  // (With x on the right the larger one keeps NaN.)
+  x = _mm512_max_ps(_mm512_set1_ps(-105.0F), x);
+  const __m512 shift = _mm512_set1_ps(0x1.8p23F);  // adding it rounds to an integer
+  const __m512 n = _mm512_sub_ps(_mm512_fmadd_ps(x, _mm512_set1_ps(0x1.715476p+0F), shift), shift);
+  __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.62e4p-1F), x);
+  r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.7f7d1cp-20F), r);
+  __m512 p = _mm512_set1_ps(1.9875691500e-4F);
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.3981999507e-3F));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.3334519073e-3F));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.1665795894e-2F));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1F));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201e-1F));
+  p = _mm512_add_ps(_mm512_fmadd_ps(_mm512_mul_ps(r, r), p, r), _mm512_set1_ps(1.0F));
+  return _mm512_scalef_ps(p, n);
+}
+
+// Two floats per lane rounded to bf16, the first in the low half. NaN stays NaN.
+inline __m512i bf16_pairs(__m512 first, __m512 second) {
+  const auto rounded = [](__m512 x) {
+    const __m512i bits = _mm512_castps_si512(x);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    const __m512i up = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+    const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    return _mm512_mask_mov_epi32(up, nan, _mm512_set1_epi32(0x7fc00000));
+  };
+  const __m512i high = _mm512_and_si512(rounded(second), _mm512_set1_epi32(static_cast<int>(0xffff0000U)));
+  return _mm512_or_si512(_mm512_srli_epi32(rounded(first), 16), high);
+}
+
+// v[r] lane c -> v[c] lane r, 32 bits each.
+inline void transpose_16(__m512i (&v)[16]) {
+  __m512i t[16];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    t[2 * i] = _mm512_unpacklo_epi32(v[2 * i], v[2 * i + 1]);
+    t[2 * i + 1] = _mm512_unpackhi_epi32(v[2 * i], v[2 * i + 1]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    v[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
+    v[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
+    v[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
+    v[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
+  }
+  // Column c of each four rows is now in the four 128-bit lanes of v[4 i + c]; lane l holds column 4 l + c.
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; ++c) {
+    t[c] = _mm512_shuffle_i32x4(v[c], v[4 + c], 0x88);
+    t[4 + c] = _mm512_shuffle_i32x4(v[c], v[4 + c], 0xdd);
+    t[8 + c] = _mm512_shuffle_i32x4(v[8 + c], v[12 + c], 0x88);
+    t[12 + c] = _mm512_shuffle_i32x4(v[8 + c], v[12 + c], 0xdd);
+  }
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; ++c) {
+    v[c] = _mm512_shuffle_i32x4(t[c], t[8 + c], 0x88);
+    v[8 + c] = _mm512_shuffle_i32x4(t[c], t[8 + c], 0xdd);
+    v[4 + c] = _mm512_shuffle_i32x4(t[4 + c], t[12 + c], 0x88);
+    v[12 + c] = _mm512_shuffle_i32x4(t[4 + c], t[12 + c], 0xdd);
+  }
+}
+
+// Query tile `tile`, dimensions in pairs; queries that are missing are zeros.
+inline void put_queries(const SpanTask& task, int64_t tile, uint8_t* to) {
+  for (int64_t d = 0; d < task.head_dim; d += kTileDims, to += kTileBytes) {
+    __m512i v[16];
+    for (int i = 0; i < 16; ++i) {
+      const int64_t query = tile * kTileQueries + i;
+      v[i] = _mm512_setzero_si512();
+      if (query >= task.queries) continue;
+      const float* q = span_query(task, query) + d;
+      // Pairs of neighbours: even lanes first, odd lanes second.
+      const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+      const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+      const __m512 low = _mm512_loadu_ps(q);
+      const __m512 high = _mm512_loadu_ps(q + 16);
+      v[i] = bf16_pairs(_mm512_permutex2var_ps(low, even, high), _mm512_permutex2var_ps(low, odd, high));
+    }
+    transpose_16(v);
+    for (int i = 0; i < 16; ++i) _mm512_storeu_si512(to + 64 * i, v[i]);
+  }
+}
+
+// Scores of positions [0, rows) in whole tiles for kTiles (1 or 2) tiles of queries.
+template <int kTiles>
+inline void score_tiles(const SpanTask& task, int64_t rows, const AmxSpanMemory& m) {
+  const int64_t d = task.head_dim;
+  const int64_t query_bytes = d * kTileQueries * 2;
+  constexpr int64_t kScores = kAttentionSpan * kTileQueries;
+  for (int64_t p = 0; p < rows; p += kTilePositions) {
+    const uint8_t* row[kTilePositions];
+    find_rows(task, task.k_pages, p, kTilePositions, rows, row);
+    const uint8_t* keys = row[0];
+    int64_t stride = task.row_bytes;
+    if (p + kTilePositions > rows || p % task.page_size + kTilePositions > task.page_size) {
+      for (int64_t i = 0; i < kTilePositions; ++i) {
+        __builtin_memcpy(m.keys + i * d * 2, row[i], static_cast<size_t>(d * 2));
+      }
+      memory_barrier();
+      keys = m.keys;
+      stride = d * 2;
+    }
+    _tile_zero(0);
+    if constexpr (kTiles == 2) _tile_zero(1);
+    for (int64_t i = 0; i < d / kTileDims; ++i) {
+      _tile_loadd(4, keys + 64 * i, stride);
+      _tile_loadd(6, m.queries + kTileBytes * i, 64);
+      _tile_dpbf16ps(0, 4, 6);
+      if constexpr (kTiles == 2) {
+        _tile_loadd(7, m.queries + query_bytes + kTileBytes * i, 64);
+        _tile_dpbf16ps(1, 4, 7);
+      }
+    }
+    _tile_stored(0, m.scores + p * kTileQueries, 64);
+    if constexpr (kTiles == 2) _tile_stored(1, m.scores + kScores + p * kTileQueries, 64);
+  }
+}
+
+// Softmax of one tile of queries over positions [0, rows): scores -> weights, m and l.
+inline void weigh_tile(const SpanTask& task, int64_t tile, int64_t rows, const float* scores, uint8_t* weights) {
+  const int64_t first = tile * kTileQueries;
+  const int64_t count = task.queries - first < kTileQueries ? task.queries - first : kTileQueries;
+  // Queries that are missing see what the others see.
+  alignas(64) int32_t visible[kTileQueries];
+  int64_t all = rows;  // positions every query sees
+  for (int64_t i = 0; i < kTileQueries; ++i) {
+    visible[i] = i < count ? task.visible[first + i] : static_cast<int32_t>(rows);
+    all = visible[i] < all ? visible[i] : all;
+  }
+  const __m512i limit = _mm512_load_si512(visible);
+  const __m512 scale = _mm512_set1_ps(task.scale);
+  const auto sees = [&](int64_t p) { return _mm512_cmpgt_epi32_mask(limit, _mm512_set1_epi32(static_cast<int>(p))); };
+  __m512 top[2];
+  top[0] = top[1] = _mm512_set1_ps(-__builtin_inff());
+  int64_t p = 0;
+  for (; p + 2 <= all; p += 2) {
+    top[0] = _mm512_max_ps(top[0], _mm512_mul_ps(_mm512_loadu_ps(scores + p * kTileQueries), scale));
+    top[1] = _mm512_max_ps(top[1], _mm512_mul_ps(_mm512_loadu_ps(scores + (p + 1) * kTileQueries), scale));
+  }
+  for (; p < rows; ++p) {
+    const __m512 s = _mm512_mul_ps(_mm512_loadu_ps(scores + p * kTileQueries), scale);
+    top[0] = _mm512_mask_max_ps(top[0], sees(p), top[0], s);
+  }
+  const __m512 most = _mm512_max_ps(top[0], top[1]);
+  __m512 sum = _mm512_setzero_ps();
+  const auto weight = [&](int64_t at) {
+    const __m512 s = _mm512_mul_ps(_mm512_loadu_ps(scores + at * kTileQueries), scale);
+    const __m512 e = exp_512(_mm512_sub_ps(s, most));
+    return at < all ? e : _mm512_maskz_mov_ps(at < rows ? sees(at) : __mmask16{0}, e);
+  };
+  for (p = 0; p < rows; p += kPairPositions) {
+    __m512i pairs[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) {
+      const __m512 low = weight(p + 2 * i);
+      const __m512 high = weight(p + 2 * i + 1);
+      sum = _mm512_add_ps(_mm512_add_ps(sum, low), high);
+      pairs[i] = bf16_pairs(low, high);
+    }
+    transpose_16(pairs);
+    for (int i = 0; i < 16; ++i) _mm512_storeu_si512(weights + p * kTileQueries * 2 + 64 * i, pairs[i]);
+  }
+  alignas(64) float results[2][kTileQueries];
+  _mm512_store_ps(results[0], most);
+  _mm512_store_ps(results[1], sum);
+  for (int64_t i = 0; i < count; ++i) {
+    task.m[first + i] = results[0][i];
+    task.l[first + i] = results[1][i];
+  }
+}
+
+// Values of positions [0, rows) in pairs of positions, filled up with zeros to whole products. Of each 32 dimensions
+// the fours 0, 2, 4, 6 come first, then the fours 1, 3, 5, 7: interleaving works on 128-bit lanes.
+inline void interleave_values(const SpanTask& task, int64_t rows, uint8_t* values) {
+  const int64_t d = task.head_dim;
+  const int64_t padded = (rows + kPairPositions - 1) / kPairPositions * kPairPositions;
+  const __m512i zero = _mm512_setzero_si512();
+  for (int64_t p = 0; p < padded; p += 2, values += 4 * d) {
+    const uint8_t* row[2] = {};
+    if (p < rows) find_rows(task, task.v_pages, p, 2, rows, row);
+    for (int64_t i = 0; i < 2 * d; i += 64) {
+      const __m512i first = p < rows ? load_512(row[0] + i) : zero;
+      const __m512i second = p + 1 < rows ? load_512(row[1] + i) : zero;
+      _mm512_storeu_si512(values + 2 * i, _mm512_unpacklo_epi16(first, second));
+      _mm512_storeu_si512(values + 2 * i + 64, _mm512_unpackhi_epi16(first, second));
+    }
+  }
+}
+
+// Outputs of kTiles tiles of queries from query tile 0 on, 32 dimensions at a time.
+template <int kTiles>
+inline void output_tiles(const SpanTask& task, int64_t rows, const AmxSpanMemory& m) {
+  const int64_t d = task.head_dim;
+  constexpr int64_t kWeights = kAttentionSpan * kTileQueries * 2;
+  const int64_t value_stride = 4 * d;
+  for (int64_t at = 0; at < d; at += kTileDims) {
+    _tile_zero(0);
+    _tile_zero(1);
+    if constexpr (kTiles == 2) {
+      _tile_zero(2);
+      _tile_zero(3);
+    }
+    for (int64_t p = 0; p < rows; p += kPairPositions) {
+      const uint8_t* values = m.values + p / 2 * value_stride + 4 * at;
+      _tile_loadd(4, m.weights + p * kTileQueries * 2, 64);
+      _tile_loadd(6, values, value_stride);
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_loadd(7, values + 64, value_stride);
+      _tile_dpbf16ps(1, 4, 7);
+      if constexpr (kTiles == 2) {
+        _tile_loadd(5, m.weights + kWeights + p * kTileQueries * 2, 64);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+      }
+    }
+    float* out = m.out;
+    _tile_stored(0, out, 64);
+    _tile_stored(1, out + 256, 64);
+    if constexpr (kTiles == 2) {
+      _tile_stored(2, out + 512, 64);
+      _tile_stored(3, out + 768, 64);
+    }
+    memory_barrier();
+    // Fours 0 2 4 6 and 1 3 5 7 back into order.
+    const __m512i left = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+    const __m512i right = _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+    for (int64_t i = 0; i < task.queries; ++i) {
+      const float* from = out + i / kTileQueries * 512 + i % kTileQueries * 16;
+      const __m512 low = _mm512_loadu_ps(from);
+      const __m512 high = _mm512_loadu_ps(from + 256);
+      _mm512_storeu_ps(task.o + i * d + at, _mm512_permutex2var_ps(low, left, high));
+      _mm512_storeu_ps(task.o + i * d + at + 16, _mm512_permutex2var_ps(low, right, high));
+    }
+  }
+}
+
+inline int64_t amx_attention_scratch(int64_t queries, int64_t head_dim) {
+  return head_dim % kTileDims == 0 ? amx_span_bytes(queries, head_dim) : attention_scratch(queries, head_dim);
+}
+
+inline void run_amx_attention(const SpanTask& task) noexcept {
+  if (task.head_dim % kTileDims != 0) return run_attention<KernelDType::bf16>(task);
+  const int64_t rows = most_visible(task);
+  const int64_t tiles = query_tiles(task.queries);
+  const AmxSpanMemory m = amx_span_memory(task.scratch, task.queries, task.head_dim);
+  for (int64_t i = 0; i < tiles; ++i) put_queries(task, i, m.queries + i * task.head_dim * kTileQueries * 2);
+  configure_tiles(64);
+  memory_barrier();
+  if (tiles == 2) {
+    score_tiles<2>(task, rows, m);
+  } else {
+    score_tiles<1>(task, rows, m);
+  }
+  interleave_values(task, rows, m.values);
+  for (int64_t i = 0; i < tiles; ++i) {
+    weigh_tile(task, i, rows, m.scores + i * kAttentionSpan * kTileQueries,
+               m.weights + i * kAttentionSpan * kTileQueries * 2);
+  }
+  memory_barrier();
+  if (tiles == 2) {
+    output_tiles<2>(task, rows, m);
+  } else {
+    output_tiles<1>(task, rows, m);
+  }
+  _tile_release();
+}
+
+inline void fill_amx_attention(KernelTable& table, const char* name) {
+  table.attention[static_cast<int>(KernelDType::bf16)] = {name, kQueryBlock, amx_attention_scratch, run_amx_attention};
+}
+
+}  // namespace
+}  // namespace inferno
