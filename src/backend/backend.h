@@ -17,6 +17,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "backend/op_args.h"
 #include "tensor/tensor.h"
@@ -64,6 +65,26 @@ class Buffer {
 
 enum class StepMode : uint8_t { run, plan };
 
+// What a model will take, before anything of it is loaded.
+struct ModelNeeds {
+  std::vector<uint64_t> layer_bytes;  // weights and cache of each layer
+  uint64_t other_bytes = 0;           // the other weights, and a step's memory
+};
+// Layers that another backend keeps and runs: from `first` on.
+struct FallbackLayers {
+  int32_t first = 0;
+  std::string backend;
+};
+
+// What a device can do at most, 10^9 per second.
+struct DeviceRates {
+  double read_gb = 0;
+  double f32_gop = 0;
+  double f16_gop = 0;
+  double bf16_gop = 0;
+  double quantized_gop = 0;
+};
+
 class Backend {
  public:
   Backend() = default;
@@ -84,8 +105,19 @@ class Backend {
   // Whether this backend has its own kernel for the op with weights or cache of this type (else the default body runs).
   [[nodiscard]] virtual bool supports(OpId op, DType dtype) const = 0;
 
+  // Tokens of a step that keep the machine busy; longer prompts run in chunks.
+  [[nodiscard]] virtual int32_t preferred_step_tokens() const { return 512; }
+  // Of a device with memory of its own: measured now, once; its memory that is free. Nothing: the host's count.
+  [[nodiscard]] virtual std::optional<DeviceRates> device_rates() { return std::nullopt; }
+  [[nodiscard]] virtual std::optional<uint64_t> free_memory() const { return std::nullopt; }
+
   // ---- memory and weights
+  // Told once, before a model is loaded: a backend with another one to fall back to decides what it keeps itself.
+  virtual void expect(const ModelNeeds& /*needs*/) {}
+  [[nodiscard]] virtual std::optional<FallbackLayers> fallback() const { return std::nullopt; }
   [[nodiscard]] virtual Buffer allocate(size_t bytes) = 0;
+  // Memory for the cache of one layer, where that layer's ops run.
+  [[nodiscard]] virtual Buffer allocate_cache(int32_t /*layer*/, size_t bytes) { return allocate(bytes); }
   virtual void upload(void* destination, const void* host, size_t bytes) = 0;
   virtual void download(void* host, const void* source, size_t bytes) = 0;
   [[nodiscard]] virtual std::unique_ptr<Weight> load_weight(const WeightSource& source, WeightUse uses) = 0;

@@ -21,7 +21,16 @@ class BackendDecorator : public Backend {
   [[nodiscard]] int workers() const override { return inner_->workers(); }
   [[nodiscard]] bool supports(OpId op, DType dtype) const override { return inner_->supports(op, dtype); }
 
+  [[nodiscard]] int32_t preferred_step_tokens() const override { return inner_->preferred_step_tokens(); }
+  [[nodiscard]] std::optional<DeviceRates> device_rates() override { return inner_->device_rates(); }
+  [[nodiscard]] std::optional<uint64_t> free_memory() const override { return inner_->free_memory(); }
+
+  void expect(const ModelNeeds& needs) override { inner_->expect(needs); }
+  [[nodiscard]] std::optional<FallbackLayers> fallback() const override { return inner_->fallback(); }
   [[nodiscard]] Buffer allocate(size_t bytes) override { return inner_->allocate(bytes); }
+  [[nodiscard]] Buffer allocate_cache(int32_t layer, size_t bytes) override {
+    return inner_->allocate_cache(layer, bytes);
+  }
   void upload(void* destination, const void* host, size_t bytes) override { inner_->upload(destination, host, bytes); }
   void download(void* host, const void* source, size_t bytes) override { inner_->download(host, source, bytes); }
   [[nodiscard]] std::unique_ptr<Weight> load_weight(const WeightSource& source, WeightUse uses) override {

@@ -18,6 +18,7 @@
 #include "base/text.h"
 #ifdef INFERNO_CUDA
 #include "backend/cuda/cuda.h"
+#include "backend/fallback.h"
 #endif
 
 namespace inferno {
@@ -54,8 +55,9 @@ std::unique_ptr<Backend> make_parallel(const BackendOptions& options) {
 }
 
 #ifdef INFERNO_CUDA
-std::unique_ptr<Backend> make_cuda(const BackendOptions& /*options*/) {
-  return make_cuda_backend();
+// Layers that do not fit the GPU run on the CPU.
+std::unique_ptr<Backend> make_cuda(const BackendOptions& options) {
+  return std::make_unique<FallbackBackend>(make_cuda_backend(), [options] { return make_parallel(options); });
 }
 #else
 constexpr Maker make_cuda = nullptr;

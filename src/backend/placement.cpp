@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <type_traits>
 
 #include "backend/op_fields.h"
 #include "base/error.h"
@@ -63,6 +64,19 @@ class UseCopies final : public FieldVisitor {
   WeightCopies& copies_;
   OpId op_;
 };
+
+// Rows of activations of a matrix product; of other ops as many as there can be.
+template <typename Args>
+int64_t product_rows(const Args& args) {
+  if constexpr (std::is_same_v<Args, LogitsArgs>) {
+    return args.rows.elements();
+  } else if constexpr (std::is_same_v<Args, LinearArgs> || std::is_same_v<Args, QkvRopeStoreArgs> ||
+                       std::is_same_v<Args, GatedMlpArgs>) {
+    return args.x.rows();
+  } else {
+    return INT64_MAX;
+  }
+}
 
 }  // namespace
 
@@ -229,13 +243,16 @@ void PlacementBackend::place(const Args& args) {
   constexpr OpId kOp = OpOf<Args>::kId;
   if (planning_) planned_.push_back(record);
   const std::string& name = spec_.choice(kOp, layer_);
-  if (name == spec_.backend) {
+  const auto found = others_.find(name);
+  const bool beside = found != others_.end() && found->second.backend->host_visible() && host_visible();
+  const bool too_small = !beside && host_visible() && product_rows(args) < kMinOffloadRows;
+  if (name == spec_.backend || too_small) {
     switch_to(&inner());
     OpOf<Args>::call(inner(), args);
     return;
   }
-  Other& other = others_.find(name)->second;
-  if (other.backend->host_visible() && host_visible()) {
+  Other& other = found->second;
+  if (beside) {
     run_beside(other, record);
   } else {
     run_apart(other, record);

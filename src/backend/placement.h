@@ -6,7 +6,7 @@
 // name matches the glob (* and ?), in one layer or in all, to another backend; of several that match the last counts.
 // What runs where is decided while the model plans its first step: then every chosen backend loads the weights its ops
 // need. Backends that share the host's memory work on the same tensors; for others tensors and cache rows are copied
-// there and back around each op, by their tags.
+// there and back around each op, by their tags. A product of few rows is not worth that (kMinOffloadRows).
 #pragma once
 
 #include <map>
@@ -21,6 +21,10 @@
 #include "backend/step_times.h"
 
 namespace inferno {
+
+// Products with fewer rows of activations stay on a main backend in host memory, whatever the rules say: the trip to a
+// device and back would take longer than reading the weights here.
+inline constexpr int64_t kMinOffloadRows = 32;
 
 struct PlacementRule {
   std::string text;          // as given

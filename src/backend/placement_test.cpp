@@ -53,7 +53,7 @@ struct Outcome {
 };
 
 // x is normalized and multiplied by two weights, of layers 0 and 1.
-Outcome run_chain(std::string_view choice, bool hidden) {
+Outcome run_chain(std::string_view choice, bool hidden, int64_t rows = kMinOffloadRows) {
   Outcome outcome;
   const PlacementSpec spec = parse_placement(choice);
   const auto make = [&](const std::string& name, bool hide) -> std::unique_ptr<Backend> {
@@ -74,9 +74,9 @@ Outcome run_chain(std::string_view choice, bool hidden) {
     weights.push_back(
         backend.load_weight(WeightRows(HostWeight(name, DType::f32, Shape(64, 64), ones)), WeightUse::matmul));
   }
-  const Tensor x = image.tensor({2, 64});
-  const Tensor y = image.tensor({2, 64});
-  for (int i = 0; i < 128; ++i) x.f32()[i] = static_cast<float>(i) / 64;
+  const Tensor x = image.tensor({rows, 64});
+  const Tensor y = image.tensor({rows, 64});
+  for (int64_t i = 0; i < x.elements(); ++i) x.f32()[i] = static_cast<float>(i % 128) / 64;
   for (const StepMode mode : {StepMode::plan, StepMode::run}) {
     backend.begin_step(mode);
     backend.scale({.x = x, .s = 0.5F, .out = x});
@@ -103,6 +103,12 @@ TEST(Placement, OpsRunWhereTheRulesSay) {
                                                       "[SIMD] [linear] "}));
     for (size_t i = 0; i < alone.result.size(); ++i) EXPECT_NEAR(placed.result[i], alone.result[i], 1e-2) << hidden;
   }
+}
+
+TEST(Placement, ProductsOfFewRowsAreNotSentToADevice) {
+  const Outcome few = run_chain("scalar,blk.1.linear=simd,add_scalar=simd", true, kMinOffloadRows - 1);
+  EXPECT_EQ(few.lines,
+            (std::vector<std::string>{"[SCALAR] [scale]", "[SCALAR] [linear", "[SIMD] [add_scal", "[SCALAR] [linear"}));
 }
 
 TEST(Placement, ARuleThatMatchesNothingIsAUsageError) {

@@ -22,6 +22,7 @@ struct StepTimes {
   int workers = 1;
   uint64_t begin = 0;              // begin_step
   uint64_t end = 0;                // all ops were done
+  double replay_us = 0;            // the step as a device runs it untimed, from a graph; 0: not so run
   std::vector<OpRecord> ops;       // in the order they ran; the args are those of the step
   std::vector<size_t> dispatches;  // index of the first op of each hand-over to the workers, ascending
   std::vector<WorkerTime> times;   // [op][worker]

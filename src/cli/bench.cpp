@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <map>
 #include <optional>
 #include <random>
 #include <set>
+#include <utility>
 
 #include "backend/op_cost.h"
 #include "base/error.h"
@@ -94,7 +96,7 @@ struct BenchCommand {
   int32_t prompt = 512;
   int32_t generate = 64;
   int32_t depth = 0;
-  int32_t batch = 1;
+  std::vector<int32_t> batches = {1};
   int32_t repeat = 3;
   std::string format = "md";
   std::string plot;
@@ -103,12 +105,15 @@ struct BenchCommand {
   void run();
   void run_model(const std::string& path, int threads);
   void run_prefill(Engine& instance, BenchRow row);
-  void run_decode(Engine& instance, BenchRow row);
+  void run_decode(Engine& instance, BenchRow row, int32_t batch);
   void add_row(Engine& instance, BenchRow row, const WorkCounter& counter, const std::vector<double>& seconds);
+
+  const MachineLimits& limits_of_device(Backend& backend);
 
   std::vector<BenchRow> rows;
   std::vector<int32_t> tokens;
-  std::set<int> measured_again;  // thread counts
+  std::set<int> measured_again;                        // thread counts
+  std::map<std::string, MachineLimits> device_limits;  // of devices, by backend; measured when first asked for
 };
 
 std::string type_of_file(const GgufFile& file) {
@@ -129,9 +134,9 @@ void BenchCommand::run_model(const std::string& path, int threads) {
     fail_usage("--ctx {} is too short: --depth and --prompt or --gen need {} positions", options.context, positions);
   }
   if (options.context == 0) options.context = static_cast<int32_t>(std::min<int64_t>(positions, INT32_MAX));
-  options.limits.max_sequences = batch;
-  options.limits.max_logit_rows = batch;
-  options.limits.max_tokens = std::max(options.limits.max_tokens, batch);
+  const int32_t most = *std::max_element(batches.begin(), batches.end());
+  options.limits.max_sequences = most;
+  options.limits.max_logit_rows = most;
   instruments.install(options);
   Engine instance(file, options);
 
@@ -146,11 +151,13 @@ void BenchCommand::run_model(const std::string& path, int threads) {
                      .backend = std::string(instance.backend().name()),
                      .threads = instance.backend().workers(),
                      .depth = depth};
-  for (int32_t s = 0; s < batch && depth > 0; ++s) {
+  for (int32_t s = 0; s < most && depth > 0; ++s) {
     instance.forward(s, 0, std::span(tokens).first(static_cast<size_t>(depth)), 1);
   }
   if (prompt > 0) run_prefill(instance, row);
-  if (generate > 0) run_decode(instance, row);
+  for (const int32_t batch : batches) {
+    if (generate > 0) run_decode(instance, row, batch);
+  }
   instruments.finish();
 }
 
@@ -178,7 +185,7 @@ void BenchCommand::run_prefill(Engine& instance, BenchRow row) {
   add_row(instance, std::move(row), counter, seconds);
 }
 
-void BenchCommand::run_decode(Engine& instance, BenchRow row) {
+void BenchCommand::run_decode(Engine& instance, BenchRow row, int32_t batch) {
   row.phase = "decode";
   row.tokens = generate;
   row.batch = batch;
@@ -212,6 +219,12 @@ void BenchCommand::run_decode(Engine& instance, BenchRow row) {
   add_row(instance, std::move(row), counter, seconds);
 }
 
+const MachineLimits& BenchCommand::limits_of_device(Backend& backend) {
+  const auto [entry, is_new] = device_limits.try_emplace(std::string(backend.name()));
+  if (is_new) entry->second = limits_of(backend);
+  return entry->second;
+}
+
 void BenchCommand::add_row(Engine& instance, BenchRow row, const WorkCounter& counter,
                            const std::vector<double>& seconds) {
   std::vector<double> speeds;
@@ -220,17 +233,18 @@ void BenchCommand::add_row(Engine& instance, BenchRow row, const WorkCounter& co
   const double time = summarize(seconds).median;
   row.gb_per_s = counter.work().bytes / time / 1e9;
   row.gop_per_s = counter.work().total_operations() / time / 1e9;
-  // The limits are the processor's; memory the host cannot see belongs to a device.
+  const auto share = [&](const MachineLimits& limits) {
+    return 100 * counter.work().seconds(limits, counter.working_set()) / time;
+  };
   if (instance.backend().host_visible()) {
     const int threads = instance.backend().workers();
-    const auto share = [&](const MachineLimits& limits) {
-      return 100 * counter.work().seconds(limits, counter.working_set()) / time;
-    };
     row.percent_of_limit = share(machine_limits(threads));
     // Nothing is faster than its limit: this one was measured on a busy machine.
     if (*row.percent_of_limit > 100 && measured_again.insert(threads).second) {
       row.percent_of_limit = share(machine_limits(threads, Remeasure::keep_best));
     }
+  } else if (const MachineLimits& limits = limits_of_device(instance.backend()); limits.known()) {
+    row.percent_of_limit = share(limits);
   }
   rows.push_back(std::move(row));
 }
@@ -275,7 +289,9 @@ void add_bench(CLI::App& app) {
   sub->add_option("--gen", command->generate, "tokens to generate; 0: no decode")->check(CLI::Range(0, 1 << 20));
   sub->add_option("--depth", command->depth, "positions in the cache before the first token")
       ->check(CLI::Range(0, 1 << 20));
-  sub->add_option("--batch", command->batch, "sequences decoded together")->check(CLI::Range(1, 1024));
+  sub->add_option("--batch", command->batches, "sequences decoded together, one number or several: 1,8,32")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1024));
   sub->add_option("--repeat", command->repeat, "measurements of each row")->check(CLI::Range(1, 1000));
   sub->add_option("--format", command->format, "md, json or csv")->check(CLI::IsMember({"md", "json", "csv"}));
   sub->add_option("--plot", command->plot, "also draw the rows into this SVG file");

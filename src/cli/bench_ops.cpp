@@ -259,8 +259,8 @@ std::vector<BenchRow> bench_ops(const EngineOptions& options, int32_t repeat) {
   const std::unique_ptr<Backend> backend = create_backend(name, options.backend_options);
   const std::unique_ptr<Backend> host = create_backend("scalar");  // where images lie, for their costs
   const DType kv = options.kv_dtype.value_or(backend->default_kv_dtype());
-  std::optional<MachineLimits> limits;
-  if (backend->host_visible()) limits = machine_limits(backend->workers());
+  std::optional<MachineLimits> limits = limits_of(*backend);
+  if (!limits->known()) limits.reset();
 
   std::vector<BenchRow> rows;
   for (int i = 0; i < kOpCount; ++i) {

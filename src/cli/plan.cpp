@@ -67,8 +67,10 @@ class CollectWeights final : public FieldVisitor {
   std::vector<const Weight*> weights;
 };
 
-// Bytes of the weights each backend holds: the main one all, others those of their ops.
-std::map<std::string, uint64_t> weights_by_backend(const std::vector<OpRecord>& step, const PlacementSpec& spec) {
+// Bytes of the weights each backend holds: the main one all but what it leaves to a fallback, others those of their
+// ops.
+std::map<std::string, uint64_t> weights_by_backend(const std::vector<OpRecord>& step, const PlacementSpec& spec,
+                                                   int first_fallback_layer) {
   std::map<std::string, std::map<const Weight*, uint64_t>> held;
   int layer = -1;
   for (const OpRecord& record : step) {
@@ -76,7 +78,7 @@ std::map<std::string, uint64_t> weights_by_backend(const std::vector<OpRecord>& 
     CollectWeights collect;
     visit_fields(record, collect);
     for (const Weight* w : collect.weights) {
-      held[spec.backend][w] = w->bytes();
+      if (layer < first_fallback_layer) held[spec.backend][w] = w->bytes();
       held[spec.choice(record.op(), layer)][w] = w->bytes();
     }
   }
@@ -171,13 +173,19 @@ void PlanCommand::run() {
   Engine instance(file, options);
   const ModelConfig& config = instance.model().config();
   const KvConfig& kv = instance.cache().config();
-  const PlacementSpec spec =
+  PlacementSpec spec =
       parse_placement(engine.backend.empty() ? default_backend_name() : std::string_view(engine.backend));
 
   const std::vector<OpRecord> planned = dry->step();
   require_matches(spec, planned);
+  // Layers that do not fit the device are as good as placed elsewhere, unless a rule says more.
+  const std::optional<FallbackLayers> fallback = dry->fallback();
+  const int first_fallback_layer = fallback ? fallback->first : config.layers;
+  for (int layer = config.layers - 1; layer >= first_fallback_layer; --layer) {
+    spec.rules.insert(spec.rules.begin(), {.text = "", .layer = layer, .op_glob = "*", .backend = fallback->backend});
+  }
   const std::vector<PlacementRow> rows = placement_of(planned, spec);
-  const std::map<std::string, uint64_t> weights = weights_by_backend(planned, spec);
+  const std::map<std::string, uint64_t> weights = weights_by_backend(planned, spec, first_fallback_layer);
   const uint64_t kv_bytes = KvCache::bytes_needed(kv);
   const uint64_t workspace = dry->allocated() - kv_bytes + scratch_estimate(planned);
   uint64_t total = kv_bytes + workspace;
@@ -190,8 +198,8 @@ void PlanCommand::run() {
   // Speeds: the steps are written down on the dry backend, the trials run on the real ones.
   Backend& real = dry->like();
   Trials trials(spec, options.backend_options, static_cast<double>(model_bytes));
-  const bool limits_known = real.host_visible();
-  const MachineLimits limits = limits_known ? machine_limits(real.workers()) : MachineLimits{};
+  const MachineLimits limits = limits_of(real);
+  const bool limits_known = limits.known() && !fallback;
   struct Speed {
     std::string what;
     double expected = 0;
@@ -220,6 +228,7 @@ void PlanCommand::run() {
     for (const PlacementRow& row : rows) {
       out["placement"].push_back({{"op", op_name(row.op)}, {"layers", layers_text(row)}, {"backend", row.backend}});
     }
+    if (fallback) out["fallback"] = {{"first_layer", fallback->first}, {"backend", fallback->backend}};
     out["memory"] = {{"weights", weights}, {"kv", kv_bytes}, {"workspace", workspace}, {"total", total}};
     for (const Speed& speed : speeds) {
       out["speed"].push_back({{"what", speed.what}, {"expected_tok_s", speed.expected}, {"limit_tok_s", speed.limit}});
@@ -233,12 +242,18 @@ void PlanCommand::run() {
   for (const PlacementRow& row : rows) {
     write_stdout(fmt::format("  {:<18}{:<10}{}\n", op_name(row.op), layers_text(row), row.backend));
   }
+  if (fallback) {
+    write_stdout(fmt::format("  {} of {} layers do not fit {} and stay on {}, with their cache\n",
+                             config.layers - fallback->first, config.layers, spec.backend, fallback->backend));
+  }
   write_stdout("\nmemory:\n");
   for (const auto& [backend, bytes] : weights) {
     write_stdout(fmt::format("  {:<18}{:>12}   on {}\n", "weights", format_bytes(bytes), backend));
   }
-  write_stdout(fmt::format("  {:<18}{:>12}   {} positions, {}\n", "kv cache", format_bytes(kv_bytes), kv.max_positions,
-                           dtype_name(kv.dtype)));
+  write_stdout(fmt::format(
+      "  {:<18}{:>12}   {} positions, {}{}\n", "kv cache", format_bytes(kv_bytes), kv.max_positions,
+      dtype_name(kv.dtype),
+      fallback ? fmt::format(", of layers {}-{} on {}", fallback->first, config.layers - 1, fallback->backend) : ""));
   write_stdout(fmt::format("  {:<18}{:>12}   about, for steps of {} tokens\n", "workspace", format_bytes(workspace),
                            instance.decoder().limits().max_tokens));
   write_stdout(fmt::format("  {:<18}{:>12}\n\nspeed on {}", "all", format_bytes(total), real.description()));

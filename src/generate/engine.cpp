@@ -1,7 +1,11 @@
 #include "generate/engine.h"
 
-#include <algorithm>
+#include <fmt/core.h>
 
+#include <algorithm>
+#include <cstdio>
+
+#include "backend/op_fields.h"
 #include "base/error.h"
 #if INFERNO_TOKENIZER
 #include "tokenizer/tokenizer.h"
@@ -46,6 +50,24 @@ std::vector<int32_t> find_end_tokens(const GgufFile& file, const Tokenizer* toke
   return ids;
 }
 
+// The memory of a model by layer: weights as the file has them, cache, and roughly what steps take.
+ModelNeeds needs_of(const GgufFile& file, const ModelConfig& config, const KvConfig& kv, const StepLimits& limits) {
+  ModelNeeds needs;
+  needs.layer_bytes.assign(static_cast<size_t>(config.layers),
+                           KvCache::bytes_needed(kv) / static_cast<uint64_t>(config.layers));
+  for (const GgufTensor& tensor : file.tensors()) {
+    const int layer = layer_of_weight(tensor.name);
+    const bool in_layer = layer >= 0 && layer < config.layers;
+    (in_layer ? needs.layer_bytes[static_cast<size_t>(layer)] : needs.other_bytes) += tensor.bytes;
+  }
+  // Of every token: the residual stream, queries and results of attention in f32, the widest op's scratch twice.
+  const int64_t attention_width = int64_t{config.q_heads} * config.head_dim;
+  const int64_t floats = config.width + 2 * attention_width + 2 * std::max<int64_t>(config.ffn, attention_width);
+  needs.other_bytes += static_cast<uint64_t>(
+      (int64_t{limits.max_tokens} * floats + int64_t{limits.max_logit_rows} * config.vocabulary) * 4);
+  return needs;
+}
+
 }  // namespace
 
 Engine::Engine(const GgufFile& file, const EngineOptions& options) : backend_(make_backend(options)) {
@@ -66,22 +88,30 @@ Engine::Engine(const GgufFile& file, const EngineOptions& options) : backend_(ma
   }
 #endif
   end_tokens_ = find_end_tokens(file, tokenizer_.get());
-  model_ = std::make_unique<Model>(*backend_, file, context, options.quiet);
-
   StepLimits limits = options.limits;
-  limits.max_tokens = std::min(limits.max_tokens, context);
+  // No prompt is longer than the context. Left to the backend, a step has room for one token of every sequence.
+  limits.max_tokens = limits.max_tokens > 0
+                          ? std::min(limits.max_tokens, context)
+                          : std::max(std::min(backend_->preferred_step_tokens(), context), limits.max_sequences);
   if (options.all_logits) {
     const int64_t row_bytes = int64_t{config.vocabulary} * static_cast<int64_t>(sizeof(float));
     limits.max_logit_rows =
         static_cast<int32_t>(std::clamp<int64_t>(kAllLogitsBytes / row_bytes, 1, limits.max_tokens));
     limits.max_tokens = limits.max_logit_rows;
   }
-  cache_ = std::make_unique<KvCache>(*backend_, KvConfig{.layers = config.layers,
-                                                         .kv_heads = config.kv_heads,
-                                                         .head_dim = config.head_dim,
-                                                         .dtype = kv_dtype,
-                                                         .max_positions = context,
-                                                         .max_sequences = limits.max_sequences});
+  const KvConfig kv{.layers = config.layers,
+                    .kv_heads = config.kv_heads,
+                    .head_dim = config.head_dim,
+                    .dtype = kv_dtype,
+                    .max_positions = context,
+                    .max_sequences = limits.max_sequences};
+  backend_->expect(needs_of(file, config, kv, limits));
+  // A device says what it is; the host knows itself.
+  if (!options.quiet && !backend_->host_visible()) {
+    fmt::print(stderr, "{}: {}\n", backend_->name(), backend_->description());
+  }
+  model_ = std::make_unique<Model>(*backend_, file, context, options.quiet);
+  cache_ = std::make_unique<KvCache>(*backend_, kv);
   decoder_ = std::make_unique<Decoder>(*backend_, *model_, *cache_, limits);
 }
 

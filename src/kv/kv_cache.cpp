@@ -31,7 +31,7 @@ KvCache::KvCache(Backend& backend, const KvConfig& config)
   const int32_t pages = max_pages_ * config.max_sequences;
   layer_bytes_ = pages * empty_view(config).page_bytes();
   for (int32_t i = 0; i < config.layers; ++i)
-    memory_.push_back(backend.allocate(static_cast<size_t>(2 * layer_bytes_)));
+    memory_.push_back(backend.allocate_cache(i, static_cast<size_t>(2 * layer_bytes_)));
   free_.reserve(static_cast<size_t>(pages));
   for (int32_t page = pages - 1; page >= 0; --page) free_.push_back(page);
   sequences_.resize(static_cast<size_t>(config.max_sequences));

@@ -42,16 +42,17 @@ Decoder::Decoder(Backend& backend, const Model& model, KvCache& cache, const Ste
 }
 
 // Records the largest step there can be, so that the backend sets aside all the scratch memory steps will need: one
-// sequence at the end of its context, whose last tokens all want logits.
+// sequence at the end of its context, and others with one token each where the context alone is shorter than a step. As
+// many tokens as can want logits.
 void Decoder::plan() {
   const int32_t positions = cache_.config().max_positions;
   const int32_t tokens = std::min(limits_.max_tokens, positions);
-  const int32_t first = positions - tokens;
   const std::vector<int32_t> pages(static_cast<size_t>(cache_.max_pages()), 0);
   batch_.clear();
-  batch_.begin_sequence(positions, pages.data(), cache_.max_pages());
-  for (int32_t i = 0; i < tokens; ++i) {
-    batch_.add_token(0, first + i, 0, i >= tokens - std::min(tokens, limits_.max_logit_rows));
+  for (int32_t i = 0; i < limits_.max_tokens; ++i) {
+    if (i == 0 || i >= tokens) batch_.begin_sequence(positions, pages.data(), cache_.max_pages());
+    const int32_t position = i < tokens ? positions - tokens + i : positions - 1;
+    batch_.add_token(0, position, 0, i >= limits_.max_tokens - std::min(limits_.max_tokens, limits_.max_logit_rows));
   }
   backend_.upload(batch_memory_.data(), batch_.block().data(), batch_.block().size() * sizeof(int32_t));
   backend_.begin_step(StepMode::plan);

@@ -17,7 +17,7 @@
 namespace inferno {
 
 struct StepLimits {
-  int32_t max_tokens = 512;  // of one step; longer prompts run in chunks
+  int32_t max_tokens = 0;  // of one step; longer prompts run in chunks; 0: as many as the backend likes (Engine)
   int32_t max_sequences = 1;
   int32_t max_logit_rows = 1;
 };

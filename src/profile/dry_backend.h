@@ -24,6 +24,10 @@ class DryBackend final : public Backend {
   [[nodiscard]] int workers() const override { return like_->workers(); }
   [[nodiscard]] bool supports(OpId op, DType dtype) const override { return like_->supports(op, dtype); }
 
+  [[nodiscard]] int32_t preferred_step_tokens() const override { return like_->preferred_step_tokens(); }
+  void expect(const ModelNeeds& needs) override { like_->expect(needs); }
+  [[nodiscard]] std::optional<FallbackLayers> fallback() const override { return like_->fallback(); }
+
   [[nodiscard]] Buffer allocate(size_t bytes) override;
   void upload(void* destination, const void* host, size_t bytes) override;
   void download(void* host, const void* source, size_t bytes) override;

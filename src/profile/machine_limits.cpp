@@ -138,6 +138,20 @@ MachineLimits machine_limits(int threads, Remeasure again, MachineLimits (*measu
   return limits;
 }
 
+MachineLimits limits_of(Backend& backend) {
+  const std::optional<DeviceRates> device = backend.device_rates();
+  if (!device) return backend.host_visible() ? machine_limits(backend.workers()) : MachineLimits{};
+  MachineLimits limits;
+  limits.cpu = backend.description();
+  limits.read = {{.working_set = 0, .gb_per_s = device->read_gb, .streams = 1}};
+  const auto rate = [&](Multiply kind) -> double& { return limits.multiply[static_cast<size_t>(kind)]; };
+  rate(Multiply::f32) = device->f32_gop;
+  rate(Multiply::f16) = device->f16_gop;
+  rate(Multiply::bf16) = device->bf16_gop;
+  rate(Multiply::int8) = device->quantized_gop;
+  return limits;
+}
+
 std::string machine_limits_file() {
   const char* cache = std::getenv("XDG_CACHE_HOME");
   if (cache != nullptr && cache[0] == '/') return fmt::format("{}/inferno/limits.json", cache);

@@ -60,6 +60,8 @@ enum class Remeasure : uint8_t {
 // way.
 [[nodiscard]] MachineLimits machine_limits(int threads, Remeasure again = Remeasure::when_needed,
                                            MachineLimits (*measure)(int threads) = measure_machine_limits);
+// Of the machine behind a backend: its device's, measured now, or this computer's. Empty when neither is known.
+[[nodiscard]] MachineLimits limits_of(Backend& backend);
 // $XDG_CACHE_HOME/inferno/limits.json, or under $HOME/.cache; empty when neither variable is set.
 [[nodiscard]] std::string machine_limits_file();
 

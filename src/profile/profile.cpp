@@ -105,6 +105,8 @@ void Profile::add_step(const StepTimes& times, const StepView& view, Backend& ba
   ++totals.steps;
   totals.tokens += view.tokens;
   totals.step_us += us(times.begin, times.end);
+  totals.replays += times.replay_us > 0 ? 1 : 0;
+  totals.replay_us += times.replay_us;
   if (last_end_ != 0) totals.between_us += us(last_end_, times.begin);
   last_end_ = times.end;
 

@@ -40,6 +40,8 @@ struct PhaseTotals {
   double step_us = 0;       // inside steps
   double between_us = 0;    // from the end of the step before, without the profiler's own time
   double own_us = 0;        // that
+  int64_t replays = 0;      // steps that a device also ran untimed, from a graph
+  double replay_us = 0;     // of them
   double stream_bytes = 0;  // weights and cache
   double stream_us = 0;     // these at the limit of reading
   std::array<OpTotals, kOpCount> ops = {};

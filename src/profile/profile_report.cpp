@@ -108,6 +108,11 @@ std::string Profile::table(Phase phase) const {
                       percent(totals.between_us, wall));
   text += fmt::format("  {:<22}{:>19.2f}{:>7.1f}%   taking these times\n", "(profiler)", totals.own_us / 1e3,
                       percent(totals.own_us, wall));
+  if (totals.replays > 0) {
+    const double replay = totals.replay_us / static_cast<double>(totals.replays);
+    text += fmt::format("  replayed from a graph, untimed, a step takes {:.1f} us = {:.1f} tok/s\n", replay,
+                        static_cast<double>(totals.tokens) / static_cast<double>(totals.steps) / replay * 1e6);
+  }
   return text;
 }
 
@@ -162,6 +167,7 @@ std::string Profile::json() const {
     out["step_us"] = totals.step_us;
     out["between_us"] = totals.between_us;
     out["profiler_us"] = totals.own_us;
+    if (totals.replays > 0) out["replay_us_per_step"] = totals.replay_us / static_cast<double>(totals.replays);
     out["tokens_per_second"] = static_cast<double>(totals.tokens) / wall * 1e6;
     out["least_us"] = totals.least_us();
     out["share_of_limit"] = totals.least_us() / wall;

@@ -62,6 +62,16 @@ TEST(Bench, RowsHaveTheFieldsProgramsReadForEveryPhaseAndThreadCount) {
   EXPECT_EQ(phases, (std::set<std::string>{"decode", "prefill"}));
 }
 
+TEST(Bench, SeveralBatchesGiveARowOfDecodingEach) {
+  const Outcome outcome =
+      inferno("bench " + kModel + " --prompt 0 --gen 2 --batch 1,3 --threads 1 --repeat 1 --format json");
+  ASSERT_EQ(outcome.code, 0);
+  const Json rows = Json::parse(outcome.text);
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].at("batch"), 1);
+  EXPECT_EQ(rows[1].at("batch"), 3);
+}
+
 TEST(Bench, DrawsAPlotAndWritesCommaSeparatedValues) {
   const fs::path plot = fs::temp_directory_path() / ("inferno_bench_" + std::to_string(::getpid()) + ".svg");
   const Outcome outcome =

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/device_rates.h"
 #include "backend/cuda/error.h"
 #include "backend/cuda/same_op.h"
 #include "base/error.h"
@@ -39,6 +41,16 @@ int32_t tokens_of(const std::vector<OpRecord>& ops) {
 
 bool same_ops(const std::vector<OpRecord>& a, const std::vector<OpRecord>& b) {
   return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), same_op);
+}
+
+// "linear", or of several: "one of embed, attention (INFERNO_CUDA_SYNC=1 tells which)".
+std::string names_of(const std::bitset<kOpCount>& ops) {
+  std::string names;
+  for (int i = 0; i < kOpCount; ++i) {
+    if (ops[static_cast<size_t>(i)])
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", op_name(static_cast<OpId>(i)));
+  }
+  return ops.count() > 1 ? fmt::format("one of {} (INFERNO_CUDA_SYNC=1 tells which)", names) : names;
 }
 
 }  // namespace
@@ -77,9 +89,35 @@ CudaBackend::~CudaBackend() {
   (void)cudaStreamSynchronize(context_.stream);
   drop_graphs();
   for (cudaEvent_t event : stamps_) (void)cudaEventDestroy(event);
+  for (cudaEvent_t event : replay_stamps_) {
+    if (event != nullptr) (void)cudaEventDestroy(event);
+  }
   ops_.reset();
   loader_.reset();
   (void)cudaStreamDestroy(context_.stream);
+}
+
+// ---- the device
+
+std::optional<DeviceRates> CudaBackend::device_rates() {
+  if (!rates_) rates_ = measure_device_rates(context_, ops_->gemm(), frees_);
+  return rates_;
+}
+
+std::optional<uint64_t> CudaBackend::free_memory() const {
+  // What the backend itself will take beside the model: unpacked weights, staging, the runtime's own.
+  constexpr uint64_t kReserve = uint64_t{256} << 20;
+  size_t free = 0;
+  size_t total = 0;
+  check(cudaMemGetInfo(&free, &total), "asking for free memory");
+  const uint64_t usable = free > kReserve ? free - kReserve : 0;
+  const char* limit = std::getenv("INFERNO_CUDA_MEMORY");
+  if (limit == nullptr) return usable;
+  const std::optional<int64_t> mebibytes = parse_int(limit);
+  if (!mebibytes || *mebibytes < 0 || *mebibytes > int64_t{1} << 30) {
+    fail_usage("INFERNO_CUDA_MEMORY=\"{}\" is not a number of MiB", printable(limit));
+  }
+  return std::min(usable, static_cast<uint64_t>(*mebibytes) << 20);
 }
 
 // ---- memory and weights
@@ -145,6 +183,7 @@ void CudaBackend::begin_step(StepMode mode) {
   plan_.clear();
   times_.clear();
   stamped_ = 0;
+  replayed_ = false;
   in_step_ = true;
   planning_ = mode == StepMode::plan;
 }
@@ -163,7 +202,7 @@ void CudaBackend::synchronize() {
 void CudaBackend::wait() {
   const cudaError_t status = cudaStreamSynchronize(context_.stream);
   if (status == cudaSuccess) return;
-  fail("cuda: an op of the last step failed: {}; INFERNO_CUDA_SYNC=1 shows which", cudaGetErrorString(status));
+  fail("cuda: {} failed: {}", under_way_.any() ? names_of(under_way_) : "a copy", cudaGetErrorString(status));
 }
 
 template <typename Args>
@@ -181,19 +220,23 @@ void CudaBackend::record(const Args& args) {
 
 void CudaBackend::execute() {
   if (plan_.empty()) return;
-  if (Graph* graph = graph_for_plan(); graph != nullptr) {
+  const bool timed = timing_ && in_step_;
+  Graph* graph = graph_for_plan();
+  under_way_.reset();
+  for (const OpRecord& op : plan_) under_way_.set(static_cast<size_t>(op.op()));
+  if (graph != nullptr) {
     graph->last_use = ++uses_;
-    check(cudaGraphLaunch(graph->executable, context_.stream), "launching a step");
-  } else {
-    launch_ops();
+    timed ? replay(*graph) : check(cudaGraphLaunch(graph->executable, context_.stream), "launching a step");
+  }
+  if (graph == nullptr || timed) {
+    launch_ops(timed);
     std::swap(previous_, plan_);
   }
   plan_.clear();
 }
 
-void CudaBackend::launch_ops() {
+void CudaBackend::launch_ops(bool timed) {
   ops_->start_chain();
-  const bool timed = timing_ && in_step_;
   if (timed && stamped_ == 0) stamp();
   for (size_t i = 0; i < plan_.size();) {
     const std::string_view op = op_name(plan_[i].op());
@@ -224,10 +267,26 @@ void CudaBackend::stamp() {
   check(cudaEventRecord(stamps_[stamped_++], context_.stream), "taking the time");
 }
 
+void CudaBackend::replay(const Graph& graph) {
+  for (cudaEvent_t& event : replay_stamps_) {
+    if (event == nullptr) check(cudaEventCreate(&event), "creating an event");
+  }
+  check(cudaEventRecord(replay_stamps_[0], context_.stream), "taking the time");
+  check(cudaGraphLaunch(graph.executable, context_.stream), "launching a step");
+  check(cudaEventRecord(replay_stamps_[1], context_.stream), "taking the time");
+  replayed_ = true;
+}
+
 const StepTimes* CudaBackend::step_times() const {
   if (times_.ops.empty()) return nullptr;
   check(cudaEventSynchronize(stamps_[stamped_ - 1]), "taking the time");
   times_.times.clear();
+  times_.replay_us = 0;
+  if (replayed_) {
+    float ms = 0;
+    check(cudaEventElapsedTime(&ms, replay_stamps_[0], replay_stamps_[1]), "taking the time");
+    times_.replay_us = static_cast<double>(ms) * 1e3;
+  }
   times_.begin = 0;
   uint64_t at = 0;
   for (size_t i = 0; i < times_.ops.size(); ++i) {
@@ -245,7 +304,7 @@ const StepTimes* CudaBackend::step_times() const {
 // ---- graphs
 
 CudaBackend::Graph* CudaBackend::graph_for_plan() {
-  if (step_by_step_ || timing_) return nullptr;
+  if (step_by_step_) return nullptr;
   if (graphs_frees_ != frees_->value) {
     drop_graphs();
     previous_.clear();
@@ -274,7 +333,7 @@ void CudaBackend::capture(Graph& graph) {
   cudaGraph_t recorded = nullptr;
   check(cudaStreamBeginCapture(context_.stream, cudaStreamCaptureModeThreadLocal), "capturing a step");
   try {
-    launch_ops();
+    launch_ops(false);
   } catch (...) {
     (void)cudaStreamEndCapture(context_.stream, &recorded);
     if (recorded != nullptr) (void)cudaGraphDestroy(recorded);

@@ -7,7 +7,9 @@
 
 #include <cuda_runtime_api.h>
 
+#include <bitset>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +34,11 @@ class CudaBackend final : public Backend {
   [[nodiscard]] bool host_visible() const override { return false; }
   [[nodiscard]] bool supports(OpId op, DType dtype) const override { return ops_->supports(op, dtype); }
 
+  [[nodiscard]] int32_t preferred_step_tokens() const override { return 4096; }
+  [[nodiscard]] std::optional<DeviceRates> device_rates() override;
+  // INFERNO_CUDA_MEMORY (MiB) makes the device seem smaller.
+  [[nodiscard]] std::optional<uint64_t> free_memory() const override;
+
   [[nodiscard]] Buffer allocate(size_t bytes) override;
   void upload(void* destination, const void* host, size_t bytes) override;
   void download(void* host, const void* source, size_t bytes) override;
@@ -42,8 +49,9 @@ class CudaBackend final : public Backend {
   void synchronize() override;
   [[nodiscard]] void* scratch(size_t bytes) override;
 
-  // While timing, ops are launched one by one with a time stamp after each; the time of a
-  // pair that is launched as one stands under the first op.
+  // While timing, ops are launched one by one with a time stamp after each; the time of a pair that is launched as one
+  // stands under the first op. A step that would be a graph is replayed first, as a whole: running a step twice gives
+  // the same again.
   void set_timing(bool on) override;
   [[nodiscard]] const StepTimes* step_times() const override;
 
@@ -66,7 +74,8 @@ class CudaBackend final : public Backend {
   void record(const Args& args);
   // Launches what was recorded.
   void execute();
-  void launch_ops();
+  void launch_ops(bool timed);
+  void replay(const Graph& graph);
   // The graph of this plan, captured if it is time to; null: launch op by op.
   Graph* graph_for_plan();
   void capture(Graph& graph);
@@ -81,6 +90,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<OpRunner> ops_;
 
   std::vector<OpRecord> plan_;
+  std::bitset<kOpCount> under_way_;  // kinds of the ops launched last, for the message when they fail
   bool in_step_ = false;
   bool planning_ = false;
   bool step_by_step_ = false;  // INFERNO_CUDA_SYNC: wait after every op, so that a failure names it
@@ -93,6 +103,9 @@ class CudaBackend final : public Backend {
   bool timing_ = false;
   std::vector<cudaEvent_t> stamps_;  // one before the first op, one after each; reused
   size_t stamped_ = 0;               // of them in the last step
+  cudaEvent_t replay_stamps_[2] = {};
+  bool replayed_ = false;
+  std::optional<DeviceRates> rates_;
   mutable StepTimes times_;
 
   // Small uploads go through a ring of page-locked memory, so that the caller's memory is free at once.

@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 
 #include "backend/cuda/cuda.h"
 #include "backend/cuda/seam_model.h"
 #include "backend/factory.h"
+#include "backend/step_times.h"
 #include "base/error.h"
 
 namespace inferno {
@@ -157,6 +160,49 @@ TEST(CudaBackend, WeightsGiveBackTheirRows) {
       EXPECT_EQ(row_a, row_b) << dtype_name(dtype);
     }
   }
+}
+
+// In a process of its own: the device is lost to whoever makes it fail.
+TEST(CudaBackendDeathTest, AFailureSurfacesAtSynchronizeWithTheOpsName) {
+  if (!device_or_null()) GTEST_SKIP() << "no GPU";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto fail_an_op = [] {
+    const auto device = make_cuda_backend();
+    const auto weight = SeamModel::random_matrix(*device, DType::bf16, 64, 64);
+    const Tensor nowhere{reinterpret_cast<void*>(uintptr_t{256}), Shape(1, 64)};
+    try {
+      device->linear({.x = nowhere, .w = {weight.get()}, .out = {nowhere}});
+      device->synchronize();
+    } catch (const Error& error) {
+      std::fputs(error.what(), stderr);
+      std::_Exit(3);
+    }
+  };
+  EXPECT_EXIT(fail_an_op(), testing::ExitedWithCode(3), "cuda: linear failed: ");
+}
+
+TEST(CudaBackend, AStepIsReplayedAndTimedOpByOpWithTheSameResult) {
+  const auto device = device_or_null();
+  if (!device) GTEST_SKIP() << "no GPU";
+  SeamModel model(*device, with(DType::bf16, 64, 2));
+  std::vector<std::vector<int32_t>> drawn;
+  for (const bool timed : {false, true}) {
+    model.reset();
+    device->set_timing(timed);
+    for (int32_t s = 0; s < 2; ++s) model.prefill(s, prompt_of(20 + s, 1000), true);
+    for (int step = 0; step < 5; ++step) {
+      model.decode(2);
+      drawn.push_back(model.sampled());
+      if (!timed) continue;
+      const StepTimes* times = device->step_times();
+      ASSERT_NE(times, nullptr);
+      EXPECT_FALSE(times->ops.empty());
+      if (step > 2) {
+        EXPECT_GT(times->replay_us, 0);
+      }
+    }
+  }
+  for (size_t i = 0; i < 5; ++i) EXPECT_EQ(drawn[i], drawn[i + 5]) << "step " << i;
 }
 
 TEST(CudaBackend, AHugeAllocationNamesNeedAndFreeMemory) {

@@ -21,6 +21,7 @@ void* allocate_device(size_t bytes) {
          format_bytes(bytes), format_bytes(free), format_bytes(total));
   }
   check(status, "allocating device memory");
+  check(cudaMemset(data, 0, bytes), "clearing device memory");
   return data;
 }
 

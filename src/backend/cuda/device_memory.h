@@ -13,6 +13,7 @@ struct FreeCount {
   uint64_t value = 0;
 };
 
+// Zeroed: whole pages of the cache are read beyond a sequence's end, and no result depends on what memory held before.
 // Throws an Error that names the need and the free amount.
 [[nodiscard]] void* allocate_device(size_t bytes);
 void free_device(void* data) noexcept;

@@ -25,6 +25,7 @@ class OpRunner {
   void reserve(const OpRecord& record);
   // Launches records[0], and records[1] with it where both are one kernel; returns how many were launched.
   [[nodiscard]] size_t run(std::span<const OpRecord> records);
+  [[nodiscard]] Gemm& gemm() { return gemm_; }
   // The next kernel starts when everything before it is done.
   void start_chain() {
     first_of_chain_ = true;

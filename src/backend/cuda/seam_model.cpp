@@ -123,8 +123,8 @@ SeamModel::SeamModel(Backend& backend, const SeamConfig& c) : backend_(backend),
   request_bytes_.resize(rows * (sizeof(SampleParams) + kHistoryBytes));
   sampled_memory_ = backend.allocate(rows * sizeof(int32_t));
   const auto page_bytes = static_cast<size_t>(cache(0).page_bytes());
-  kv_ = backend.allocate(2 * static_cast<size_t>(c.layers) * rows * static_cast<size_t>(pages_per_sequence(c)) *
-                         page_bytes);
+  kv_ = backend.allocate_cache(
+      0, 2 * static_cast<size_t>(c.layers) * rows * static_cast<size_t>(pages_per_sequence(c)) * page_bytes);
   std::vector<float> table(static_cast<size_t>(c.context) * static_cast<size_t>(c.head_dim));
   for (int32_t p = 0; p < c.context; ++p) {
     for (int32_t i = 0; i < c.head_dim / 2; ++i) {

@@ -12,10 +12,6 @@ void* Workspace::get(Region region, int64_t bytes) {
     check(cudaDeviceSynchronize(), "growing scratch memory");
     memory = DeviceMemory();  // the old part is freed first: both need not fit
     memory = DeviceMemory(static_cast<size_t>(bytes), frees_);
-    if (region == Region::counters) {
-      check(cudaMemset(memory.data(), 0, memory.bytes()), "clearing counters");
-      check(cudaDeviceSynchronize(), "clearing counters");
-    }
   }
   return memory.data();
 }

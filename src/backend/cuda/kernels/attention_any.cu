@@ -66,55 +66,57 @@ template <typename Raw, typename T, typename Q, int kDim>
 __global__ void rope_store_fast_kernel(const __grid_constant__ RopeStore a) {
   let_next_start();
   wait_for_previous();
-  constexpr int kPerLane = kDim / kWarp;
+  constexpr int kWords = kDim / 64;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int per_token = a.q_heads + 2 * a.kv.kv_heads;
   const int parts = (per_token + kHeadsPerWarp - 1) / kHeadsPerWarp;
-  const int64_t item = int64_t{blockIdx.x} * kStoreWarps + threadIdx.x / kWarp;
+  const auto item = static_cast<int>(blockIdx.x * kStoreWarps + threadIdx.x / kWarp);
   const int64_t t = item / parts;
   if (t >= a.batch.tokens) return;
-  const int first = static_cast<int>(item % parts) * kHeadsPerWarp;
+  const int first = item % parts * kHeadsPerWarp;
   const int first_value = a.q_heads + a.kv.kv_heads;
   const bool half_split = a.rope.pairing == RopePairing::half_split;
+  const auto* raw_q = static_cast<const Raw*>(a.raw.q) + t * a.raw.q_stride + 2 * lane;
+  const auto* raw_k = static_cast<const Raw*>(a.raw.k) + t * a.raw.kv_stride + 2 * lane;
+  const auto* raw_v = static_cast<const Raw*>(a.raw.v) + t * a.raw.kv_stride + 2 * lane;
 
-  float v[kHeadsPerWarp][kPerLane];
+  float2 v[kHeadsPerWarp][kWords];
 #pragma unroll
   for (int i = 0; i < kHeadsPerWarp; ++i) {
     const int h = min(first + i, per_token - 1);
-    const bool query = h < a.q_heads;
-    const bool key = h < first_value;
-    const auto* from = static_cast<const Raw*>(query ? a.raw.q : key ? a.raw.k : a.raw.v);
-    from +=
-        query ? t * a.raw.q_stride + h * kDim : t * a.raw.kv_stride + (key ? h - a.q_heads : h - first_value) * kDim;
+    const Raw* from = h < a.q_heads     ? raw_q + h * kDim
+                      : h < first_value ? raw_k + (h - a.q_heads) * kDim
+                                        : raw_v + (h - first_value) * kDim;
 #pragma unroll
-    for (int j = 0; j < kPerLane; ++j) v[i][j] = widen(__ldcg(from + j * kWarp + lane));
+    for (int w = 0; w < kWords; ++w) v[i][w] = load_pair(from + w * 64);
   }
   const float* turns = static_cast<const float*>(a.rope.table.data) + int64_t{a.batch.pos[t]} * kDim;
-  HeadConstants<kDim> for_query;
-  HeadConstants<kDim> for_key;
-  for_query.load(a.norms.q, turns, half_split, lane);
-  for_key.load(a.norms.k, turns, half_split, lane);
+  HeadFactors<kDim> factors;
+  bool for_query = first < a.q_heads;
+  factors.load(for_query ? a.norms.q : a.norms.k, turns, half_split, lane);
   const int slot = a.batch.slot[t];
-  const int64_t page = slot / a.kv.page_size;
+  const int64_t row =
+      (int64_t{slot / a.kv.page_size} * a.kv.kv_heads * a.kv.page_size + slot % a.kv.page_size) * kDim + 2 * lane;
 #pragma unroll
   for (int i = 0; i < kHeadsPerWarp; ++i) {
     const int h = first + i;
     if (h >= per_token) break;
     if (h < a.q_heads) {
-      for_query.apply(v[i], a.norms.q != nullptr, a.norms.eps, half_split, lane);
-      Q* to = static_cast<Q*>(a.q_out) + (t * a.q_heads + h) * kDim;
+      factors.apply(v[i], a.norms.q != nullptr, a.norms.eps, half_split, lane);
+      Q* to = static_cast<Q*>(a.q_out) + (t * a.q_heads + h) * kDim + 2 * lane;
 #pragma unroll
-      for (int j = 0; j < kPerLane; ++j) to[j * kWarp + lane] = narrow<Q>(v[i][j]);
+      for (int w = 0; w < kWords; ++w) store_pair(to + w * 64, v[i][w]);
       continue;
     }
+    if (for_query) factors.load(a.norms.k, turns, half_split, lane);
+    for_query = false;
     const bool key = h < first_value;
-    if (key) for_key.apply(v[i], a.norms.k != nullptr, a.norms.eps, half_split, lane);
+    if (key) factors.apply(v[i], a.norms.k != nullptr, a.norms.eps, half_split, lane);
     if (slot < 0) continue;
-    const int kv_head = key ? h - a.q_heads : h - first_value;
-    T* to = static_cast<T*>(key ? a.kv.k : a.kv.v) +
-            ((page * a.kv.kv_heads + kv_head) * a.kv.page_size + slot % a.kv.page_size) * kDim;
+    const int64_t kv_head = key ? h - a.q_heads : h - first_value;
+    T* to = static_cast<T*>(key ? a.kv.k : a.kv.v) + row + kv_head * a.kv.page_size * kDim;
 #pragma unroll
-    for (int j = 0; j < kPerLane; ++j) to[j * kWarp + lane] = stored<T>(v[i][j]);
+    for (int w = 0; w < kWords; ++w) store_pair(to + w * 64, v[i][w]);
   }
 }
 

@@ -77,45 +77,45 @@ template <typename T, int kDim>
 __device__ __forceinline__ void make_heads(const Params& p, int64_t t, int kv_head, uint8_t* shared, int warp,
                                            int lane) {
   using L = Layout<kDim>;
+  constexpr int kWords = kDim / 64;
   const AttentionTask& a = p.a.task;
   const KvLayerView& kv = a.kv;
   const int group = a.q_heads / kv.kv_heads;
   const bool half_split = p.a.rope.pairing == RopePairing::half_split;
-  const float* turns = static_cast<const float*>(p.a.rope.table.data) + int64_t{a.batch.pos[t]} * kDim;
-  const int slot = a.batch.slot[t];
   auto* queries = reinterpret_cast<T*>(shared + L::kQueries);
   auto* own = reinterpret_cast<float*>(shared + L::kOwn);
   for (int h = warp; h < group + 2; h += kWarps) {
     const bool query = h < group;
     const bool key = h == group;
     const void* raw = query ? p.a.raw.q : key ? p.a.raw.k : p.a.raw.v;
-    const int64_t at =
-        query ? t * p.a.raw.q_stride + (kv_head * group + h) * kDim : t * p.a.raw.kv_stride + kv_head * kDim;
-    float v[kDim / kWarp];
+    const int64_t at = query ? t * p.a.raw.q_stride + (kv_head * group + h) * kDim + 2 * lane
+                             : t * p.a.raw.kv_stride + kv_head * kDim + 2 * lane;
+    float2 v[kWords];
 #pragma unroll
-    for (int j = 0; j < kDim / kWarp; ++j) {
-      const int64_t i = at + j * kWarp + lane;
-      v[j] = p.a.raw.dtype == DType::f32 ? load_fresh(static_cast<const float*>(raw) + i)
-                                         : widen(__ldcg(static_cast<const __nv_bfloat16*>(raw) + i));
+    for (int w = 0; w < kWords; ++w) {
+      v[w] = p.a.raw.dtype == DType::f32 ? load_pair(static_cast<const float*>(raw) + at + w * 64)
+                                         : load_pair(static_cast<const __nv_bfloat16*>(raw) + at + w * 64);
     }
     if (query || key) {
       const float* norm = query ? p.a.norms.q : p.a.norms.k;
-      HeadConstants<kDim> constants;
-      constants.load(norm, turns, half_split, lane);
-      constants.apply(v, norm != nullptr, p.a.norms.eps, half_split, lane);
+      const float* turns = static_cast<const float*>(p.a.rope.table.data) + int64_t{a.batch.pos[t]} * kDim;
+      HeadFactors<kDim> factors;
+      factors.load(norm, turns, half_split, lane);
+      factors.apply(v, norm != nullptr, p.a.norms.eps, half_split, lane);
     }
     if (query) {
 #pragma unroll
-      for (int j = 0; j < kDim / kWarp; ++j) queries[h * kDim + j * kWarp + lane] = narrow<T>(v[j]);
+      for (int w = 0; w < kWords; ++w) store_pair(queries + h * kDim + w * 64 + 2 * lane, v[w]);
       continue;
     }
+    const int slot = a.batch.slot[t];
     T* row = static_cast<T*>(key ? kv.k : kv.v) +
              ((int64_t{slot / kv.page_size} * kv.kv_heads + kv_head) * kv.page_size + slot % kv.page_size) * kDim;
 #pragma unroll
-    for (int j = 0; j < kDim / kWarp; ++j) {
-      const T rounded = stored<T>(v[j]);
-      own[(h - group) * kDim + j * kWarp + lane] = widen(rounded);
-      if (slot >= 0) row[j * kWarp + lane] = rounded;
+    for (int w = 0; w < kWords; ++w) {
+      if (slot >= 0) store_pair(row + w * 64 + 2 * lane, v[w]);
+      store_pair(own + (h - group) * kDim + w * 64 + 2 * lane,
+                 make_float2(widen(static_cast<T>(v[w].x)), widen(static_cast<T>(v[w].y))));
     }
   }
 }

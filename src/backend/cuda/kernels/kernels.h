@@ -153,6 +153,11 @@ void launch_prefill_attention(const LaunchContext& c, const AttentionTask& task)
 [[nodiscard]] bool hopper_attention_supports(const LaunchContext& c, const KvLayerView& kv, int q_heads);
 [[nodiscard]] bool launch_hopper_attention(const LaunchContext& c, const AttentionTask& task);
 
+// ---- measuring ------------------------------------------------------------------------------------------------------
+
+// Reads `bytes` (a multiple of 16) and leaves `out` alone.
+void launch_read(const LaunchContext& c, const void* data, int64_t bytes, uint32_t* out);
+
 // ---- sampling ------------------------------------------------------------------------------------------------------
 
 // One token per row, as backend/sampling.h defines it. `scratch` has sample_scratch_bytes.

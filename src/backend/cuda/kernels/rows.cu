@@ -162,24 +162,40 @@ __global__ void add_bias_kernel(float* out, const float* bias, int64_t count, in
 
 // ---- weights
 
+// A thread unpacks a group; the block's groups go out through shared memory, so that neighbouring threads write
+// neighbouring pieces of 16 bytes.
 template <DType F>
 __global__ void unpack_kernel(Planes w, int64_t first, int64_t count, __nv_bfloat16* out) {
+  constexpr int kPieces = kGroup / 8;
+  __shared__ uint4 pieces[kThreads * kPieces];
   let_next_start();
   wait_for_previous();
-  const int64_t item = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (item >= count * w.groups) return;
-  const int64_t row = item / w.groups;
-  const int g = static_cast<int>(item % w.groups);
-  Part<F> part;
-  part.load(global_row<F>(w, first + row), row_bytes_of<F>(w), g / 32, g % 32);
-  float values[kGroup];
-  part.values(values);
-  auto* to = reinterpret_cast<uint4*>(out + item * kGroup);
+  const int64_t base = int64_t{blockIdx.x} * kThreads;
+  const int64_t items = count * w.groups;
+  const auto thread = static_cast<int>(threadIdx.x);
+  // Piece p of thread t stands at p of the four, turned by t / 2: no two threads of a quarter warp share a bank.
+  const auto place = [](int t, int piece) { return t * kPieces + ((piece + t / 2) % kPieces); };
+  if (base + thread < items) {
+    const int64_t row = (base + thread) / w.groups;
+    const int g = static_cast<int>((base + thread) % w.groups);
+    Part<F> part;
+    part.load(global_row<F>(w, first + row), row_bytes_of<F>(w), g / 32, g % 32);
+    float values[kGroup];
+    part.values(values);
 #pragma unroll
-  for (int i = 0; i < kGroup; i += 8) {
-    to[i / 8] = make_uint4(
-        pack_pair<__nv_bfloat16>(values[i], values[i + 1]), pack_pair<__nv_bfloat16>(values[i + 2], values[i + 3]),
-        pack_pair<__nv_bfloat16>(values[i + 4], values[i + 5]), pack_pair<__nv_bfloat16>(values[i + 6], values[i + 7]));
+    for (int i = 0; i < kGroup; i += 8) {
+      pieces[place(thread, i / 8)] = make_uint4(pack_pair<__nv_bfloat16>(values[i], values[i + 1]),
+                                                pack_pair<__nv_bfloat16>(values[i + 2], values[i + 3]),
+                                                pack_pair<__nv_bfloat16>(values[i + 4], values[i + 5]),
+                                                pack_pair<__nv_bfloat16>(values[i + 6], values[i + 7]));
+    }
+  }
+  __syncthreads();
+  auto* to = reinterpret_cast<uint4*>(out + base * kGroup);
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i) {
+    const int piece = i * kThreads + thread;
+    if (base + piece / kPieces < items) to[piece] = pieces[place(piece / kPieces, piece % kPieces)];
   }
 }
 

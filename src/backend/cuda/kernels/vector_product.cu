@@ -47,9 +47,10 @@ bool same_type(const VectorProduct& p, int from, int to) {
 
 bool vector_product_fits(DType dtype, int tokens, int64_t k) {
   constexpr int64_t kSharedBytes = 160 * 1024;
-  // Wide weights meet the tensor cores earlier: unpacking costs them nothing.
-  constexpr int kMaxPlainTokens = 4;
-  if (tokens > (group_bytes(dtype).s == 0 ? kMaxPlainTokens : kMaxVectorTokens)) return false;
+  // Wide weights meet the tensor cores at once, quantized ones where unpacking them pays off.
+  constexpr int kMaxPlainTokens = 1;
+  constexpr int kMaxQuantizedTokens = 4;
+  if (tokens > (group_bytes(dtype).s == 0 ? kMaxPlainTokens : kMaxQuantizedTokens)) return false;
   const int width = tokens == 1 ? 1 : tokens <= 4 ? 4 : 8;
   const int64_t units = divide_up<int64_t>(k, kUnit);
   return units * width * activation_bytes(activation_kind(dtype), 1) <= kSharedBytes;

@@ -9,8 +9,8 @@
 
 namespace inferno::cuda {
 
-// ---- barriers in shared memory: they complete a phase when all arrivals and all announced bytes have come
-// ------------
+// ---- barriers in shared memory --------------------------------------------------------------------------------------
+// They complete a phase when all arrivals and all announced bytes have come.
 
 __device__ __forceinline__ void init_barrier(uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
@@ -43,8 +43,7 @@ __device__ __forceinline__ void meet(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
-// ---- the copy engine
-// -------------------------------------------------------------------------------------------------
+// ---- the copy engine -----------------------------------------------------------------------------------------------
 
 // A box of a 2-D tensor, from column x and row y on, into shared memory; the barrier counts its bytes.
 __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap* map, int x, int y, uint32_t barrier) {
@@ -70,8 +69,7 @@ __device__ __forceinline__ void publish_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// ---- matrix products
-// -------------------------------------------------------------------------------------------------
+// ---- matrix products -----------------------------------------------------------------------------------------------
 
 // Operands in shared memory are tiles of rows of 128 bytes (64 values), swizzled in pieces of 16 bytes by the row's
 // number modulo 8; a tile starts at a multiple of 1024 bytes. Rows of k: 16 of k are 32 bytes further on.
