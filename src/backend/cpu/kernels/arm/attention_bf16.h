@@ -15,6 +15,9 @@ namespace {
 
 inline constexpr int64_t kBf16QueryBlock = 64;
 inline constexpr int64_t kFewPairs = 2;  // up to this many pairs of queries nothing is packed
+// Then memory is the limit, and rows are read a few at a time, almost in the order of their addresses.
+inline constexpr int kDirectPairs = 4;      // pairs of positions
+inline constexpr int64_t kDirectRows = 16;  // rows of values
 
 inline int64_t dim_steps(int64_t head_dim) {
   return (head_dim + 7) / 8 * 2;  // steps of 4, an even number
@@ -121,18 +124,18 @@ inline void put_scores(float32x4_t first, float32x4_t second, float* scores) {
   vst1q_f32(scores + kAttentionSpan, vreinterpretq_f32_f64(vzip2q_f64(a, b)));
 }
 
-// 2 * kPairs queries x 8 positions. Packed: `chunk` at the first position pair. Not packed: rows[8].
-template <int kPairs, bool kPacked>
+// 2 * kPairs queries x 2 * kPositions positions. Packed: `chunk` at the first position pair. Not packed: their rows.
+template <int kPairs, int kPositions, bool kPacked>
 inline void bf16_scores(const uint16_t* q, const uint16_t* chunk, const uint8_t* const* rows, int64_t steps,
                         float* scores) {
-  float32x4_t s[kPairs][4] = {};
+  float32x4_t s[kPairs][kPositions] = {};
   for (int64_t i = 0; i < steps; i += 2) {
     uint16x8_t query[kPairs][2];
     for (int j = 0; j < kPairs; ++j) {
       query[j][0] = load_u16(q, (j * steps + i) * 8);
       query[j][1] = load_u16(q, (j * steps + i + 1) * 8);
     }
-    for (int p = 0; p < 4; ++p) {
+    for (int p = 0; p < kPositions; ++p) {
       uint16x8_t key[2];
       if constexpr (kPacked) {
         key[0] = load_u16(chunk, (p * steps + i) * 8);
@@ -150,8 +153,9 @@ inline void bf16_scores(const uint16_t* q, const uint16_t* chunk, const uint8_t*
     }
   }
   for (int j = 0; j < kPairs; ++j) {
-    put_scores(s[j][0], s[j][1], scores + j * 2 * kAttentionSpan);
-    put_scores(s[j][2], s[j][3], scores + j * 2 * kAttentionSpan + 4);
+    for (int p = 0; p < kPositions; p += 2) {
+      put_scores(s[j][p], s[j][p + 1], scores + j * 2 * kAttentionSpan + 2 * p);
+    }
   }
 }
 
@@ -201,35 +205,28 @@ inline bool is_direct(const SpanTask& task) {
   return (task.queries + 1) / 2 <= kFewPairs && task.head_dim % 8 == 0;
 }
 
-// Decoding waits for memory: while the keys of a chunk are multiplied, its values are on their way.
-inline void prefetch_rows(const uint8_t* const* rows, int64_t count, int64_t bytes) {
-  for (int64_t i = 0; i < count; ++i) {
-    for (int64_t b = 0; b < bytes; b += 64) __builtin_prefetch(rows[i] + b);
-  }
-}
-
 // All queries x one chunk.
-inline void chunk_scores(const SpanTask& task, const Bf16Scratch& s, const uint8_t* const* rows,
-                         const uint8_t* const* value_rows, int64_t p, int64_t count) {
+inline void chunk_scores(const SpanTask& task, const Bf16Scratch& s, const uint8_t* const* rows, int64_t p,
+                         int64_t count) {
   const int64_t pairs = (task.queries + 1) / 2;
   const int64_t steps = dim_steps(task.head_dim);
   const bool direct = is_direct(task);
   if (!direct) pack_keys(rows, count, task.head_dim, s.chunk);
-  for (int64_t i = 0; i < count; i += 8) {
+  int64_t i = 0;
+  const auto at = [&](int64_t j) { return s.scores + j * 2 * kAttentionSpan + p + i; };
+  if (direct) {
+    constexpr int64_t kStep = 2 * kDirectPairs;
+    for (; i < count; i += kStep) {
+      const auto scores = pairs == 2 ? bf16_scores<2, kDirectPairs, false> : bf16_scores<1, kDirectPairs, false>;
+      scores(s.q, nullptr, rows + i, steps, at(0));
+    }
+    return;
+  }
+  for (; i < count; i += 8) {
     const uint16_t* chunk = s.chunk + i / 2 * steps * 8;
     int64_t j = 0;
-    const auto at = [&] { return s.scores + j * 2 * kAttentionSpan + p + i; };
-    if (direct) {
-      prefetch_rows(value_rows + i, 8, task.head_dim * 2);
-      if (pairs == 2) {
-        bf16_scores<2, false>(s.q, nullptr, rows + i, steps, at());
-      } else {
-        bf16_scores<1, false>(s.q, nullptr, rows + i, steps, at());
-      }
-      continue;
-    }
-    for (; j + 4 <= pairs; j += 4) bf16_scores<4, true>(s.q + j * steps * 8, chunk, nullptr, steps, at());
-    for (; j < pairs; ++j) bf16_scores<1, true>(s.q + j * steps * 8, chunk, nullptr, steps, at());
+    for (; j + 4 <= pairs; j += 4) bf16_scores<4, 4, true>(s.q + j * steps * 8, chunk, nullptr, steps, at(j));
+    for (; j < pairs; ++j) bf16_scores<1, 4, true>(s.q + j * steps * 8, chunk, nullptr, steps, at(j));
   }
 }
 
@@ -241,13 +238,17 @@ inline void chunk_outputs(const SpanTask& task, const Bf16Scratch& s, const uint
   if (!direct) pack_values(rows, count, task.head_dim, s.chunk);
   const uint16_t* weights = s.weights + p * 2;
   if (direct) {
-    int64_t d = 0;
-    if (pairs == 1) {
-      for (; d + 32 <= dims; d += 32) bf16_outputs<1, 4, false>(weights, nullptr, rows, d, dims, count, s.o);
-      for (; d < dims; d += 8) bf16_outputs<1, 1, false>(weights, nullptr, rows, d, dims, count, s.o);
-    } else {
-      for (; d + 16 <= dims; d += 16) bf16_outputs<2, 2, false>(weights, nullptr, rows, d, dims, count, s.o);
-      for (; d < dims; d += 8) bf16_outputs<2, 1, false>(weights, nullptr, rows, d, dims, count, s.o);
+    for (int64_t i = 0; i < count; i += kDirectRows) {
+      const int64_t some = count - i < kDirectRows ? count - i : kDirectRows;
+      const uint16_t* part = weights + 2 * i;
+      int64_t d = 0;
+      if (pairs == 1) {
+        for (; d + 32 <= dims; d += 32) bf16_outputs<1, 4, false>(part, nullptr, rows + i, d, dims, some, s.o);
+        for (; d < dims; d += 8) bf16_outputs<1, 1, false>(part, nullptr, rows + i, d, dims, some, s.o);
+      } else {
+        for (; d + 16 <= dims; d += 16) bf16_outputs<2, 2, false>(part, nullptr, rows + i, d, dims, some, s.o);
+        for (; d < dims; d += 8) bf16_outputs<2, 1, false>(part, nullptr, rows + i, d, dims, some, s.o);
+      }
     }
     return;
   }
@@ -270,12 +271,10 @@ inline void run_bf16_attention(const SpanTask& task) noexcept {
   const int64_t padded = (rows + 7) / 8 * 8;
   pack_queries(task, s.q);
   const uint8_t* row[kChunk];
-  const uint8_t* value_row[kChunk];
   for (int64_t p = 0; p < padded; p += kChunk) {
     const int64_t count = padded - p < kChunk ? padded - p : kChunk;
     find_rows(task, task.k_pages, p, count, rows, row);
-    find_rows(task, task.v_pages, p, count, rows, value_row);
-    chunk_scores(task, s, row, value_row, p, count);
+    chunk_scores(task, s, row, p, count);
   }
   for (int64_t i = 0; i < queries; ++i) {
     float* scores = s.scores + i * kAttentionSpan;
