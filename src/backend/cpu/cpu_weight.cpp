@@ -1,7 +1,6 @@
 #include "backend/cpu/cpu_weight.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -19,20 +18,6 @@ namespace {
 constexpr int64_t kReadBytes = int64_t{1} << 20;
 
 }  // namespace
-
-void AlignedFree::operator()(void* data) const noexcept {
-  std::free(data);
-}
-
-AlignedMemory aligned_memory(size_t bytes) {
-  constexpr size_t kAlignment = 64;
-  const size_t rounded = std::max<size_t>(bytes + (kAlignment - bytes % kAlignment) % kAlignment, kAlignment);
-  void* data = std::aligned_alloc(kAlignment, rounded);
-  if (data == nullptr) {
-    fail("out of memory: {} more are needed; use a smaller model or type, or a smaller --ctx", format_bytes(bytes));
-  }
-  return AlignedMemory(static_cast<std::byte*>(data));
-}
 
 CpuWeight::CpuWeight(const WeightSource& source, WeightUse uses, const KernelTable& kernels, ThreadPool* pool)
     : Weight(source.name(), source.dtype(), source.shape()) {

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 
+#include "backend/cpu/aligned_memory.h"
 #include "backend/cpu/kernels/kernel_table.h"
 #include "backend/weight.h"
 #include "threading/partition.h"
@@ -11,14 +11,6 @@
 namespace inferno {
 
 class ThreadPool;
-
-// 64-byte aligned memory that is freed with the object.
-struct AlignedFree {
-  void operator()(void* data) const noexcept;
-};
-using AlignedMemory = std::unique_ptr<std::byte, AlignedFree>;
-// An Error when there is no memory.
-[[nodiscard]] AlignedMemory aligned_memory(size_t bytes);
 
 class CpuWeight final : public Weight {
  public:

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/cpu_weight.h"
+#include "backend/cpu/aligned_memory.h"
 #include "backend/cpu/kernels/select.h"
 #include "quant/quant.h"
 #include "quant/test_rows.h"

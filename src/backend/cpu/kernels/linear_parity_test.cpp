@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/cpu/cpu_weight.h"
+#include "backend/cpu/aligned_memory.h"
 #include "backend/cpu/kernels/select.h"
 #include "base/checked.h"
 #include "quant/quant.h"

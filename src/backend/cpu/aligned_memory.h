@@ -1,0 +1,17 @@
+// Memory as kernels want it.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+namespace inferno {
+
+// 64-byte aligned memory that is freed with the object.
+struct AlignedFree {
+  void operator()(void* data) const noexcept;
+};
+using AlignedMemory = std::unique_ptr<std::byte, AlignedFree>;
+// An Error when there is no memory.
+[[nodiscard]] AlignedMemory aligned_memory(size_t bytes);
+
+}  // namespace inferno
