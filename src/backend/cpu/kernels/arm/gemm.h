@@ -1,5 +1,5 @@
-// Quantized weights times four or more tokens with the 8-bit matrix instructions: prefill and batches. Bit-equal to
-// quant/numerics.h.
+// Quantized weights times more than eight tokens (four to eight: gemm_few.h) with the 8-bit matrix instructions:
+// prefill and batches. Bit-equal to quant/numerics.h.
 //
 // Every format is first unpacked, losslessly, into the same panels: 8 rows of int8 levels in the order of the matrix
 // instruction, and scales widened and doubled so that one vector multiply scales a 2 x 2 result. A panel is unpacked
@@ -9,6 +9,7 @@
 #pragma once
 
 #include "backend/cpu/kernels/arm/gemm_activations.h"
+#include "backend/cpu/kernels/arm/gemm_few.h"
 #include "backend/cpu/kernels/arm/gemm_tiles.h"
 #include "backend/cpu/kernels/arm/gemv.h"
 
@@ -40,14 +41,6 @@ inline void store_doubled(float32x4_t low, float32x4_t high, uint8_t* out) {
   vst1q_f32(to + 4, vzip2q_f32(low, low));
   vst1q_f32(to + 8, vzip1q_f32(high, high));
   vst1q_f32(to + 12, vzip2q_f32(high, high));
-}
-
-// Vectors of 4 columns x 4 rows -> vectors of 8 columns x 2 rows.
-inline int8x16_t rows_01(int8x16_t a, int8x16_t b) {
-  return vreinterpretq_s8_s32(vzip1q_s32(vreinterpretq_s32_s8(a), vreinterpretq_s32_s8(b)));
-}
-inline int8x16_t rows_23(int8x16_t a, int8x16_t b) {
-  return vreinterpretq_s8_s32(vzip2q_s32(vreinterpretq_s32_s8(a), vreinterpretq_s32_s8(b)));
 }
 
 template <InterleavedFormat kFormat>
@@ -270,7 +263,7 @@ inline constexpr int64_t kPanelBytes = (kFormat.block == 32 ? 400 : 40) << 10;
 
 template <InterleavedFormat kFormat>
 inline int64_t gemm_scratch(int64_t k, int64_t tokens) {
-  if (tokens < kGemmTokens) return 0;
+  if (tokens <= kFewTokens) return 0;
   const int64_t panel = k / kFormat.block * Panel<kFormat>::kBytes;
   return panel > kPanelBytes<kFormat> ? panel : kPanelBytes<kFormat>;
 }
@@ -278,6 +271,7 @@ inline int64_t gemm_scratch(int64_t k, int64_t tokens) {
 template <InterleavedFormat kFormat>
 inline void run_gemm(const LinearTask& task) noexcept {
   if (task.tokens < kGemmTokens) return run_gemv<kFormat>(task);
+  if (task.tokens <= kFewTokens) return run_few<kFormat>(task);
   using Layout = InterleavedBlock<kFormat>;
   const int64_t blocks = task.k / kFormat.block;
   const int64_t panel_bytes = blocks * Panel<kFormat>::kBytes;
