@@ -52,7 +52,7 @@ void TraceWriter::span(int track, std::string_view category, std::string_view na
 }
 
 uint64_t TraceWriter::nanoseconds(uint64_t ticks) const {
-  return static_cast<uint64_t>(static_cast<double>(ticks - origin_) * ns_per_tick_ + 0.5);
+  return static_cast<uint64_t>(std::llround(static_cast<double>(ticks - origin_) * ns_per_tick_));
 }
 
 void TraceWriter::append_number(uint64_t value) {
