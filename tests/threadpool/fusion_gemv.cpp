@@ -20,6 +20,7 @@
 #include "backend/cpu/kernels/select.h"
 #include "base/error.h"
 #include "model_shapes.h"
+#include "program.h"
 #include "random_weight.h"
 #include "threading/thread_plan.h"
 #include "timing.h"
@@ -241,10 +242,5 @@ int run(int argc, char** argv) {
 }  // namespace inferno::testing
 
 int main(int argc, char** argv) {
-  try {
-    return inferno::testing::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "fusion_gemv: {}\n", error.what());
-    return 1;
-  }
+  return inferno::testing::run_program("fusion_gemv", inferno::testing::run, argc, argv);
 }

@@ -27,6 +27,7 @@
 #include "backend/cpu/kernels/select.h"
 #include "base/error.h"
 #include "model_shapes.h"
+#include "program.h"
 #include "random_weight.h"
 #include "threading/partition.h"
 #include "threading/thread_plan.h"
@@ -229,10 +230,5 @@ int run(int argc, char** argv) {
 }  // namespace inferno::testing
 
 int main(int argc, char** argv) {
-  try {
-    return inferno::testing::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "gemv_omp: {}\n", error.what());
-    return 1;
-  }
+  return inferno::testing::run_program("gemv_omp", inferno::testing::run, argc, argv);
 }

@@ -18,6 +18,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernels/select.h"
 #include "parity_cases.h"
+#include "program.h"
 #include "threading/thread_plan.h"
 #include "timing.h"
 #include "verify/compare.h"
@@ -168,10 +169,5 @@ int run(int argc, char** argv) {
 }  // namespace inferno::testing
 
 int main(int argc, char** argv) {
-  try {
-    return inferno::testing::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "threadpool_parity: {}\n", error.what());
-    return 1;
-  }
+  return inferno::testing::run_program("threadpool_parity", inferno::testing::run, argc, argv);
 }
