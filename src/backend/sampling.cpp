@@ -54,6 +54,33 @@ size_t keep_top_p(std::span<SampleCandidate> all, float top_p) {
   return all.size();
 }
 
+// The first of the largest; a NaN is never it. Lanes that have nothing to do with each other, so that the compiler
+// makes vectors of them, and a search in one block alone: a vocabulary is long, and the other cores wait for this.
+int32_t first_largest(const float* x, int64_t count) {
+  constexpr int64_t kLanes = 32;
+  constexpr int64_t kBlock = 4096;
+  float best = -INFINITY;
+  int64_t best_block = 0;
+  for (int64_t begin = 0; begin < count; begin += kBlock) {
+    const int64_t end = std::min(begin + kBlock, count);
+    float top[kLanes];
+    std::fill_n(top, kLanes, -INFINITY);
+    int64_t i = begin;
+    for (; i + kLanes <= end; i += kLanes) {
+      for (int64_t j = 0; j < kLanes; ++j) top[j] = x[i + j] > top[j] ? x[i + j] : top[j];
+    }
+    for (; i < end; ++i) top[0] = x[i] > top[0] ? x[i] : top[0];
+    const float largest = *std::max_element(top, top + kLanes);
+    if (largest > best) {
+      best = largest;
+      best_block = begin;
+    }
+  }
+  const float* end = x + std::min(best_block + kBlock, count);
+  const float* found = std::find(x + best_block, end, best);
+  return found == end ? 0 : static_cast<int32_t>(found - x);
+}
+
 }  // namespace
 
 float sample_uniform(uint64_t seed, int32_t sequence, int32_t position) noexcept {
@@ -65,9 +92,7 @@ int32_t sample_row(const float* logits, int64_t vocabulary, const SampleParams& 
                    SampleCandidate* scratch) noexcept {
   const auto count = static_cast<size_t>(vocabulary);
   const bool penalized = params.repeat_penalty != 1 && params.history_length > 0;
-  if (params.temperature <= 0 && !penalized) {
-    return static_cast<int32_t>(std::max_element(logits, logits + vocabulary) - logits);
-  }
+  if (params.temperature <= 0 && !penalized) return first_largest(logits, vocabulary);
   std::span<SampleCandidate> all(scratch, count);
   for (size_t i = 0; i < count; ++i) {
     // A NaN compares with nothing and would break the ordering; it can never be the token to draw.

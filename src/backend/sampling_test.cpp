@@ -25,6 +25,16 @@ std::vector<int> counts(const std::vector<float>& logits, SampleParams params, i
 
 TEST(Sampling, TemperatureZeroTakesTheFirstOfEqualMaxima) {
   EXPECT_EQ(draw({1, 5, 5, 2}, {}), 1);
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(draw({-infinity, -infinity}, {}), 0);
+  for (const int64_t count : {1, 31, 33, 4096, 10007}) {
+    for (const int64_t at : {int64_t{0}, count / 3, count - 1}) {
+      std::vector<float> logits(static_cast<size_t>(count), -1.0F);
+      logits[static_cast<size_t>(at)] = 2;
+      logits.back() = 2;
+      EXPECT_EQ(draw(logits, {}), at) << count;
+    }
+  }
 }
 
 TEST(Sampling, RepetitionPenaltyAppliesOncePerToken) {
@@ -86,6 +96,7 @@ TEST(Sampling, TheDrawDependsOnSeedSequenceAndPositionAlone) {
 TEST(Sampling, NanAndInfinityNeverBreakTheDraw) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   EXPECT_EQ(draw({nan, 1, nan}, {.temperature = 1, .top_k = 2, .top_p = 0.9F}), 1);
+  EXPECT_EQ(draw({nan, 1, nan}, {}), 1);
   const int32_t id = draw({nan, nan}, {.temperature = 1, .top_p = 0.9F, .min_p = 0.1F});
   EXPECT_TRUE(id == 0 || id == 1);
 }

@@ -1,4 +1,4 @@
-// Dividing work among threads: fixed contiguous slices, or chunks handed out on demand.
+// Dividing work among threads: fixed contiguous slices, whose chunks may be shared as threads get done.
 //
 // Which thread computes an element never changes its value here; it changes only who touches which cache line.
 #pragma once
@@ -39,28 +39,38 @@ struct Range {
   return std::lcm(kernel_step, line / std::gcd(line, element_bytes));
 }
 
-// Chunks of 0 ... count-1, handed out with one fetch_add each, for cores of different speed. One thread calls reset()
-// before the dispatch, or before a barrier; then each thread takes chunks until it gets an empty one.
-class ChunkQueue {
- public:
-  // Few enough that the counter is cold, enough that a core of half the speed delays the end by an eighth or less.
-  static constexpr int kChunksPerThread = 6;
+// How many chunks of its slice of each piece of work a thread's slices have lost, to itself or to others. One for each
+// thread; zeroed by its owner while nobody takes from it.
+struct alignas(kHotLine) ChunkCounts {
+  static constexpr int kQueues = 6;
+  std::atomic<uint32_t> taken[kQueues] = {};
 
-  void reset(int64_t count, int nth, int64_t step = 1, int chunks_per_thread = kChunksPerThread) {
-    count_ = count;
-    chunk_ = std::max(step, round_up(ceil_div(count, int64_t{nth} * chunks_per_thread), step));
-    next_.store(0, std::memory_order_relaxed);
+  void reset() {
+    for (std::atomic<uint32_t>& count : taken) count.store(0, std::memory_order_relaxed);
   }
-
-  [[nodiscard]] Range take() {
-    const int64_t begin = next_.fetch_add(chunk_, std::memory_order_relaxed);
-    return begin >= count_ ? Range{count_, count_} : Range{begin, std::min(begin + chunk_, count_)};
-  }
-
- private:
-  alignas(kHotLine) std::atomic<int64_t> next_{0};
-  alignas(kHotLine) int64_t count_ = 0;
-  int64_t chunk_ = 1;
 };
+
+// Few enough that the counts are cold, enough that a thread of half the speed delays the end by an eighth or less.
+inline constexpr int64_t kChunksPerSlice = 6;
+
+// Calls f(range) for chunks of 0 ... count-1 until all threads together have gone through all of them: first those of
+// this thread's own slice, whose memory is near, then those that the others have left. Slices are cut at multiples of
+// `step`, and into chunks of at least `least` elements. counts[nth]: zero in `queue` when the first thread comes here.
+template <typename F>
+void for_shared_chunks(ChunkCounts* counts, int queue, int64_t count, int ith, int nth, int64_t step, int64_t least,
+                       F f) {
+  for (int i = 0; i < nth; ++i) {
+    const int owner = ith + i < nth ? ith + i : ith + i - nth;
+    const Range part = slice(count, owner, nth, step);
+    const int64_t chunk = round_up(std::max(ceil_div(part.size(), kChunksPerSlice), least), step);
+    std::atomic<uint32_t>& taken = counts[owner].taken[queue];
+    // A look first: a count that is only read can be in every cache.
+    while (part.begin + taken.load(std::memory_order_relaxed) * chunk < part.end) {
+      const int64_t begin = part.begin + taken.fetch_add(1, std::memory_order_relaxed) * chunk;
+      if (begin >= part.end) break;
+      f(Range{begin, std::min(begin + chunk, part.end)});
+    }
+  }
+}
 
 }  // namespace inferno

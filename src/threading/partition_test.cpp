@@ -49,46 +49,53 @@ TEST(CacheLineStep, IsAMultipleOfTheKernelStepAndEndsOnALine) {
   }
 }
 
-TEST(ChunkQueue, HandsOutEveryElementOnceInFourToEightChunksPerThread) {
+TEST(SharedChunks, OneThreadOfManyGoesThroughEverythingOnceFromItsOwnSliceOn) {
   for (const int64_t count : {0, 1, 5, 100, 9728, 151936}) {
     for (const int nth : {1, 2, 3, 16}) {
       for (const int64_t step : {1, 8, 16}) {
-        ChunkQueue queue;
-        queue.reset(count, nth, step);
-        int64_t at = 0;
+        std::vector<ChunkCounts> counts(static_cast<size_t>(nth));
+        const int ith = nth / 2;
+        std::vector<int> touched(static_cast<size_t>(count));
         int chunks = 0;
-        for (Range part = queue.take(); !part.empty(); part = queue.take()) {
-          ASSERT_EQ(part.begin, at);
+        for_shared_chunks(counts.data(), 1, count, ith, nth, step, step, [&](Range part) {
           ASSERT_EQ(part.begin % step, 0);
-          at = part.end;
-          ++chunks;
-        }
-        ASSERT_EQ(at, count);
-        ASSERT_LE(chunks, 8 * nth);
+          if (chunks++ == 0) {
+            ASSERT_EQ(part.begin, slice(count, ith, nth, step).begin);
+          }
+          for (int64_t i = part.begin; i < part.end; ++i) ++touched[static_cast<size_t>(i)];
+        });
+        for (const int times : touched) ASSERT_EQ(times, 1);
+        ASSERT_LE(chunks, kChunksPerSlice * nth);
         if (count >= 100 * step * nth) {
           ASSERT_GE(chunks, 4 * nth);
         }
-        ASSERT_TRUE(queue.take().empty()) << "a finished queue stays finished";
+        for_shared_chunks(counts.data(), 1, count, 0, nth, step, step, [](Range) { FAIL() << "nothing is left"; });
       }
     }
   }
 }
 
-TEST(ChunkQueue, GivesThreadsDisjointChunks) {
+TEST(SharedChunks, AreNotSmallerThanAskedFor) {
+  std::vector<ChunkCounts> counts(2);
+  for_shared_chunks(counts.data(), 0, 100, 0, 2, 4, 20, [](Range part) {
+    EXPECT_TRUE(part.size() >= 20 || part.end == 100 || part.end == 52) << part.begin << " " << part.end;
+  });
+}
+
+TEST(SharedChunks, OfManyThreadsAreDisjointAndAll) {
   struct Context {
-    ChunkQueue queue;
+    std::vector<ChunkCounts> counts = std::vector<ChunkCounts>(4);
     std::vector<int> touched;
   } context;
   constexpr int64_t kCount = 100'000;
   context.touched.resize(kCount);
-  context.queue.reset(kCount, 4, 8);
   ThreadPool pool({.threads = 4, .allow_oversubscription = true});
   pool.dispatch(
-      [](int, int, void* pointer) {
-        auto& [queue, touched] = *static_cast<Context*>(pointer);
-        for (Range part = queue.take(); !part.empty(); part = queue.take()) {
+      [](int ith, int nth, void* pointer) {
+        auto& [counts, touched] = *static_cast<Context*>(pointer);
+        for_shared_chunks(counts.data(), 0, kCount, ith, nth, 8, 8, [&](Range part) {
           for (int64_t i = part.begin; i < part.end; ++i) ++touched[static_cast<size_t>(i)];
-        }
+        });
       },
       &context);
   for (const int count : context.touched) ASSERT_EQ(count, 1);

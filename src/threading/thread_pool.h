@@ -32,7 +32,7 @@ struct ThreadPoolOptions {
   // cpus[i]: the CPUs thread i may run on; empty, or shorter than the pool = not pinned. cpus[0] is for the caller: it
   // is applied to the thread that makes the pool, and taken back when that thread destroys the pool.
   std::vector<std::vector<int>> cpus = {};
-  // The threads run on CPUs of different speed: work should be handed out in chunks, not in equal slices.
+  // The threads run on CPUs of different speed: few threads too should share their slices as they get done.
   bool uneven = false;
 };
 

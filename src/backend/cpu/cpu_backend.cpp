@@ -17,6 +17,10 @@ namespace {
 // run as they come (see primitive()), so they never fill the plan.
 constexpr size_t kPlanCapacity = 4096;
 
+// From this many threads on they share rows as they get done: one of many is always late, because something else runs
+// on its core or beside it.
+constexpr int kSharingThreads = 4;
+
 }  // namespace
 
 CpuBackend::CpuBackend(std::string name, const KernelTable& kernels, std::unique_ptr<ThreadPool> pool, DType default_kv,
@@ -28,6 +32,9 @@ CpuBackend::CpuBackend(std::string name, const KernelTable& kernels, std::unique
       fused_(fused),
       plan_(kPlanCapacity) {
   local_.resize(static_cast<size_t>(threads()));
+  if (pool_ && pool_->threads() > 1 && (pool_->uneven() || pool_->threads() >= kSharingThreads)) {
+    for (std::vector<ChunkCounts>& set : counts_) set = std::vector<ChunkCounts>(static_cast<size_t>(threads()));
+  }
 }
 
 std::string CpuBackend::description() const {
@@ -149,36 +156,36 @@ void CpuBackend::execute() {
     } else {
       walk(0, 1);
     }
+    ops_walked_ += plan_.size();
   }
   plan_.clear();
 }
 
 void CpuBackend::walk(int ith, int nth) noexcept {
-  const Worker worker{.ith = ith,
-                      .nth = nth,
-                      .kernels = &kernels_,
-                      .shared = shared_.get(),
-                      .local = local_[static_cast<size_t>(ith)].get(),
-                      .pool = pool_.get(),
-                      .queues = nth > 1 && pool_->uneven() ? queues_.data() : nullptr};
-  if (timing_) {
-    walk_timed(worker);
-    return;
-  }
+  Worker worker{.ith = ith,
+                .nth = nth,
+                .kernels = &kernels_,
+                .shared = shared_.get(),
+                .local = local_[static_cast<size_t>(ith)].get(),
+                .pool = pool_.get()};
+  WorkerTime* time =
+      timing_ ? times_.times.data() + times_.dispatches.back() * static_cast<size_t>(nth) + ith : nullptr;
   for (size_t i = 0; i < plan_.size(); ++i) {
+    if (!counts_[0].empty()) {
+      worker.counts = counts_[(ops_walked_ + i) % 2].data();
+      // Of the op before, which everybody has left.
+      counts_[(ops_walked_ + i + 1) % 2][static_cast<size_t>(ith)].reset();
+    }
+    if (time != nullptr) {
+      worker.wait_ticks = &time->wait;
+      time->begin = cpu_ticks();
+    }
     plan_[i].visit([&](const auto& args) { cpu::run(args, worker); });
-    worker.barrier();
-  }
-}
-
-void CpuBackend::walk_timed(Worker worker) noexcept {
-  WorkerTime* time = times_.times.data() + times_.dispatches.back() * static_cast<size_t>(times_.workers) + worker.ith;
-  for (size_t i = 0; i < plan_.size(); ++i, time += times_.workers) {
-    worker.wait_ticks = &time->wait;
-    time->begin = cpu_ticks();
-    plan_[i].visit([&](const auto& args) { cpu::run(args, worker); });
-    time->end = cpu_ticks();
-    worker.wait_ticks = nullptr;
+    if (time != nullptr) {
+      time->end = cpu_ticks();
+      worker.wait_ticks = nullptr;
+      time += nth;
+    }
     worker.barrier();
   }
 }

@@ -63,7 +63,6 @@ class CpuBackend final : public Backend {
   void reset_arena();
   void execute();
   void walk(int ith, int nth) noexcept;
-  void walk_timed(Worker worker) noexcept;
 
   std::string name_;
   const KernelTable& kernels_;
@@ -90,7 +89,10 @@ class CpuBackend final : public Backend {
   AlignedMemory shared_;
   OpScratch scratch_bytes_;
   std::vector<AlignedMemory> local_;
-  std::array<ChunkQueue, Worker::kQueues> queues_;
+  // Two sets of counts, [threads] each, empty when threads keep to their slices: while an op uses one, the other is
+  // zeroed for the next op.
+  std::array<std::vector<ChunkCounts>, 2> counts_;
+  size_t ops_walked_ = 0;
 };
 
 }  // namespace inferno

@@ -39,12 +39,16 @@ Plan plan_of(const AttentionArgs& a, const KernelTable& kernels) {
   return plan;
 }
 
-// Calls f(block) for every block of the step in order.
+// Calls f(block) for every block of the step, the last one of each sequence first: it sees most positions, and workers
+// that take blocks as they get done should end with short ones.
 template <typename F>
 void for_each_block(const AttentionArgs& a, const Plan& plan, F f) {
   for (int32_t s = 0; s < a.batch.sequences; ++s) {
-    for (int64_t t = a.batch.q_begin[s]; t < a.batch.q_begin[s + 1]; t += plan.tokens_per_block) {
-      f(Block{s, t, std::min<int64_t>(plan.tokens_per_block, a.batch.q_begin[s + 1] - t)});
+    const int64_t begin = a.batch.q_begin[s];
+    const int64_t end = a.batch.q_begin[s + 1];
+    for (int64_t block = ceil_div(end - begin, plan.tokens_per_block) - 1; block >= 0; --block) {
+      const int64_t first = begin + block * plan.tokens_per_block;
+      f(Block{s, first, std::min(plan.tokens_per_block, end - first)});
     }
   }
 }
@@ -134,9 +138,12 @@ int64_t most_spans(const AttentionArgs& a) {
   return ceil_div(int64_t{a.batch.max_pages} * a.kv.page_size, kAttentionSpan);
 }
 
-// Whether there are so few items that threads would idle: decoding steps of a few sequences.
+// Whether there are so few items that threads would idle (decoding steps of a few sequences), and spans to share.
 bool shares_spans(const AttentionArgs& a, int threads) {
-  return threads > 1 && a.batch.tokens == a.batch.sequences && a.batch.tokens * a.kv.kv_heads < 2 * threads;
+  const bool few = a.batch.tokens == a.batch.sequences && a.batch.tokens * a.kv.kv_heads < 2 * threads;
+  return threads > 1 && few && std::any_of(a.batch.kv_len, a.batch.kv_len + a.batch.sequences, [](int32_t positions) {
+           return positions > kAttentionSpan;
+         });
 }
 
 }  // namespace
@@ -162,11 +169,13 @@ void run(const AttentionArgs& a, const Worker& w) noexcept {
   const Partial span_result = partial_at(memory + partial_floats(most, d), most);
 
   if (!shares_spans(a, w.nth)) {
-    // Later blocks of a prompt see more positions, so items are dealt out in turn rather than in slices.
+    // Blocks see different numbers of positions, so items are dealt out in turn rather than in slices.
+    constexpr int kItems = 0;
     int64_t item = 0;
+    int64_t mine = w.next_item(kItems, -1);
     for_each_block(a, plan, [&](const Block& block) {
       for (int64_t kv_head = 0; kv_head < a.kv.kv_heads; ++kv_head, ++item) {
-        if (item % w.nth != w.ith) continue;
+        if (item != mine) continue;
         const int64_t queries = block.tokens * plan.group;
         start(total, queries, d);
         for (int64_t span = 0; span < span_count(a, block); ++span) {
@@ -174,6 +183,7 @@ void run(const AttentionArgs& a, const Worker& w) noexcept {
           merge(total, span_result, queries, d, *w.kernels);
         }
         finish(a, plan, block, kv_head, total, *w.kernels);
+        mine = w.next_item(kItems, mine);
       }
     });
     return;

@@ -1,6 +1,6 @@
 // Linear, the fused projections around it, and the MLP on the CPU.
 //
-// Every worker computes a slice of the output rows for all tokens, so a matrix is read once, by all cores together, in
+// Every worker computes some of the output rows for all tokens, so a matrix is read once, by all cores together, in
 // decode and in prefill. Activations are converted once per op input and shared by all weights that read them.
 #include <algorithm>
 #include <array>
@@ -17,8 +17,20 @@ namespace {
 constexpr int64_t kRedundantTokens = 1;
 // From this many tokens on gate, up and SwiGLU go through kGateRows rows at a time, so that what they write for each
 // other stays in a core's own cache.
-constexpr int64_t kGateTokens = 32;
+constexpr int64_t kManyTokens = 32;
 constexpr int64_t kGateRows = 128;
+// Workers that share a product of as many tokens take no fewer rows at a time: kernels use activations for several rows
+// while they have them at hand.
+constexpr int64_t kLeastRows = 32;
+// ... and no fewer tokens to convert: a tile of some kernels, which two workers must not write at the same time.
+constexpr int64_t kLeastTokens = 16;
+
+// What the workers of an op share, by queue: up to three products, activations converted before the first and in
+// between, and whatever comes after the products.
+constexpr int kConvert = 3;
+constexpr int kConvertAgain = 4;
+constexpr int kFinish = 5;
+static_assert(kFinish < ChunkCounts::kQueues && LinearArgs::kMaxWeights <= kConvert);
 
 const CpuWeight& cpu(const Weight* w) {
   return static_cast<const CpuWeight&>(*w);
@@ -70,27 +82,24 @@ int64_t kernel_scratch(std::initializer_list<const Weight*> weights, int64_t tok
 
 // Converts `in` for the weights. With few tokens each worker does it into its own memory, else all share the rows and
 // a barrier ends it.
-Prepared prepare(const Input& in, std::initializer_list<const Weight*> weights, std::byte* shared, std::byte* local,
-                 const Worker& w) noexcept {
+Prepared prepare(const Input& in, std::initializer_list<const Weight*> weights, int queue, std::byte* shared,
+                 std::byte* local, const Worker& w) noexcept {
   const bool redundant = in.tokens <= kRedundantTokens;
   std::byte* memory = redundant ? local : shared;
-  const float* x = in.x;
-  int64_t stride = in.stride;
-  const bool rewrite = in.norm != nullptr || in.rows != nullptr;
   auto* rewritten = reinterpret_cast<float*>(memory);
   memory += normalized_bytes(in.tokens, in.k);
   std::array<const ActivationLayout*, 3> layouts = {};
   std::array<std::byte*, 3> buffers = {};
-  int count = 0;
+  size_t count = 0;
   int64_t step = 1;
   Prepared prepared;
   size_t i = 0;
   for (const Weight* weight : weights) {
     if (weight != nullptr) {
       const ActivationLayout* layout = cpu(weight).kernel().activation;
-      const auto found = std::find(layouts.begin(), layouts.begin() + count, layout);
+      const auto found = std::find(layouts.begin(), layouts.begin() + static_cast<ptrdiff_t>(count), layout);
       const auto at = static_cast<size_t>(found - layouts.begin());
-      if (static_cast<int>(at) == count) {
+      if (at == count) {
         layouts[at] = layout;
         buffers[at] = memory;
         memory += aligned(layout->bytes(in.tokens, in.k));
@@ -101,26 +110,32 @@ Prepared prepare(const Input& in, std::initializer_list<const Weight*> weights, 
     }
     ++i;
   }
-  const Range rows = redundant ? Range{0, in.tokens} : w.slice(in.tokens, step);
-  if (rewrite) {
-    for (int64_t t = rows.begin; t < rows.end; ++t) {
-      const float* from = in.x + (in.rows != nullptr ? in.rows[t] : t) * in.stride;
-      float* to = rewritten + t * in.k;
-      if (in.norm != nullptr) {
-        w.kernels->rms_norm(from, in.norm, in.eps, to, in.k);
-      } else {
-        std::copy_n(from, in.k, to);
+  const auto convert = [&](Range rows) {
+    const float* x = in.x;
+    int64_t stride = in.stride;
+    if (in.norm != nullptr || in.rows != nullptr) {
+      for (int64_t t = rows.begin; t < rows.end; ++t) {
+        const float* from = in.x + (in.rows != nullptr ? in.rows[t] : t) * in.stride;
+        float* to = rewritten + t * in.k;
+        if (in.norm != nullptr) {
+          w.kernels->rms_norm(from, in.norm, in.eps, to, in.k);
+        } else {
+          std::copy_n(from, in.k, to);
+        }
       }
+      x = rewritten;
+      stride = in.k;
     }
-    x = rewritten;
-    stride = in.k;
+    for (size_t l = 0; l < count; ++l) {
+      layouts[l]->prepare(x, stride, in.tokens, in.k, rows.begin, rows.end, buffers[l]);
+    }
+  };
+  if (redundant) {
+    convert({0, in.tokens});
+    return prepared;
   }
-  // Who has no rows must not fill up the last ones.
-  for (int l = 0; l < count && !rows.empty(); ++l) {
-    layouts[static_cast<size_t>(l)]->prepare(x, stride, in.tokens, in.k, rows.begin, rows.end,
-                                             buffers[static_cast<size_t>(l)]);
-  }
-  if (!redundant) w.barrier();
+  w.for_share(queue, in.tokens, step, kLeastTokens, convert);
+  w.barrier();
   return prepared;
 }
 
@@ -137,26 +152,10 @@ struct Product {
   int64_t step = 1;
 };
 
-// Fills the queues for all products of an op, in their order, before the first of them. Threads of equal speed have
-// none.
-void announce(std::initializer_list<Product> products, const Worker& w) noexcept {
-  if (w.queues == nullptr) return;
-  if (w.ith == 0) {
-    ChunkQueue* queue = w.queues;
-    for (const Product& product : products) (queue++)->reset(product.rows, w.nth, product.step);
-  }
-  w.barrier();
-}
-
-// Calls f with this worker's rows of the product: one slice, or chunks until there are none left.
+// Calls f with this worker's rows of the product.
 template <typename F>
-void for_rows(const Product& product, int queue, const Worker& w, F f) noexcept {
-  if (w.queues == nullptr) {
-    const Range rows = w.slice(product.rows, product.step);
-    if (!rows.empty()) f(rows);
-    return;
-  }
-  for (Range rows = w.queues[queue].take(); !rows.empty(); rows = w.queues[queue].take()) f(rows);
+void for_rows(const Product& product, int64_t tokens, int queue, const Worker& w, F f) noexcept {
+  w.for_share(queue, product.rows, product.step, tokens < kManyTokens ? 1 : kLeastRows, f);
 }
 
 Product product_of(const Weight* weight) {
@@ -171,7 +170,7 @@ Product product_of(const Weight* gate, const Weight* up) {
 void project(const Weight* weight, int queue, const void* activations, int64_t tokens, const float* residual,
              const float* bias, float* out, std::byte* scratch, const Worker& w) noexcept {
   const int64_t n = weight->rows();
-  for_rows(product_of(weight), queue, w, [&](Range rows) {
+  for_rows(product_of(weight), tokens, queue, w, [&](Range rows) {
     if (residual != nullptr && residual != out) {
       for (int64_t t = 0; t < tokens; ++t) {
         std::copy_n(residual + t * n + rows.begin, rows.size(), out + t * n + rows.begin);
@@ -190,8 +189,8 @@ void gate_and_up(const Weight* gate, const Weight* up, const Prepared& x, int64_
                  std::byte* scratch, const Worker& w) noexcept {
   const int64_t n = gate->rows();
   const Product product = product_of(gate, up);
-  for_rows(product, 0, w, [&](Range rows) {
-    const int64_t block = tokens < kGateTokens ? rows.size() : round_up(kGateRows, product.step);
+  for_rows(product, tokens, 0, w, [&](Range rows) {
+    const int64_t block = tokens < kManyTokens ? rows.size() : round_up(kGateRows, product.step);
     float* up_block = up_out + tokens * rows.begin;  // the memory of these rows holds one block of them at a time
     for (int64_t begin = rows.begin; begin < rows.end; begin += block) {
       const Range part = {begin, std::min(begin + block, rows.end)};
@@ -249,14 +248,11 @@ void run(const LinearArgs& a, const Worker& w) noexcept {
                  .rows = a.rows.empty() ? nullptr : a.rows.as<int32_t>()};
   const int64_t up = a.epilogue == Epilogue::swiglu ? matrix_bytes(tokens, a.w[1]->rows()) : 0;
   std::byte* local = w.local + kernel_scratch({a.w[0], a.w[1], a.w[2]}, tokens);
-  const Prepared x = prepare(in, {a.w[0], a.w[1], a.w[2]}, w.shared + up, local, w);
+  const Prepared x = prepare(in, {a.w[0], a.w[1], a.w[2]}, kConvert, w.shared + up, local, w);
   if (a.epilogue == Epilogue::swiglu) {
-    announce({product_of(a.w[0], a.w[1])}, w);
     gate_and_up(a.w[0], a.w[1], x, tokens, a.out[0].f32(), reinterpret_cast<float*>(w.shared), w.local, w);
     return;
   }
-  static_assert(LinearArgs::kMaxWeights <= Worker::kQueues);
-  announce({product_of(a.w[0]), product_of(a.w[1]), product_of(a.w[2])}, w);
   for (size_t i = 0; i < LinearArgs::kMaxWeights && a.w[i] != nullptr; ++i) {
     project(a.w[i], static_cast<int>(i), x.buffer[i], tokens, a.residual.f32(), vector_or_null(a.bias[i]),
             a.out[i].f32(), w.local, w);
@@ -284,10 +280,9 @@ void run(const QkvRopeStoreArgs& a, const Worker& w) noexcept {
                  .k = a.x.cols(),
                  .norm = vector_or_null(a.norm),
                  .eps = a.eps};
-  const Prepared x = prepare(in, {a.w[0], a.w[1], a.w[2]}, w.shared + 2 * matrix_bytes(tokens, kv_cols),
+  const Prepared x = prepare(in, {a.w[0], a.w[1], a.w[2]}, kConvert, w.shared + 2 * matrix_bytes(tokens, kv_cols),
                              w.local + kernel_scratch({a.w[0], a.w[1], a.w[2]}, tokens), w);
   const std::array<float*, 3> out = {a.q.f32(), k, v};
-  announce({product_of(a.w[0]), product_of(a.w[1]), product_of(a.w[2])}, w);
   for (size_t i = 0; i < 3; ++i) {
     project(a.w[i], static_cast<int>(i), x.buffer[i], tokens, nullptr, vector_or_null(a.bias[i]), out[i], w.local, w);
   }
@@ -296,18 +291,19 @@ void run(const QkvRopeStoreArgs& a, const Worker& w) noexcept {
   const int64_t d = a.kv.head_dim;
   const int64_t q_heads = a.q.cols() / d;
   const int64_t heads = q_heads + a.kv.kv_heads;
-  const Range items = w.slice(tokens * heads);
-  for (int64_t item = items.begin; item < items.end; ++item) {
-    const int64_t t = item / heads;
-    const int64_t h = item % heads;
-    const bool query = h < q_heads;
-    float* head = query ? a.q.f32() + t * a.q.cols() + h * d : k + t * kv_cols + (h - q_heads) * d;
-    const Weight* norm = query ? a.q_norm : a.k_norm;
-    if (norm != nullptr) w.kernels->rms_norm(head, cpu(norm).vector(), a.eps, head, d);
-    rope_head(head, a.rope, a.batch.pos[t], *w.kernels);
-    if (query) continue;
-    store_kv_row(a.kv, a.batch.slot[t], h - q_heads, head, v + t * kv_cols + (h - q_heads) * d, *w.kernels);
-  }
+  w.for_share(kFinish, tokens * heads, 1, 1, [&](Range items) {
+    for (int64_t item = items.begin; item < items.end; ++item) {
+      const int64_t t = item / heads;
+      const int64_t h = item % heads;
+      const bool query = h < q_heads;
+      float* head = query ? a.q.f32() + t * a.q.cols() + h * d : k + t * kv_cols + (h - q_heads) * d;
+      const Weight* norm = query ? a.q_norm : a.k_norm;
+      if (norm != nullptr) w.kernels->rms_norm(head, cpu(norm).vector(), a.eps, head, d);
+      rope_head(head, a.rope, a.batch.pos[t], *w.kernels);
+      if (query) continue;
+      store_kv_row(a.kv, a.batch.slot[t], h - q_heads, head, v + t * kv_cols + (h - q_heads) * d, *w.kernels);
+    }
+  });
 }
 
 // ---- gated_mlp: norm and convert | gate, up, SwiGLU | convert | down, residual
@@ -336,11 +332,11 @@ void run(const GatedMlpArgs& a, const Worker& w) noexcept {
                  .k = a.x.cols(),
                  .norm = vector_or_null(a.norm),
                  .eps = a.eps};
-  const Prepared x = prepare(in, {a.gate, a.up}, shared, local, w);
-  announce({product_of(a.gate, a.up), product_of(a.down)}, w);
+  const Prepared x = prepare(in, {a.gate, a.up}, kConvert, shared, local, w);
   gate_and_up(a.gate, a.up, x, tokens, activated, up, w.local, w);
   w.barrier();
-  const Prepared h = prepare({.x = activated, .stride = ffn, .tokens = tokens, .k = ffn}, {a.down}, shared, local, w);
+  const Prepared h =
+      prepare({.x = activated, .stride = ffn, .tokens = tokens, .k = ffn}, {a.down}, kConvertAgain, shared, local, w);
   project(a.down, 1, h.buffer[0], tokens, a.residual.f32(), nullptr, a.out.f32(), w.local, w);
 }
 
@@ -360,8 +356,7 @@ void run(const LogitsArgs& a, const Worker& w) noexcept {
                  .rows = a.rows.as<int32_t>(),
                  .norm = vector_or_null(a.norm),
                  .eps = a.eps};
-  const Prepared x = prepare(in, {a.head}, w.shared, w.local + kernel_scratch({a.head}, in.tokens), w);
-  announce({product_of(a.head)}, w);
+  const Prepared x = prepare(in, {a.head}, kConvert, w.shared, w.local + kernel_scratch({a.head}, in.tokens), w);
   project(a.head, 0, x.buffer[0], in.tokens, nullptr, nullptr, a.out.f32(), w.local, w);
 }
 
