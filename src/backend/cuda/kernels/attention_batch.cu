@@ -16,6 +16,7 @@ namespace {
 constexpr int kWarps = 4;  // that compute; one more keeps the copies going
 constexpr int kComputing = kWarps * kWarp;
 constexpr int kTile = kMapRows;
+constexpr int kFew = 16;
 constexpr int kTileRow = 128;  // bytes of a row of a tile: 64 values
 constexpr int kMaxGroup = 8;   // query heads per kv head
 constexpr int kStages = 3;
@@ -24,7 +25,8 @@ constexpr float kLog2e = 1.4426950408889634F;
 
 struct Params {
   DecodeAttention a;
-  CUtensorMap k, v;
+  CUtensorMap k, v;          // boxes of kTile rows
+  CUtensorMap k_few, v_few;  // boxes of kFew rows, for what is left of a sequence
 };
 
 // Shared memory; `group` query heads.
@@ -61,12 +63,21 @@ __device__ __forceinline__ void produce(const Params& p, uint32_t stages, uint32
       const uint32_t barrier = full + stage * 8;
       const uint32_t to = stages + stage * 2 * Layout<kDim>::kMatrix;
       wait_barrier(empty + stage * 8, n / kStages % 2 ^ 1);
-      arrive_expecting(barrier, 2 * Layout<kDim>::kMatrix);
+      const auto bring = [&](const CUtensorMap& k, const CUtensorMap& v, int at) {
 #pragma unroll
-      for (int half = 0; half < kDim / 64; ++half) {
-        const auto offset = static_cast<uint32_t>(half * kTile * kTileRow);
-        copy_box(to + offset, &p.k, half * 64, row, barrier);
-        copy_box(to + Layout<kDim>::kMatrix + offset, &p.v, half * 64, row, barrier);
+        for (int half = 0; half < kDim / 64; ++half) {
+          const auto offset = static_cast<uint32_t>((half * kTile + at) * kTileRow);
+          copy_box(to + offset, &k, half * 64, row + at, barrier);
+          copy_box(to + Layout<kDim>::kMatrix + offset, &v, half * 64, row + at, barrier);
+        }
+      };
+      if (cached - first >= kTile) {
+        arrive_expecting(barrier, 2 * kTile * kDim * 2);
+        bring(p.k, p.v, 0);
+      } else {  // the rest of the tile keeps what it held: nobody looks there
+        const int boxes = (cached - first + kFew - 1) / kFew;
+        arrive_expecting(barrier, 2 * boxes * kFew * kDim * 2);
+        for (int b = 0; b < boxes; ++b) bring(p.k_few, p.v_few, b * kFew);
       }
     }
   }
@@ -340,7 +351,7 @@ bool batch_attention_supports(const LaunchContext& c, const KvLayerView& kv, int
 bool launch_batch_attention(const LaunchContext& c, const DecodeAttention& task) {
   Params p;
   p.a = task;
-  if (!map_cache(task.task.kv, &p.k, &p.v)) return false;
+  if (!map_cache(task.task.kv, kTile, &p.k, &p.v) || !map_cache(task.task.kv, kFew, &p.k_few, &p.v_few)) return false;
   const auto with_type = [&]<typename T>() {
     task.task.kv.head_dim == 128 ? launch_typed<T, 128>(c, p) : launch_typed<T, 64>(c, p);
   };

@@ -392,7 +392,7 @@ bool hopper_attention_supports(const LaunchContext& c, const KvLayerView& kv, in
 bool launch_hopper_attention(const LaunchContext& c, const AttentionTask& task) {
   Params p;
   p.a = task;
-  if (!map_cache(task.kv, &p.k, &p.v)) return false;
+  if (!map_cache(task.kv, kBox, &p.k, &p.v)) return false;
   const auto with_type = [&]<typename T>() {
     task.kv.head_dim == 128 ? launch_typed<T, 128>(c, p) : launch_typed<T, 64>(c, p);
   };

@@ -1,4 +1,4 @@
-// The cache of a layer as the copy engine sees it: rows of head_dim values, in boxes of kMapRows rows and 64 values,
+// The cache of a layer as the copy engine sees it: rows of head_dim values, in boxes of some rows and 64 values,
 // swizzled in shared memory in pieces of 16 bytes by the row's number modulo 8.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace inferno::cuda {
 
-inline constexpr int kMapRows = 64;  // positions of a box: never across a page
+inline constexpr int kMapRows = 64;  // positions of a box at most: never across a page
 
 using EncodeTiled = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
                                  const cuuint64_t*, const cuuint32_t*, const cuuint32_t*, CUtensorMapInterleave,
@@ -35,12 +35,13 @@ inline EncodeTiled encode_tiled() {
          encode_tiled() != nullptr;
 }
 
-// Maps of K and V, [pages * kv_heads * page_size, head_dim] each; false: the driver would not have it.
-[[nodiscard]] inline bool map_cache(const KvLayerView& kv, CUtensorMap* k, CUtensorMap* v) {
+// Maps of K and V, [pages * kv_heads * page_size, head_dim] each, in boxes of `rows`; false: the driver would not have
+// it.
+[[nodiscard]] inline bool map_cache(const KvLayerView& kv, int rows, CUtensorMap* k, CUtensorMap* v) {
   const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(kv.head_dim),
                                static_cast<cuuint64_t>(int64_t{kv.pages} * kv.kv_heads * kv.page_size)};
   const cuuint64_t strides[1] = {static_cast<cuuint64_t>(kv.row_bytes())};
-  const cuuint32_t box[2] = {64, kMapRows};
+  const cuuint32_t box[2] = {64, static_cast<cuuint32_t>(rows)};
   const cuuint32_t steps[2] = {1, 1};
   const auto type = kv.dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
   const auto encode = [&](CUtensorMap* map, void* data) {
