@@ -26,6 +26,7 @@ struct Params {
   DecodeAttention a;
   const float* rope_table = nullptr;
   int splits = 1;
+  int page_shift = 0;  // the page size is a power of two
 };
 
 // Positions per split: whole tiles, one for each warp at least, and at most `splits` of them cover the sequence.
@@ -44,13 +45,16 @@ struct WarpTile {
   static constexpr int kPieceBytes = kWarp * 16;
   static constexpr int kKeyBytes = kKeyPieces * kPieceBytes;
   static constexpr int kBytes = kKeyBytes + kValuePieces * kPieceBytes;
-  uint32_t at;  // this lane's first piece
+  const uint8_t* first;  // this lane's first piece
   int lane;
 
+  [[nodiscard]] __device__ __forceinline__ uint32_t at() const { return shared_address(first); }
+
   // Rows of a tile, 16 positions that start at `first`, in the cache.
-  static __device__ __forceinline__ int64_t base(const KvLayerView& kv, const int32_t* table, int kv_head, int first) {
-    const int64_t page = table[first / kv.page_size];  // page_size is a multiple of kTile
-    return ((page * kv.kv_heads + kv_head) * kv.page_size + first % kv.page_size) * kDim;
+  static __device__ __forceinline__ int64_t base(const Params& p, const int32_t* table, int kv_head, int first) {
+    const int64_t page = table[first >> p.page_shift];  // page_size is a multiple of kTile
+    const int within = first & (p.a.task.kv.page_size - 1);
+    return (((page * p.a.task.kv.kv_heads + kv_head) << p.page_shift) + within) * kDim;
   }
   // Rows beyond `last` repeat it; their weight is zero.
   __device__ __forceinline__ void ask_keys(const KvLayerView& kv, int64_t base, int last) const {
@@ -59,7 +63,7 @@ struct WarpTile {
     for (int n = 0; n < 2; ++n) {
       const T* row = keys + min(n * 8 + lane / 4, last) * kDim + lane % 4 * 8;
 #pragma unroll
-      for (int j = 0; j < kDim / 32; ++j) copy_async_16(at + (n * (kDim / 32) + j) * kPieceBytes, row + j * 32, true);
+      for (int j = 0; j < kDim / 32; ++j) copy_async_16(at() + (n * (kDim / 32) + j) * kPieceBytes, row + j * 32, true);
     }
   }
   __device__ __forceinline__ void ask_values(const KvLayerView& kv, int64_t base, int last) const {
@@ -68,42 +72,42 @@ struct WarpTile {
     for (int i = 0; i < 4; ++i) {
       const T* row = values + min(2 * (lane % 4) + i % 2 + i / 2 * 8, last) * kDim + lane / 4 * 8;
 #pragma unroll
-      for (int h = 0; h < kDim / 64; ++h) copy_async_16(at + kKeyBytes + (h * 4 + i) * kPieceBytes, row + h * 64, true);
+      for (int h = 0; h < kDim / 64; ++h)
+        copy_async_16(at() + kKeyBytes + (h * 4 + i) * kPieceBytes, row + h * 64, true);
     }
   }
   __device__ __forceinline__ uint4 keys(int n, int j) const {
-    return load_shared_16(at + (n * (kDim / 32) + j) * kPieceBytes);
+    return *reinterpret_cast<const uint4*>(first + (n * (kDim / 32) + j) * kPieceBytes);
   }
   __device__ __forceinline__ uint4 values(int h, int i) const {
-    return load_shared_16(at + kKeyBytes + (h * 4 + i) * kPieceBytes);
+    return *reinterpret_cast<const uint4*>(first + kKeyBytes + (h * 4 + i) * kPieceBytes);
   }
 };
 
-// Head h of those a block makes: the group's queries, the key, the value.
+// What makes head h of those a block makes: the group's queries, the key, the value.
 template <int kDim>
-__device__ __forceinline__ void load_constants(HeadConstants<kDim>& constants, const Params& p, int group, int h,
-                                               int position, int lane) {
-  constants.load(h < group ? p.a.norms.q : p.a.norms.k, p.rope_table + int64_t{position} * kDim,
-                 p.a.rope.pairing == RopePairing::half_split, lane);
+__device__ __forceinline__ void load_factors(HeadFactors<kDim>& factors, const Params& p, int group, int h,
+                                             int position, int lane) {
+  factors.load(h < group ? p.a.norms.q : p.a.norms.k, p.rope_table + int64_t{position} * kDim,
+               p.a.rope.pairing == RopePairing::half_split, lane);
 }
 
-// The lane's elements of that head from its raw projection: normalized and rotated, the value as it is.
+// The lane's words of that head from its raw projection: normalized and rotated, the value as it is.
 template <int kDim>
-__device__ __forceinline__ void make_head(float* v, const Params& p, int group, int kv_head, int64_t t, int h,
-                                          const HeadConstants<kDim>& constants, int lane) {
+__device__ __forceinline__ void make_head(float2* v, const Params& p, int group, int kv_head, int64_t t, int h,
+                                          const HeadFactors<kDim>& factors, int lane) {
   const RawHeads& raw = p.a.raw;
   const void* from = h < group ? raw.q : h == group ? raw.k : raw.v;
-  const int64_t at =
-      h < group ? t * raw.q_stride + (kv_head * group + h) * kDim : t * raw.kv_stride + int64_t{kv_head} * kDim;
+  const int64_t at = 2 * lane + (h < group ? t * raw.q_stride + (kv_head * group + h) * kDim
+                                           : t * raw.kv_stride + int64_t{kv_head} * kDim);
 #pragma unroll
-  for (int j = 0; j < kDim / kWarp; ++j) {
-    const int64_t i = at + j * kWarp + lane;
-    v[j] = raw.dtype == DType::f32 ? load_fresh(static_cast<const float*>(from) + i)
-                                   : widen(__ldcg(static_cast<const __nv_bfloat16*>(from) + i));
+  for (int w = 0; w < kDim / 64; ++w) {
+    v[w] = raw.dtype == DType::f32 ? load_pair(static_cast<const float*>(from) + at + w * 64)
+                                   : load_pair(static_cast<const __nv_bfloat16*>(from) + at + w * 64);
   }
   if (h > group) return;
   const bool normalizes = (h < group ? p.a.norms.q : p.a.norms.k) != nullptr;
-  constants.apply(v, normalizes, p.a.norms.eps, p.a.rope.pairing == RopePairing::half_split, lane);
+  factors.apply(v, normalizes, p.a.norms.eps, p.a.rope.pairing == RopePairing::half_split, lane);
 }
 
 template <typename T, int kDim, int kWarps, bool kFused>
@@ -111,7 +115,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
     decode_attention_kernel(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) uint8_t tiles[];  // a WarpTile per warp; in the end its o, [kMaxGroup][kDim] floats
   __shared__ __align__(16) T queries[kMaxGroup][kDim];
-  __shared__ float own[2][kDim];  // fused: the new key and value
+  __shared__ __align__(8) float own[2][kDim];  // fused: the new key and value
   __shared__ float tops[kWarps + 1][kMaxGroup];
   __shared__ float totals[kWarps][kMaxGroup];
   __shared__ bool last_block;
@@ -139,57 +143,66 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
 
   using Tile = WarpTile<T, kDim>;
   static_assert(Tile::kKeyBytes >= kMaxGroup * kDim * static_cast<int>(sizeof(float)));
-  const Tile tile{shared_address(tiles) + warp * Tile::kBytes + lane * 16, lane};
-  const auto ask = [&](int index, bool keys) {  // one group of copies, empty behind the last tile
+  const Tile tile{tiles + warp * Tile::kBytes + lane * 16, lane};
+  // One group of copies each, empty behind the last tile.
+  int64_t base = 0;
+  const auto ask_keys = [&](int index) {
     if (index < end_tile) {
-      const int64_t base = Tile::base(kv, table, kv_head, index * kTile);
-      const int last = end - index * kTile - 1;
-      keys ? tile.ask_keys(kv, base, last) : tile.ask_values(kv, base, last);
+      base = Tile::base(p, table, kv_head, index * kTile);
+      tile.ask_keys(kv, base, end - index * kTile - 1);
     }
+    commit_copies();
+  };
+  const auto ask_values = [&](int index) {
+    if (index < end_tile) tile.ask_values(kv, base, end - index * kTile - 1);
     commit_copies();
   };
   // Not fused, the last position was written by the kernel ahead: nothing may be read before the wait.
   if (kFused && split < active) {
-    ask(first_tile, true);
-    ask(first_tile, false);
+    ask_keys(first_tile);
+    ask_values(first_tile);
   }
   // Heads to make: the group's queries, then key and value.
   const int makes = split == 0 ? group + 2 : group;
-  HeadConstants<kDim> constants;
-  int64_t slot = -1;
+  constexpr int kWords = kDim / 64;  // of two neighbours that a lane has of a head
+  HeadFactors<kDim> factors;
+  int slot = -1;
   int64_t own_row = 0;
   if constexpr (kFused) {
-    if (warp < makes) load_constants<kDim>(constants, p, group, warp, position, lane);
+    if (warp < makes) load_factors<kDim>(factors, p, group, warp, position, lane);
     slot = a.batch.slot[t];
-    own_row = (slot / kv.page_size * kv.kv_heads + kv_head) * kv.page_size + slot % kv.page_size;
+    own_row = ((int64_t{slot >> p.page_shift} * kv.kv_heads + kv_head) << p.page_shift) + (slot & (kv.page_size - 1));
   }
-  for (int i = group * kDim + static_cast<int>(threadIdx.x); i < kMaxGroup * kDim; i += kWarps * kWarp) {
-    queries[i / kDim][i % kDim] = narrow<T>(0.0F);
+#pragma unroll 1
+  for (int i = group * kDim / 2 + static_cast<int>(threadIdx.x); i < kMaxGroup * kDim / 2; i += kWarps * kWarp) {
+    reinterpret_cast<uint32_t*>(queries)[i] = 0;
   }
   let_next_start();
   wait_for_previous();
   if (split >= active) return;
   if constexpr (!kFused) {
-    ask(first_tile, true);
-    ask(first_tile, false);
+    ask_keys(first_tile);
+    ask_values(first_tile);
   }
 
   // ---- queries, and the token's own key and value
   if constexpr (kFused) {
+#pragma unroll 1
     for (int h = warp; h < makes; h += kWarps) {
-      if (h != warp) load_constants<kDim>(constants, p, group, h, position, lane);
-      float v[kDim / kWarp];
-      make_head<kDim>(v, p, group, kv_head, t, h, constants, lane);
-      const bool query = h < group;
+      if (h != warp) load_factors<kDim>(factors, p, group, h, position, lane);
+      float2 v[kWords];
+      make_head<kDim>(v, p, group, kv_head, t, h, factors, lane);
 #pragma unroll
-      for (int j = 0; j < kDim / kWarp; ++j) {
-        const int i = j * kWarp + lane;
-        const T rounded = query ? narrow<T>(v[j]) : stored<T>(v[j]);
-        if (query) {
-          queries[h][i] = rounded;
+      for (int w = 0; w < kWords; ++w) {
+        const int i = w * 64 + 2 * lane;
+        if (h < group) {
+          *reinterpret_cast<uint32_t*>(&queries[h][i]) = narrow_pair<T>(v[w].x, v[w].y);
         } else {
-          own[h - group][i] = widen(rounded);
-          if (slot >= 0) static_cast<T*>(h == group ? kv.k : kv.v)[own_row * kDim + i] = rounded;
+          const uint32_t pair = pack_pair<T>(v[w].x, v[w].y);
+          store_pair(&own[h - group][i], widen_pair<T>(pair));
+          if (slot >= 0) {
+            *reinterpret_cast<uint32_t*>(static_cast<T*>(h == group ? kv.k : kv.v) + own_row * kDim + i) = pair;
+          }
         }
       }
     }
@@ -201,9 +214,16 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
   __syncthreads();
   if constexpr (kFused) {
     if (split == 0) {  // the token's own position: score s, weight 1 at maximum s
+#pragma unroll 1
       for (int h = warp; h < group; h += kWarps) {
         float score = 0;
-        for (int i = lane; i < kDim; i += kWarp) score = fmaf(widen(queries[h][i]), own[0][i], score);
+#pragma unroll
+        for (int w = 0; w < kWords; ++w) {
+          const int i = w * 64 + 2 * lane;
+          const float2 q = widen_pair<T>(*reinterpret_cast<const uint32_t*>(&queries[h][i]));
+          const float2 k = *reinterpret_cast<const float2*>(&own[0][i]);
+          score = fmaf(q.x, k.x, fmaf(q.y, k.y, score));
+        }
         score = warp_sum(score) * a.scale * kLog2e;
         if (lane == 0) tops[kWarps][h] = score;
       }
@@ -231,7 +251,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
         mma<T>(s[n], query[j].z, 0, query[j].w, 0, k.z, k.w);
       }
     }
-    ask(i + kWarps, true);
+    ask_keys(i + kWarps);
     float score[4];  // positions 2c, 2c + 1, 2c + 8, 2c + 9
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
@@ -274,7 +294,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
         o[h][n][1] = acc[1];
       }
     }
-    ask(i + kWarps, false);
+    ask_values(i + kWarps);
   }
   total += __shfl_xor_sync(kFullMask, total, 1);
   total += __shfl_xor_sync(kFullMask, total, 2);
@@ -302,6 +322,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
   const bool with_own = kFused && split == 0;
   float* partial = p.a.partials + ((t * kv.kv_heads + kv_head) * p.splits + split) * group * (kDim + 2);
   float* out = a.out + (t * a.q_heads + kv_head * group) * kDim;
+#pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x); i < group * kDim; i += kWarps * kWarp) {
     const int row = i / kDim;
     float high = with_own ? tops[kWarps][row] : -INFINITY;
@@ -317,7 +338,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
       value = fmaf(sums_of(w)[i], share, value);
     }
     if (active == 1) {
-      out[i] = value / sum;
+      out[i] = __fdividef(value, sum);
     } else {
       __stcg(partial + i, value);
       if (i % kDim == 0) {
@@ -338,6 +359,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
   __threadfence();
   const float* all = p.a.partials + (t * kv.kv_heads + kv_head) * p.splits * group * (kDim + 2);
   const int stride = group * (kDim + 2);
+#pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x); i < group * kDim; i += kWarps * kWarp) {
     const int row = i / kDim;
     float high = -INFINITY;
@@ -349,7 +371,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
       sum = fmaf(load_fresh(all + s * stride + group * kDim + group + row), share, sum);
       value = fmaf(load_fresh(all + s * stride + i), share, value);
     }
-    out[i] = value / sum;
+    out[i] = __fdividef(value, sum);
   }
 }
 
@@ -380,7 +402,7 @@ void launch_typed(const LaunchContext& c, const Params& p) {
 
 bool decode_attention_supports(const KvLayerView& kv, int q_heads) {
   return (kv.dtype == DType::bf16 || kv.dtype == DType::f16) && (kv.head_dim == 64 || kv.head_dim == 128) &&
-         kv.page_size % kTile == 0 && q_heads / kv.kv_heads <= kMaxGroup;
+         kv.page_size % kTile == 0 && (kv.page_size & (kv.page_size - 1)) == 0 && q_heads / kv.kv_heads <= kMaxGroup;
 }
 
 int64_t decode_partial_floats(const LaunchContext& c, int tokens, int q_heads, const KvLayerView& kv) {
@@ -392,6 +414,7 @@ void launch_decode_attention(const LaunchContext& c, const DecodeAttention& task
   p.a = task;
   p.rope_table = task.rope.table.f32();
   p.splits = split_count(c, task.task.batch.tokens, task.task.kv.kv_heads);
+  while (1 << p.page_shift < task.task.kv.page_size) ++p.page_shift;
   const bool few = task.task.batch.tokens < kFewTokens;
   const auto with_type = [&]<typename T>() {
     if (task.task.kv.head_dim == 128) {

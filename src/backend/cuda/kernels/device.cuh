@@ -9,6 +9,7 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 namespace inferno::cuda {
 
@@ -211,6 +212,21 @@ __device__ __forceinline__ uint32_t pack_pair<__half>(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
+// The same, held at the edges of the type's range.
+template <typename T>
+__device__ __forceinline__ uint32_t narrow_pair(float low, float high) {
+  if constexpr (sizeof(T) == 2 && !std::is_same_v<T, __nv_bfloat16>) {
+    return pack_pair<T>(widen(narrow<T>(low)), widen(narrow<T>(high)));
+  } else {
+    return pack_pair<T>(low, high);
+  }
+}
+template <typename T>
+__device__ __forceinline__ float2 widen_pair(uint32_t pair) {
+  const auto* both = reinterpret_cast<const T*>(&pair);
+  return make_float2(widen(both[0]), widen(both[1]));
+}
+
 // 2^x to about two units in the last place, subnormal results as zero.
 __device__ __forceinline__ float fast_exp2(float x) {
   float y;
@@ -220,7 +236,7 @@ __device__ __forceinline__ float fast_exp2(float x) {
 
 // silu(gate) * up
 __device__ __forceinline__ float swiglu(float gate, float up) {
-  return gate / (1.0F + __expf(-gate)) * up;
+  return __fdividef(gate, 1.0F + __expf(-gate)) * up;
 }
 
 }  // namespace inferno::cuda

@@ -20,45 +20,6 @@ __device__ __forceinline__ float rotated(const float* head, int i, const float* 
   return second ? x * s + y * c : x * c - y * s;
 }
 
-// What a lane needs of the constants of one head: norm weights and (cos, sin) of its elements lane, lane + 32, ...
-// Whole heads rotate. They hang on no other kernel, so they can be read before the wait.
-template <int kDim>
-struct HeadConstants {
-  static constexpr int kPerLane = kDim / kWarp;
-  float2 turn[kPerLane];
-  float norm[kPerLane];
-
-  __device__ __forceinline__ void load(const float* norm_weights, const float* cos_sin, bool half_split, int lane) {
-#pragma unroll
-    for (int j = 0; j < kPerLane; ++j) {
-      const int i = j * kWarp + lane;
-      turn[j] = reinterpret_cast<const float2*>(cos_sin)[half_split ? i % (kDim / 2) : i / 2];
-      norm[j] = norm_weights != nullptr ? norm_weights[i] : 1.0F;
-    }
-  }
-  // QK-norm (if `normalizes`) and rotation of the lane's elements of a head, in place.
-  __device__ __forceinline__ void apply(float* v, bool normalizes, float eps, bool half_split, int lane) const {
-    if (normalizes) {
-      float squares = 0;
-#pragma unroll
-      for (int j = 0; j < kPerLane; ++j) squares = fmaf(v[j], v[j], squares);
-      const float factor = 1.0F / sqrtf(warp_sum(squares) / static_cast<float>(kDim) + eps);
-#pragma unroll
-      for (int j = 0; j < kPerLane; ++j) v[j] = v[j] * factor * norm[j];
-    }
-    float turned[kPerLane];
-#pragma unroll
-    for (int j = 0; j < kPerLane; ++j) {
-      const float neighbour = __shfl_xor_sync(kFullMask, v[j], 1);
-      const float other = half_split ? v[(j + kPerLane / 2) % kPerLane] : neighbour;
-      const bool second = half_split ? j >= kPerLane / 2 : lane % 2 == 1;
-      turned[j] = second ? other * turn[j].y + v[j] * turn[j].x : v[j] * turn[j].x - other * turn[j].y;
-    }
-#pragma unroll
-    for (int j = 0; j < kPerLane; ++j) v[j] = turned[j];
-  }
-};
-
 // What a warp multiplies a head with, in registers: norm weights, and (cos, sin) of a rotation of the whole head. A
 // lane has words of two neighbours, elements 64 w + 2 lane and the next. They hang on no other kernel, so they can be
 // read before the wait.

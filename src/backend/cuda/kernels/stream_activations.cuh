@@ -25,6 +25,9 @@ __host__ __device__ constexpr Activation stream_activation() {
 inline constexpr float kRestScale = 2048.0F;
 
 // The first kThreads threads of the block bring in a row of k values, k a multiple of 8.
+//
+// A thread has a piece of kValues neighbouring values, kPieces of them under way at a time. One copy of the code works
+// on piece after piece: a kernel this short spends much of its time fetching instructions, so its code has to be small.
 template <DType F, int kThreads>
 class StreamActivations {
  public:
@@ -36,29 +39,29 @@ class StreamActivations {
         groups_(units * 32),
         x_(x),
         partial_(partial) {
-    if (norm_ != nullptr) load(norm_, 0, weights_);
+    load_weights();
   }
 
-  // Ends with all threads seeing the whole row. `partial`: one float per warp.
+  // Asks for the row; the kernel ahead must have ended.
+  __device__ __forceinline__ void ask() { load_all(0, from_, values_); }
+
+  // Ends with all threads seeing the whole row; after ask(). `partial`: one float per warp.
   __device__ __forceinline__ void run() {
-    float squares = 0;
-    float v[kPieces][kValues];
-    load(from_, 0, v);
     if constexpr (F == DType::f16) {
-      run_f16(v);
-      return;
+      run_f16();
+    } else {
+      float squares = 0;
+      each_piece([&](int piece, float* values, const float* weights) {
+#pragma unroll
+        for (int c = 0; c < kValues; ++c) {
+          squares = fmaf(values[c], values[c], squares);
+          values[c] *= weights[c];
+        }
+        put(piece, values);
+      });
+      if (norm_ != nullptr) partial_[threadIdx.x / kWarp] = warp_sum(squares);
+      sync_first<kThreads>();
     }
-    add_squares(v, squares);
-    put_all(0, v);
-#pragma unroll 1
-    for (int piece = kPieces; piece * kThreads < pieces(); piece += kPieces) {
-      load(from_, piece, v);
-      if (norm_ != nullptr) load(norm_, piece, weights_);
-      add_squares(v, squares);
-      put_all(piece, v);
-    }
-    if (norm_ != nullptr) partial_[threadIdx.x / kWarp] = warp_sum(squares);
-    sync_first<kThreads>();
   }
 
   // What products are to be multiplied with; after run().
@@ -69,8 +72,8 @@ class StreamActivations {
 
  private:
   static constexpr Activation kKind = stream_activation<F>();
-  static constexpr int kValues = kKind == Activation::quant256 ? 8 : 4;  // of a piece, which one thread has
-  static constexpr int kPieces = 4096 / kThreads / kValues;              // under way at a time
+  static constexpr int kValues = kKind == Activation::quant256 ? 8 : 4;
+  static constexpr int kPieces = 4096 / kThreads / kValues;
   static constexpr float kLargestHalf = 65504.0F;
   using Pieces = float[kPieces][kValues];
 
@@ -80,29 +83,43 @@ class StreamActivations {
     return piece * kThreads + static_cast<int>(threadIdx.x);
   }
 
-  __device__ __forceinline__ void load(const float* from, int first, Pieces& v) const {
+  __device__ __forceinline__ void load(int piece, const float* from, float* v) const {
+    const int i = at(piece) * kValues;
 #pragma unroll
-    for (int j = 0; j < kPieces; ++j) {
-      const int i = at(first + j) * kValues;
-#pragma unroll
-      for (int c = 0; c < kValues; c += 4) {
-        const float4 four = i < k_ ? load_fresh4(from + i + c) : make_float4(0, 0, 0, 0);
-        v[j][c] = four.x, v[j][c + 1] = four.y, v[j][c + 2] = four.z, v[j][c + 3] = four.w;
-      }
+    for (int c = 0; c < kValues; c += 4) {
+      const float4 four = i < k_ ? load_fresh4(from + i + c) : make_float4(0, 0, 0, 0);
+      v[c] = four.x, v[c + 1] = four.y, v[c + 2] = four.z, v[c + 3] = four.w;
     }
   }
-  // Squares of the values, and the values times the norm's weights.
-  __device__ __forceinline__ void add_squares(Pieces& v, float& squares) const {
-    if (norm_ == nullptr) return;
+  __device__ __forceinline__ void load_all(int first, const float* from, Pieces& v) const {
+#pragma unroll
+    for (int j = 0; j < kPieces; ++j) load(first + j, from, v[j]);
+  }
+  // The norm's weights; ones where there is no norm.
+  __device__ __forceinline__ void load_weights() {
 #pragma unroll
     for (int j = 0; j < kPieces; ++j) {
-      float sum = 0;
 #pragma unroll
-      for (int c = 0; c < kValues; ++c) {
-        sum = fmaf(v[j][c], v[j][c], sum);
-        v[j][c] *= weights_[j][c];
+      for (int c = 0; c < kValues; ++c) weights_[j][c] = 1;
+    }
+    if (norm_ != nullptr) load_all(0, norm_, weights_);
+  }
+  // Calls work(piece, values, norm weights) for the thread's pieces in order, and uses values_ and weights_ up. Whole
+  // warps stay together: the number of pieces is a multiple of 128.
+  template <typename Work>
+  __device__ __forceinline__ void each_piece(Work work) {
+#pragma unroll 1
+    for (int piece = 0; at(piece) < pieces(); ++piece) {
+      work(at(piece), values_[0], weights_[0]);
+#pragma unroll
+      for (int j = 1; j < kPieces; ++j) {
+#pragma unroll
+        for (int c = 0; c < kValues; ++c) values_[j - 1][c] = values_[j][c], weights_[j - 1][c] = weights_[j][c];
       }
-      squares += sum;
+      if ((piece + kPieces) * kThreads < pieces()) {
+        load(piece + kPieces, from_, values_[kPieces - 1]);
+        if (norm_ != nullptr) load(piece + kPieces, norm_, weights_[kPieces - 1]);
+      }
     }
   }
   [[nodiscard]] __device__ __forceinline__ float norm_factor() const {
@@ -112,13 +129,6 @@ class StreamActivations {
     return rsqrtf(__fdividef(sum, static_cast<float>(k_)) + eps_);
   }
 
-  // Whole warps stay together: the number of pieces is a multiple of 128.
-  __device__ __forceinline__ void put_all(int first, const Pieces& v) const {
-#pragma unroll
-    for (int j = 0; j < kPieces; ++j) {
-      if (at(first + j) < pieces()) put(at(first + j), v[j]);
-    }
-  }
   __device__ __forceinline__ void put(int piece, const float* v) const {
     if constexpr (kKind == Activation::halves) {
       using T = std::conditional_t<F == DType::f16, __half, __nv_bfloat16>;
@@ -188,69 +198,56 @@ class StreamActivations {
   }
 
   // The factor first; then, if a value is still too large for f16, the row scaled down, as two values each.
-  __device__ __forceinline__ void run_f16(Pieces& v) {
+  __device__ __forceinline__ void run_f16() {
     float factor = 1;
     if (norm_ != nullptr) {
       float squares = 0;
-      const auto piece_squares = [&] {
+#pragma unroll 1
+      for (int piece = 0;;) {
 #pragma unroll
         for (int j = 0; j < kPieces; ++j) {
 #pragma unroll
-          for (int c = 0; c < kValues; ++c) squares = fmaf(v[j][c], v[j][c], squares);
+          for (int c = 0; c < kValues; ++c) squares = fmaf(values_[j][c], values_[j][c], squares);
         }
-      };
-      piece_squares();
-#pragma unroll 1
-      for (int piece = kPieces; piece * kThreads < pieces(); piece += kPieces) {
-        load(from_, piece, v);
-        piece_squares();
+        piece += kPieces;
+        if (piece * kThreads >= pieces()) break;
+        load_all(piece, from_, values_);
       }
       partial_[threadIdx.x / kWarp] = warp_sum(squares);
       sync_first<kThreads>();
       factor = norm_factor();
-      if (kPieces * kThreads < pieces()) load(from_, 0, v);
+      if (kPieces * kThreads < pieces()) ask();
     }
-    float largest = 0;
-    put_f16(v, factor, 1, largest);
-    if (sync_first_or<kThreads>(largest > kLargestHalf)) {
-      partial_[threadIdx.x / kWarp] = warp_max(largest);
-      sync_first<kThreads>();
-#pragma unroll
-      for (int w = 0; w < kThreads / kWarp; ++w) largest = fmaxf(largest, partial_[w]);
-      // The power of two that brings the largest value below 2^15.
-      const int exponent = static_cast<int>(__float_as_uint(largest) >> 23) - 127;
-      const float down = __uint_as_float(static_cast<uint32_t>(127 + 14 - exponent) << 23);
-      load(from_, 0, v);
-      if (norm_ != nullptr) load(norm_, 0, weights_);
-      put_f16(v, factor, down, largest);
-      sync_first<kThreads>();
-      factor_ = 1.0F / down;
-    }
-  }
-  __device__ __forceinline__ void put_f16(Pieces& v, float factor, float down, float& largest) {
-    for (int piece = 0;;) {
-#pragma unroll
-      for (int j = 0; j < kPieces; ++j) {
-        const int i = at(piece + j);
-        if (i >= pieces()) break;
+    float down = 1;
+#pragma unroll 1
+    for (;;) {
+      float largest = 0;
+      each_piece([&](int piece, const float* values, const float* weights) {
         uint32_t pairs[4];
 #pragma unroll
         for (int c = 0; c < kValues; c += 2) {
-          const float a = v[j][c] * (norm_ != nullptr ? factor * weights_[j][c] : 1.0F) * down;
-          const float b = v[j][c + 1] * (norm_ != nullptr ? factor * weights_[j][c + 1] : 1.0F) * down;
+          const float a = values[c] * (factor * weights[c]) * down;
+          const float b = values[c + 1] * (factor * weights[c + 1]) * down;
           largest = fmaxf(largest, fmaxf(fabsf(a), fabsf(b)));
           pairs[c / 2] = pack_pair<__half>(a, b);
           const bool rests = down != 1.0F;
           pairs[2 + c / 2] =
               rests ? pack_pair<__half>((a - round_f16(a)) * kRestScale, (b - round_f16(b)) * kRestScale) : 0U;
         }
-        reinterpret_cast<uint2*>(x_)[i] = make_uint2(pairs[0], pairs[1]);
-        reinterpret_cast<uint2*>(x_)[groups_ * 8 + i] = make_uint2(pairs[2], pairs[3]);
-      }
-      piece += kPieces;
-      if (piece * kThreads >= pieces()) break;
-      load(from_, piece, v);
-      if (norm_ != nullptr) load(norm_, piece, weights_);
+        reinterpret_cast<uint2*>(x_)[piece] = make_uint2(pairs[0], pairs[1]);
+        reinterpret_cast<uint2*>(x_)[groups_ * 8 + piece] = make_uint2(pairs[2], pairs[3]);
+      });
+      if (!sync_first_or<kThreads>(largest > kLargestHalf && down == 1.0F)) break;
+      partial_[threadIdx.x / kWarp] = warp_max(largest);
+      sync_first<kThreads>();
+#pragma unroll
+      for (int w = 0; w < kThreads / kWarp; ++w) largest = fmaxf(largest, partial_[w]);
+      // The power of two that brings the largest value below 2^15.
+      const int exponent = static_cast<int>(__float_as_uint(largest) >> 23) - 127;
+      down = __uint_as_float(static_cast<uint32_t>(127 + 14 - exponent) << 23);
+      factor_ = 1.0F / down;
+      ask();
+      load_weights();
     }
   }
 
@@ -262,6 +259,7 @@ class StreamActivations {
   uint8_t* x_;
   float* partial_;
   float factor_ = 1;
+  Pieces values_;
   Pieces weights_;
 };
 

@@ -208,7 +208,9 @@ void launch_vector_kernel(const LaunchContext& c, const VectorProduct& p) {
          vector_product_kernel<F, F2, M, kSwiglu>, a);
 }
 
-template <DType F, DType F2 = F>
+// S, S2: one token's kernel that takes F and F2 among others. Models that mix two types then have one kernel for both,
+// whose code stays in the instruction cache.
+template <DType F, DType F2 = F, DType S = F, DType S2 = F2>
 void launch_vector_for(const LaunchContext& c, const VectorProduct& p) {
   const auto with_tokens = [&]<int M>() {
     if (p.swiglu) {
@@ -222,7 +224,7 @@ void launch_vector_for(const LaunchContext& c, const VectorProduct& p) {
       if constexpr (F == F2) {
         if (p.swiglu && launch_stream<F, F, true>(c, p)) return;
       }
-      if (!p.swiglu && launch_stream<F, F2, false>(c, p)) return;
+      if (!p.swiglu && launch_stream<S, S2, false>(c, p)) return;
     }
   }
   if (p.tokens == 1) {

@@ -25,15 +25,25 @@ inline constexpr int kChunkBytes = 36 * 1024;
 inline constexpr int kSumBytes = 40 * 1024;
 inline constexpr int kMostStreamBytes = 220 * 1024;
 
+// What a block needs to know is worked out on the host as far as it can be: the kernel divides nothing.
 struct StreamParams {
   VectorProduct p;
-  int units = 0;                           // per row
-  int row_quantum = 1;                     // blocks and chunks begin at multiples of this row
-  int chunk_rows = 0;                      // rows (SwiGLU: pairs) of a chunk
-  int slot_bytes = 0;                      // of the ring; a chunk fits
-  int stages = 0;                          // slots
-  int sum_bytes = 0;                       // space for the rows' sums
+  int units = 0;        // per row
+  int row_quantum = 1;  // blocks and chunks begin at multiples of this row
+  int chunk_rows = 0;   // rows (SwiGLU: pairs) of a chunk
+  int chunk_shift = 0;  // their number is a power of two
+  int slot_bytes = 0;   // of the ring; a chunk fits
+  int stages = 0;       // slots
+  int sum_bytes = 0;    // space for the rows' sums
+  // Warps stand side by side in a row, `row_parts` of them, each with one unit; in longer rows each has several. Warp w
+  // has the unit in digit w of `unit_of_warp` and the row in digit w of `row_of_warp`.
+  int row_parts = 1;
+  int row_step = 1;  // rows that the warps have at a time
+  uint32_t unit_of_warp = 0;
+  uint32_t row_of_warp = 0;
   int first_block[kMaxSegments + 1] = {};  // of each segment
+  int quanta[kMaxSegments] = {};           // of rows that each of its blocks has
+  int longer[kMaxSegments] = {};           // blocks, the first ones, that have one more
 };
 
 // Bytes between rows of 16-bit weights in a slot: neighbouring rows of a tile must not stand in the same banks.
@@ -56,19 +66,6 @@ __host__ __device__ constexpr int chunk_space(const RowBytes& b, int rows) {
   return round_16(b.q * rows) + round_16(b.h * rows) + round_16(b.s * rows) + round_16(b.d * rows);
 }
 
-// Rows [begin, end) of the segment that a block has.
-struct RowSpan {
-  int begin, end;
-};
-__host__ __device__ inline RowSpan span_of_block(int rows, int quantum, int block, int blocks) {
-  const int64_t quanta = (rows + quantum - 1) / quantum;
-  const auto at = [&](int64_t i) {
-    const int64_t row = quanta * i / blocks * quantum;
-    return static_cast<int>(row < rows ? row : rows);
-  };
-  return {at(block), at(block + 1)};
-}
-
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
 // What both kinds of warps know about their block's share.
@@ -78,8 +75,7 @@ struct StreamShare {
   const StreamParams& a;
   const Segment& s;
   int segment;
-  RowSpan span;
-  int rows, chunks;
+  int begin, rows, chunks;  // the block's rows of the segment
   RowBytes bytes;
   // Shared memory: barriers (full, empty), one float per warp, sums, activations, ring.
   uint32_t full, empty, ring;
@@ -89,11 +85,11 @@ struct StreamShare {
 
   __device__ __forceinline__ StreamShare(const StreamParams& params, int which, uint8_t* shared)
       : a(params), s(params.p.segment[which]), segment(which), bytes(row_bytes_of<F>(s.w)) {
-    const int first = a.first_block[segment];
-    span =
-        span_of_block(s.rows, a.row_quantum, static_cast<int>(blockIdx.x) - first, a.first_block[segment + 1] - first);
-    rows = span.end - span.begin;
-    chunks = (rows + a.chunk_rows - 1) / a.chunk_rows;
+    const int block = static_cast<int>(blockIdx.x) - a.first_block[segment];
+    const int longer = a.longer[segment];
+    begin = (block * a.quanta[segment] + min(block, longer)) * a.row_quantum;
+    rows = min((a.quanta[segment] + (block < longer ? 1 : 0)) * a.row_quantum, s.rows - begin);
+    chunks = (rows + a.chunk_rows - 1) >> a.chunk_shift;
     full = shared_address(shared);
     empty = full + kMaxStages * 8;
     partial = reinterpret_cast<float*>(shared + 2 * kMaxStages * 8);
@@ -111,8 +107,9 @@ __device__ __forceinline__ void ask_for_weights(const StreamShare<F, kSwiglu>& w
   const StreamParams& a = w.a;
   int slot = 0;
   int parity = 1;
+#pragma unroll 1
   for (int chunk = 0; chunk < w.chunks; ++chunk) {
-    const int64_t first = w.span.begin + int64_t{chunk} * a.chunk_rows;
+    const int64_t first = w.begin + int64_t{chunk} * a.chunk_rows;
     const int count = w.chunk_count(chunk);
     const uint32_t barrier = w.full + slot * 8;
     uint32_t to = w.ring + slot * a.slot_bytes;
@@ -170,22 +167,15 @@ __device__ __forceinline__ float warp_sum_4(const float* v, int lane) {
 template <DType F, bool kSwiglu>
 struct RowMultiplier {
   static constexpr int kParts = kSwiglu ? 2 : 1;
-  int lane, units, row_parts, row_step, unit, row;
-  typename Part<F>::X held;
-  const uint8_t* x;
+  int lane, unit, row;
 
   __device__ __forceinline__ RowMultiplier(const StreamShare<F, kSwiglu>& w, int warp, int lane_)
-      : lane(lane_), units(w.a.units), x(w.x) {
-    // Warps stand side by side in a row, each with one unit; in longer rows each has several.
-    row_parts = min(units, kStreamWarps);
-    row_step = kStreamWarps / row_parts;
-    unit = warp % row_parts;
-    row = warp / row_parts;
-    held = Part<F>::activations(x, units * 32, unit, lane);
-  }
-  __device__ __forceinline__ int parts() const { return row_parts; }
+      : lane(lane_),
+        unit(static_cast<int>(w.a.unit_of_warp >> (4 * warp) & 15U)),
+        row(static_cast<int>(w.a.row_of_warp >> (4 * warp) & 15U)) {}
 
   __device__ __forceinline__ void run(const StreamShare<F, kSwiglu>& w, uint32_t slot, int count, float* sums) const {
+    const int row_step = w.a.row_step;
     if (row >= row_step) return;
     const int part_space = chunk_space<F>(w.bytes, w.a.chunk_rows);
     SharedRow base;
@@ -196,26 +186,26 @@ struct RowMultiplier {
 #pragma unroll 1
     for (int first = row; first < count; first += row_step * (kBatch / kParts)) {
       float acc[kBatch] = {};
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        const int r = first + i / kParts * row_step;
-        if (r >= count) break;
-        const uint32_t skip = i % kParts * part_space;
-        const SharedRow at{base.q + skip + r * w.bytes.q, base.h + skip + r * w.bytes.h, base.s + skip + r * w.bytes.s,
-                           base.d + skip + r * w.bytes.d};
-        Part<F> part;
-        part.load(at, w.bytes, unit, lane);
-        acc[i] = part.multiply(held, 0.0F);
 #pragma unroll 1
-        for (int u = unit + kStreamWarps; u < units; u += kStreamWarps) {
-          part.load(at, w.bytes, u, lane);
-          acc[i] = part.multiply(Part<F>::activations(x, units * 32, u, lane), acc[i]);
+      for (int u = unit; u < w.a.units; u += kStreamWarps) {
+        const auto x = Part<F>::activations(w.x, w.a.units * 32, u, lane);
+        Part<F> part[kBatch];
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) {
+          // Rows behind the last repeat it: their sums go nowhere.
+          const int r = min(first + i / kParts * row_step, count - 1);
+          const uint32_t skip = i % kParts * part_space;
+          const SharedRow at{base.q + skip + r * w.bytes.q, base.h + skip + r * w.bytes.h,
+                             base.s + skip + r * w.bytes.s, base.d + skip + r * w.bytes.d};
+          part[i].load(at, w.bytes, u, lane);
         }
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) acc[i] = part[i].multiply(x, acc[i]);
       }
       const float sum = warp_sum_4(acc, lane);
       const int i = lane / 8;
       const int r = first + i / kParts * row_step;
-      if (lane % 8 == 0 && r < count) sums[(r * kParts + i % kParts) * row_parts + unit] = sum;
+      if (lane % 8 == 0 && r < count) sums[(r * kParts + i % kParts) * w.a.row_parts + unit] = sum;
     }
   }
 };
@@ -235,7 +225,6 @@ struct TileMultiplier {
     const int rest = F == DType::f16 ? lane / 4 % 2 * w.a.units * kUnit * 2 : 0;
     x = shared_address(w.x) + rest + lane % 4 * 16;
   }
-  __device__ __forceinline__ int parts() const { return kStreamWarps; }
 
   __device__ __forceinline__ void run(const StreamShare<F, kSwiglu>& w, uint32_t slot, int count, float* sums) const {
     const int g = lane / 4;
@@ -279,11 +268,9 @@ __device__ __forceinline__ void stream_rows(const StreamParams& a, int segment, 
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const StreamShare<F, kSwiglu> w(a, segment, shared);
-  if (threadIdx.x == kStreamThreads) {
-    for (int i = 0; i < a.stages; ++i) {
-      init_barrier(w.full + i * 8, 1);
-      init_barrier(w.empty + i * 8, kStreamWarps);
-    }
+  if (warp == kStreamWarps && lane < kMaxStages) {
+    init_barrier(w.full + lane * 8, 1);
+    init_barrier(w.empty + lane * 8, kStreamWarps);
     publish_barriers();
     publish_shared();
   }
@@ -298,26 +285,22 @@ __device__ __forceinline__ void stream_rows(const StreamParams& a, int segment, 
   wait_for_previous();
   if (starts_next_late<F>()) let_next_start();
 
-  // What the thread that finishes row r adds to the product.
-  const auto extra = [&](int r) {
-    float v = s.bias != nullptr ? s.bias[w.span.begin + r] : 0.0F;
-    if (p.residual != nullptr) v += load_fresh(p.residual + w.span.begin + r);
-    return v;
-  };
+  // What the thread that finishes its first row adds to the product: asked for here, looked at in the end.
   const int mine = static_cast<int>(threadIdx.x);
-  const float my_extra = mine < w.rows ? extra(mine) : 0.0F;
+  const bool adds = p.residual != nullptr && mine < w.rows;
+  activations.ask();
+  const float residual = adds ? load_fresh(p.residual + w.begin + mine) : 0.0F;
   activations.run();
 
   using Multiplier = std::conditional_t<on_tensor_cores(F), TileMultiplier<F, kSwiglu>, RowMultiplier<F, kSwiglu>>;
   const Multiplier multiplier(w, warp, lane);
-  const int row_parts = multiplier.parts();
   int slot = 0;
   int parity = 0;
 #pragma unroll 1
   for (int chunk = 0; chunk < w.chunks; ++chunk) {
     wait_barrier(w.full + slot * 8, parity);
     multiplier.run(w, w.ring + slot * a.slot_bytes, w.chunk_count(chunk),
-                   w.sums + chunk * a.chunk_rows * kParts * row_parts);
+                   w.sums + (chunk << a.chunk_shift) * kParts * a.row_parts);
     __syncwarp();
     if (lane == 0) arrive(w.empty + slot * 8);
     if (++slot == a.stages) slot = 0, parity ^= 1;
@@ -329,22 +312,31 @@ __device__ __forceinline__ void stream_rows(const StreamParams& a, int segment, 
     float result[kParts] = {};
 #pragma unroll
     for (int part = 0; part < kParts; ++part) {
-      const float* terms = w.sums + (r * kParts + part) * row_parts;
-      for (int j = 0; j < row_parts; ++j) result[part] += terms[j];
+      const float* terms = w.sums + (r * kParts + part) * a.row_parts;
+      if constexpr (on_tensor_cores(F)) {  // one of each warp
+        const float4 low = *reinterpret_cast<const float4*>(terms);
+        const float4 high = *reinterpret_cast<const float4*>(terms + 4);
+        result[part] = ((low.x + low.y) + (low.z + low.w)) + ((high.x + high.y) + (high.z + high.w));
+      } else {
+#pragma unroll 1
+        for (int j = 0; j < a.row_parts; ++j) result[part] += terms[j];
+      }
       result[part] *= factor;
     }
-    float& out = s.out[w.span.begin + r];
+    float& out = s.out[w.begin + r];
     if constexpr (kSwiglu) {
       out = swiglu(result[0], result[1]);
     } else {
-      out = result[0] + (r == mine ? my_extra : extra(r));
+      float extra = s.bias != nullptr ? s.bias[w.begin + r] : 0.0F;
+      if (p.residual != nullptr) extra += r == mine ? residual : load_fresh(p.residual + w.begin + r);
+      out = result[0] + extra;
     }
   }
 }
 
 #endif
 
-// F2: the type of the last segment, where it differs (Q4_K_M keeps V in Q6_K).
+// Segments are of type F or F2.
 template <DType F, DType F2, bool kSwiglu>
 __global__ void __launch_bounds__(kStreamThreads + kWarp, 2)
     vector_stream_kernel(const __grid_constant__ StreamParams a) {
@@ -356,7 +348,7 @@ __global__ void __launch_bounds__(kStreamThreads + kWarp, 2)
     while (segment + 1 < a.p.segments && block >= a.first_block[segment + 1]) ++segment;
   }
   if constexpr (F != F2) {
-    if (segment == a.p.segments - 1) {
+    if (a.p.segment[segment].dtype == F2) {
       stream_rows<F2, false>(a, segment, shared);
       return;
     }
@@ -368,50 +360,61 @@ __global__ void __launch_bounds__(kStreamThreads + kWarp, 2)
 // False: not for this kernel.
 template <DType F, DType F2, bool kSwiglu>
 bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
+  static_assert(stream_activation<F>() == stream_activation<F2>());
   constexpr int kParts = kSwiglu ? 2 : 1;
   if (p.k % (on_tensor_cores(F) ? 32 : 8) != 0) return false;
   const int segments = kSwiglu ? 1 : p.segments;
   StreamParams a;
   a.p = p;
   a.units = divide_up(p.k, kUnit);
-  const int row_parts = on_tensor_cores(F) || a.units > kStreamWarps ? kStreamWarps : a.units;
-  const RowBytes bytes = row_bytes_of<F>(p.segment[0].w);
-  const RowBytes last = row_bytes_of<F2>(p.segment[p.segments - 1].w);
-  const auto total = [](const RowBytes& b) { return b.q + b.h + b.s + b.d; };
-  // Copies begin at multiples of 16 bytes.
-  for (const int row : {bytes.q, bytes.h, bytes.s, bytes.d, last.q, last.h, last.s, last.d}) {
-    while (row * a.row_quantum % 16 != 0) a.row_quantum *= 2;
+  a.row_parts = on_tensor_cores(F) || a.units > kStreamWarps ? kStreamWarps : a.units;
+  a.row_step = kStreamWarps / a.row_parts;
+  for (int w = 0; w < kStreamWarps; ++w) {
+    a.unit_of_warp |= static_cast<uint32_t>(w % a.row_parts) << (4 * w);
+    a.row_of_warp |= static_cast<uint32_t>(w / a.row_parts) << (4 * w);
   }
+
+  // Copies begin at multiples of 16 bytes.
+  int64_t segment_bytes[kMaxSegments] = {};
+  int64_t row_count = 0;
+  int64_t byte_count = 0;
+  const auto space_of = [&](int i, int rows) {
+    const bool second = F != F2 && p.segment[i].dtype == F2;
+    return kParts * (second ? chunk_space<F2>(row_bytes_of<F2>(p.segment[i].w), rows)
+                            : chunk_space<F>(row_bytes_of<F>(p.segment[i].w), rows));
+  };
+  for (int i = 0; i < segments; ++i) {
+    const bool second = F != F2 && p.segment[i].dtype == F2;
+    const RowBytes b = second ? row_bytes_of<F2>(p.segment[i].w) : row_bytes_of<F>(p.segment[i].w);
+    for (const int row : {b.q, b.h, b.s, b.d}) {
+      while (row * a.row_quantum % 16 != 0) a.row_quantum *= 2;
+    }
+    segment_bytes[i] = int64_t{p.segment[i].rows} * (b.q + b.h + b.s + b.d);
+    row_count += p.segment[i].rows;
+    byte_count += kParts * segment_bytes[i];
+  }
+  const auto most_space = [&](int rows) {
+    int most = 0;
+    for (int i = 0; i < segments; ++i) most = space_of(i, rows) > most ? space_of(i, rows) : most;
+    return most;
+  };
 
   // Blocks by bytes, or, where all bytes arrive ahead of time, by rows; more than one per multiprocessor only where one
   // has no room for the sums.
-  int64_t row_count = 0;
-  int64_t byte_count = 0;
-  const auto segment_bytes = [&](int i) {
-    return int64_t{p.segment[i].rows} * total(F != F2 && i == segments - 1 ? last : bytes);
-  };
-  for (int i = 0; i < segments; ++i) {
-    row_count += p.segment[i].rows;
-    byte_count += kParts * segment_bytes(i);
-  }
   const bool by_rows = byte_count / c.sm_count < kRingBytes / 2;
-  int64_t weight[kMaxSegments] = {};
-  int64_t all = 0;
-  for (int i = 0; i < segments; ++i) {
-    weight[i] = by_rows ? p.segment[i].rows : segment_bytes(i);
-    all += weight[i];
-  }
   int64_t blocks = c.sm_count;
-  while (divide_up(row_count, blocks) * kParts * row_parts * 4 > kSumBytes) blocks += c.sm_count;
+  while (divide_up(row_count, blocks) * kParts * a.row_parts * 4 > kSumBytes) blocks += c.sm_count;
   int64_t before = 0;
   int most_rows = 0;
   for (int i = 0; i < kMaxSegments; ++i) {
     int mine = 0;
     if (i < segments) {
-      before += weight[i];
-      mine = static_cast<int>(before * blocks / all) - a.first_block[i];
+      before += by_rows ? p.segment[i].rows : kParts * segment_bytes[i];
+      mine = static_cast<int>(before * blocks / (by_rows ? row_count : byte_count)) - a.first_block[i];
       const int quanta = divide_up(p.segment[i].rows, a.row_quantum);
       mine = mine < 1 ? 1 : mine > quanta ? quanta : mine;
+      a.quanta[i] = quanta / mine;
+      a.longer[i] = quanta % mine;
       const int rows = divide_up(quanta, mine) * a.row_quantum;
       most_rows = rows > most_rows ? rows : most_rows;
     }
@@ -419,23 +422,18 @@ bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
   }
 
   // A chunk is what the warps take in one turn, if that is not too much.
-  if (on_tensor_cores(F)) {
-    a.chunk_rows = kSwiglu ? 8 : 16;
-  } else {
-    a.chunk_rows = kStreamWarps / row_parts * (kBatch / kParts);
-  }
-  if (a.chunk_rows < a.row_quantum) a.chunk_rows = a.row_quantum;
+  a.chunk_rows = on_tensor_cores(F) ? (kSwiglu ? 8 : 16) : a.row_step * (kBatch / kParts);
   const int most = on_tensor_cores(F) ? kRingBytes / 2 : kChunkBytes;
-  while (a.chunk_rows > a.row_quantum && kParts * chunk_space<F>(bytes, a.chunk_rows) > most) a.chunk_rows /= 2;
+  while (a.chunk_rows > 1 && most_space(a.chunk_rows) > most) a.chunk_rows /= 2;
+  if (a.chunk_rows < a.row_quantum) a.chunk_rows = a.row_quantum;
+  while (1 << a.chunk_shift < a.chunk_rows) ++a.chunk_shift;
   const auto align = [](int n) { return (n + 127) / 128 * 128; };
-  const int space = kParts * chunk_space<F>(bytes, a.chunk_rows);
-  const int last_space = kParts * chunk_space<F2>(last, a.chunk_rows);
-  a.slot_bytes = align(space > last_space ? space : last_space);
+  a.slot_bytes = align(most_space(a.chunk_rows));
   a.stages = divide_up(most_rows, a.chunk_rows);
   const int fit = kRingBytes / a.slot_bytes;
   a.stages = a.stages > fit ? (fit < 2 ? 2 : fit) : a.stages;
   a.stages = a.stages > kMaxStages ? kMaxStages : a.stages;
-  a.sum_bytes = align(most_rows * kParts * row_parts * 4);
+  a.sum_bytes = align(most_rows * kParts * a.row_parts * 4);
   const int shared = 2 * kMaxStages * 8 + 32 * 4 + a.sum_bytes + activation_bytes(stream_activation<F>(), a.units) +
                      a.stages * a.slot_bytes;
   if (shared > kMostStreamBytes) return false;
