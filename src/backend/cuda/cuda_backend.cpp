@@ -29,7 +29,6 @@ constexpr size_t kMaxGraphs = 64;
 // Larger steps spend long enough on the device to hide their launches, and seldom come twice.
 constexpr int32_t kMaxGraphTokens = 256;
 constexpr size_t kRingBytes = size_t{4} << 20;
-constexpr size_t kLandingBytes = size_t{4} << 10;
 
 // Tokens of the step; 0 when no op says.
 int32_t tokens_of(const std::vector<OpRecord>& ops) {
@@ -77,12 +76,12 @@ CudaBackend::CudaBackend() : frees_(std::make_shared<FreeCount>()) {
   context_.overlap = device.major >= 9;
   context_.hopper = INFERNO_CUDA_HOPPER != 0 && device.major == 9;
   step_by_step_ = std::getenv("INFERNO_CUDA_SYNC") != nullptr;
+  transfers_ = std::make_unique<Transfers>(frees_);
   loader_ = std::make_unique<WeightLoader>(context_, frees_);
   ops_ = std::make_unique<OpRunner>(context_, frees_);
   plan_.reserve(kPlanCapacity);
   previous_.reserve(kPlanCapacity);
   ring_ = pinned_memory(kRingBytes);
-  landing_ = pinned_memory(kLandingBytes);
 }
 
 CudaBackend::~CudaBackend() {
@@ -127,12 +126,20 @@ Buffer CudaBackend::allocate(size_t bytes) {
 }
 
 void CudaBackend::deallocate(void* data) noexcept {
+  try {
+    flush_uploads();  // one of them may be for this memory
+  } catch (const Error&) {
+    // The device has failed: what follows will say so.
+  }
   free_device(data);
   ++frees_->value;
 }
 
 void CudaBackend::upload(void* destination, const void* host, size_t bytes) {
   execute();
+  delivered_ = {};
+  if (transfers_->stage(destination, host, bytes)) return;
+  flush_uploads();
   const auto* from = static_cast<const std::byte*>(host);
   auto* to = static_cast<std::byte*>(destination);
   while (bytes > 0) {
@@ -151,21 +158,35 @@ void CudaBackend::upload(void* destination, const void* host, size_t bytes) {
   }
 }
 
+void CudaBackend::flush_uploads() {
+  if (transfers_->staged().empty()) return;
+  LaunchContext context = context_;
+  context.overlap = false;
+  transfers_->launch_fetch(context);
+  check(cudaGetLastError(), "upload");
+  transfers_->on_fetch();
+}
+
 void CudaBackend::download(void* host, const void* source, size_t bytes) {
   execute();
-  // What a decode step gives back is small: a kernel writes it into page-locked memory, without the copy engine's and
-  // the driver's detours.
-  const bool small = bytes <= kLandingBytes && bytes % 4 == 0 && reinterpret_cast<uintptr_t>(source) % 4 == 0;
-  if (small) {
+  flush_uploads();
+  const Download download{.from = source, .bytes = bytes};
+  if (!Transfers::is_small(download)) {
+    check(cudaMemcpyAsync(host, source, bytes, cudaMemcpyDeviceToHost, context_.stream), "download");
+    wait();
+    return;
+  }
+  if (delivered_ != download) {
     LaunchContext context = context_;
     context.overlap = false;
-    launch_copy_words(context, source, landing_.get(), static_cast<int64_t>(bytes));
+    transfers_->launch_deliver(context, download);
     check(cudaGetLastError(), "download");
-  } else {
-    check(cudaMemcpyAsync(host, source, bytes, cudaMemcpyDeviceToHost, context_.stream), "download");
+    transfers_->on_deliver();
+    delivered_ = {};
   }
-  wait();
-  if (small) std::memcpy(host, landing_.get(), bytes);
+  if (wanted_.empty()) wanted_ = download;
+  wait_for_delivery();
+  transfers_->take(host, bytes);
 }
 
 std::unique_ptr<Weight> CudaBackend::load_weight(const WeightSource& source, WeightUse uses) {
@@ -186,23 +207,49 @@ void CudaBackend::begin_step(StepMode mode) {
   replayed_ = false;
   in_step_ = true;
   planning_ = mode == StepMode::plan;
+  const auto last = std::max_element(graphs_.begin(), graphs_.end(),
+                                     [](const Graph& a, const Graph& b) { return a.last_use < b.last_use; });
+  followed_ = planning_ || timing_ || last == graphs_.end() ? nullptr : &*last;
+  matched_ = 0;
 }
 
 void CudaBackend::end_step() {
   execute();
+  followed_ = nullptr;
   in_step_ = false;
   planning_ = false;
 }
 
 void CudaBackend::synchronize() {
   execute();
+  flush_uploads();
   wait();
 }
 
 void CudaBackend::wait() {
   const cudaError_t status = cudaStreamSynchronize(context_.stream);
-  if (status == cudaSuccess) return;
+  if (status == cudaSuccess) {
+    transfers_->on_passed();
+    return;
+  }
   fail("cuda: {} failed: {}", under_way_.any() ? names_of(under_way_) : "a copy", cudaGetErrorString(status));
+}
+
+void CudaBackend::wait_for_delivery() {
+  // The count comes a few microseconds before the stream is known to be done. A failed kernel never sends it.
+  constexpr uint32_t kLooksBetweenQueries = 1U << 14;
+  for (uint32_t looks = 1; !transfers_->delivered(); ++looks) {
+    if (looks % kLooksBetweenQueries != 0 || cudaStreamQuery(context_.stream) == cudaErrorNotReady) continue;
+    wait();
+    return;
+  }
+  transfers_->on_passed();
+}
+
+void CudaBackend::stop_following() {
+  if (followed_ == nullptr) return;
+  plan_.assign(followed_->ops.begin(), followed_->ops.begin() + static_cast<ptrdiff_t>(matched_));
+  followed_ = nullptr;
 }
 
 template <typename Args>
@@ -213,26 +260,66 @@ void CudaBackend::record(const Args& args) {
     ops_->reserve(op);
     return;
   }
+  if (followed_ != nullptr) {
+    const std::vector<OpRecord>& ops = followed_->ops;
+    if (matched_ < ops.size() && ops[matched_].op() == OpOf<Args>::kId && same_args(ops[matched_].args<Args>(), args)) {
+      ++matched_;
+      return;
+    }
+    stop_following();
+  }
   INFERNO_CHECK(plan_.size() < kPlanCapacity);
   plan_.emplace_back().assign(args);
   if (!in_step_) execute();
 }
 
 void CudaBackend::execute() {
-  if (plan_.empty()) return;
+  if (followed_ != nullptr && matched_ == 0) return;
+  if (followed_ == nullptr && plan_.empty()) return;
   const bool timed = timing_ && in_step_;
-  Graph* graph = graph_for_plan();
-  under_way_.reset();
-  for (const OpRecord& op : plan_) under_way_.set(static_cast<size_t>(op.op()));
-  if (graph != nullptr) {
-    graph->last_use = ++uses_;
-    timed ? replay(*graph) : check(cudaGraphLaunch(graph->executable, context_.stream), "launching a step");
+  Graph* graph = followed_;
+  if (graph == nullptr || matched_ != graph->ops.size() || graph->uploads != transfers_->staged() ||
+      graphs_frees_ != frees_->value) {
+    stop_following();
+    graph = graph_for_plan();
   }
+  followed_ = nullptr;
+  delivered_ = {};
+  if (graph != nullptr) {
+    launch(*graph, timed);
+  } else {
+    flush_uploads();
+    under_way_.reset();
+    for (const OpRecord& op : plan_) under_way_.set(static_cast<size_t>(op.op()));
+  }
+  wanted_ = {};
   if (graph == nullptr || timed) {
     launch_ops(timed);
     std::swap(previous_, plan_);
   }
   plan_.clear();
+}
+
+void CudaBackend::launch(Graph& graph, bool timed) {
+  under_way_ = graph.kinds;
+  graph.last_use = ++uses_;
+  if (timed) {
+    for (cudaEvent_t& event : replay_stamps_) {
+      if (event == nullptr) check(cudaEventCreate(&event), "creating an event");
+    }
+    check(cudaEventRecord(replay_stamps_[0], context_.stream), "taking the time");
+  }
+  check(cudaGraphLaunch(graph.executable, context_.stream), "launching a step");
+  if (timed) {
+    check(cudaEventRecord(replay_stamps_[1], context_.stream), "taking the time");
+    replayed_ = true;
+  }
+  if (!graph.uploads.empty()) transfers_->on_fetch();
+  if (!graph.download.empty()) {
+    transfers_->on_deliver();
+    // Ops that run once more for their times would still be writing.
+    if (!timed) delivered_ = graph.download;
+  }
 }
 
 void CudaBackend::launch_ops(bool timed) {
@@ -265,16 +352,6 @@ void CudaBackend::stamp() {
     check(cudaEventCreate(&stamps_.back()), "creating an event");
   }
   check(cudaEventRecord(stamps_[stamped_++], context_.stream), "taking the time");
-}
-
-void CudaBackend::replay(const Graph& graph) {
-  for (cudaEvent_t& event : replay_stamps_) {
-    if (event == nullptr) check(cudaEventCreate(&event), "creating an event");
-  }
-  check(cudaEventRecord(replay_stamps_[0], context_.stream), "taking the time");
-  check(cudaGraphLaunch(graph.executable, context_.stream), "launching a step");
-  check(cudaEventRecord(replay_stamps_[1], context_.stream), "taking the time");
-  replayed_ = true;
 }
 
 const StepTimes* CudaBackend::step_times() const {
@@ -311,7 +388,7 @@ CudaBackend::Graph* CudaBackend::graph_for_plan() {
     graphs_frees_ = frees_->value;  // dropping freed memory of its own
   }
   for (Graph& graph : graphs_) {
-    if (same_ops(graph.ops, plan_)) return &graph;
+    if (graph.uploads == transfers_->staged() && same_ops(graph.ops, plan_)) return &graph;
   }
   const int32_t tokens = tokens_of(plan_);
   if (tokens == 0 || tokens > kMaxGraphTokens || !same_ops(previous_, plan_)) return nullptr;
@@ -323,8 +400,11 @@ CudaBackend::Graph* CudaBackend::graph_for_plan() {
     graphs_.erase(oldest);
   }
   Graph graph;
-  capture(graph);
   graph.ops = plan_;
+  graph.uploads = transfers_->staged();
+  graph.download = wanted_;
+  for (const OpRecord& op : plan_) graph.kinds.set(static_cast<size_t>(op.op()));
+  capture(graph);
   graphs_.push_back(std::move(graph));
   return &graphs_.back();
 }
@@ -333,7 +413,12 @@ void CudaBackend::capture(Graph& graph) {
   cudaGraph_t recorded = nullptr;
   check(cudaStreamBeginCapture(context_.stream, cudaStreamCaptureModeThreadLocal), "capturing a step");
   try {
-    launch_ops(false);
+    LaunchContext alone = context_;
+    alone.overlap = false;
+    if (!graph.uploads.empty()) transfers_->launch_fetch(alone);
+    launch_ops(
+        false);  // the first kernel waits for the fetch to end: later ones look at the batch before their own wait
+    if (!graph.download.empty()) transfers_->launch_deliver(context_, graph.download);
   } catch (...) {
     (void)cudaStreamEndCapture(context_.stream, &recorded);
     if (recorded != nullptr) (void)cudaGraphDestroy(recorded);

@@ -2,7 +2,9 @@
 //
 // A step is recorded and launched at end_step, on one stream; nothing waits for it before download or synchronize. A
 // step of few tokens that comes a second time, with the same addresses and counts, is captured into a graph, and from
-// then on replayed: lengths and positions live in the StepBatch on the device, so decode steps all look alike.
+// then on replayed: lengths and positions live in the StepBatch on the device, so decode steps all look alike. The
+// graph also fetches the uploads before the step and delivers the download behind it (transfers.h). While a step is
+// recorded it is compared with the graph that ran last, op by op, and only written down where it differs.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,6 +18,7 @@
 #include "backend/backend.h"
 #include "backend/cuda/cuda_weight.h"
 #include "backend/cuda/op_runner.h"
+#include "backend/cuda/transfers.h"
 #include "backend/plan.h"
 #include "backend/step_times.h"
 
@@ -66,6 +69,9 @@ class CudaBackend final : public Backend {
  private:
   struct Graph {
     std::vector<OpRecord> ops;
+    std::vector<Upload> uploads;  // before the ops
+    Download download;            // behind them, or empty
+    std::bitset<kOpCount> kinds;  // of the ops
     cudaGraphExec_t executable = nullptr;
     uint64_t last_use = 0;
   };
@@ -75,12 +81,17 @@ class CudaBackend final : public Backend {
   // Launches what was recorded.
   void execute();
   void launch_ops(bool timed);
-  void replay(const Graph& graph);
-  // The graph of this plan, captured if it is time to; null: launch op by op.
+  void launch(Graph& graph, bool timed);
+  // The graph of this plan and its uploads, captured if it is time to; null: launch op by op.
   Graph* graph_for_plan();
   void capture(Graph& graph);
   void drop_graphs();
+  // From here on the plan is written down.
+  void stop_following();
+  // Uploads that wait for a launch do so no longer.
+  void flush_uploads();
   void wait();
+  void wait_for_delivery();
   void stamp();
 
   std::string description_;
@@ -96,6 +107,8 @@ class CudaBackend final : public Backend {
   bool step_by_step_ = false;  // INFERNO_CUDA_SYNC: wait after every op, so that a failure names it
 
   std::vector<Graph> graphs_;
+  Graph* followed_ = nullptr;  // this step has been like its first matched_ ops so far, and plan_ is empty
+  size_t matched_ = 0;
   std::vector<OpRecord> previous_;  // the last plan that was launched op by op
   uint64_t graphs_frees_ = 0;       // frees_ when the graphs were captured
   uint64_t uses_ = 0;
@@ -108,10 +121,12 @@ class CudaBackend final : public Backend {
   std::optional<DeviceRates> rates_;
   mutable StepTimes times_;
 
-  // Small uploads go through a ring of page-locked memory, so that the caller's memory is free at once.
+  std::unique_ptr<Transfers> transfers_;
+  Download wanted_;     // the first small download since the last launch
+  Download delivered_;  // what the last launch delivers by itself, and nothing was enqueued since
+  // Other uploads go through a ring of page-locked memory, so that the caller's memory is free at once.
   PinnedMemory ring_;
   size_t ring_used_ = 0;
-  PinnedMemory landing_;  // of small downloads
 };
 
 }  // namespace inferno::cuda

@@ -30,24 +30,25 @@ bool same(const T& a, const T& b) {
 
 }  // namespace detail
 
-[[nodiscard]] inline bool same_op(const OpRecord& a, const OpRecord& b) {
-  if (a.op() != b.op()) return false;
-  return a.visit([&](const auto& x) {
-    using Args = std::remove_cvref_t<decltype(x)>;
-    const auto& y = b.args<Args>();
-    // Equal bytes are the common case; padding between fields may differ in equal args.
-    if (std::memcmp(&x, &y, sizeof(Args)) == 0) return true;
-    bool equal = true;
-    const auto* base = reinterpret_cast<const char*>(&x);
-    const auto* other = reinterpret_cast<const char*>(&y);
-    Args::fields(x, [&](FieldTag /*tag*/, const char* /*name*/, const auto& field) {
-      using Field = std::remove_cvref_t<decltype(field)>;
-      // The same field of y stands at the same offset.
-      const auto offset = reinterpret_cast<const char*>(&field) - base;
-      equal = equal && detail::same(field, *reinterpret_cast<const Field*>(other + offset));
-    });
-    return equal;
+template <typename Args>
+[[nodiscard]] bool same_args(const Args& x, const Args& y) {
+  // Equal bytes are the common case; padding between fields may differ in equal args.
+  if (std::memcmp(&x, &y, sizeof(Args)) == 0) return true;
+  bool equal = true;
+  const auto* base = reinterpret_cast<const char*>(&x);
+  const auto* other = reinterpret_cast<const char*>(&y);
+  Args::fields(x, [&](FieldTag /*tag*/, const char* /*name*/, const auto& field) {
+    using Field = std::remove_cvref_t<decltype(field)>;
+    // The same field of y stands at the same offset.
+    const auto offset = reinterpret_cast<const char*>(&field) - base;
+    equal = equal && detail::same(field, *reinterpret_cast<const Field*>(other + offset));
   });
+  return equal;
+}
+
+[[nodiscard]] inline bool same_op(const OpRecord& a, const OpRecord& b) {
+  return a.op() == b.op() &&
+         a.visit([&](const auto& x) { return same_args(x, b.args<std::remove_cvref_t<decltype(x)>>()); });
 }
 
 }  // namespace inferno::cuda

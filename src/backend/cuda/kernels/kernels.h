@@ -74,8 +74,23 @@ void launch_unpack_bf16(const LaunchContext& c, const Planes& w, DType dtype, in
 void launch_pack(const LaunchContext& c, const void* canonical, DType dtype, int64_t first, int64_t count,
                  const Planes& w);
 
-// A few bytes, multiples of 4, into page-locked memory of the host: sooner there than by the copy engine.
-void launch_copy_words(const LaunchContext& c, const void* from, void* to, int64_t bytes);
+// ---- small copies from and to page-locked memory of the host: sooner there than by the copy engine
+// --------------------
+
+inline constexpr int kMaxFetches = 4;
+struct FetchTask {
+  struct Piece {
+    const void* from = nullptr;
+    void* to = nullptr;
+    uint32_t bytes = 0;  // a multiple of 4; both addresses are multiples of 16
+  };
+  int pieces = 0;
+  Piece piece[kMaxFetches];
+};
+void launch_fetch(const LaunchContext& c, const FetchTask& task);
+// `bytes`, a multiple of 4, into the host's memory; then one more in `count`, and its new value in `host_count`.
+void launch_deliver(const LaunchContext& c, const void* from, int64_t bytes, void* to, uint32_t* count,
+                    uint32_t* host_count);
 
 // ---- cache and attention -------------------------------------------------------------------------------------------
 

@@ -45,14 +45,6 @@ __global__ void embed_kernel(Planes table, const int32_t* ids, int64_t vocabular
   }
 }
 
-// ---- copy
-
-__global__ void copy_words_kernel(const uint32_t* from, uint32_t* to, int words) {
-  let_next_start();
-  wait_for_previous();
-  for (int i = static_cast<int>(threadIdx.x); i < words; i += kThreads) to[i] = __ldcg(from + i);
-}
-
 // ---- norm and conversion: one block per row
 
 template <typename T>
@@ -273,11 +265,6 @@ void launch_swiglu(const LaunchContext& c, const void* gate, const void* up, int
 void launch_add_bias(const LaunchContext& c, float* out, const float* bias, int64_t rows, int64_t cols,
                      int64_t out_stride) {
   launch(c, shape(blocks_for(rows * cols, kThreads)), add_bias_kernel, out, bias, rows * cols, cols, out_stride);
-}
-
-void launch_copy_words(const LaunchContext& c, const void* from, void* to, int64_t bytes) {
-  launch(c, shape(1), copy_words_kernel, static_cast<const uint32_t*>(from), static_cast<uint32_t*>(to),
-         static_cast<int>(bytes / 4));
 }
 
 void launch_unpack_bf16(const LaunchContext& c, const Planes& w, DType dtype, int64_t first, int64_t count, void* out) {

@@ -1,0 +1,67 @@
+#include "backend/cuda/transfers.h"
+
+#include <atomic>
+#include <cstring>
+
+namespace inferno::cuda {
+namespace {
+
+constexpr size_t kOutboxBytes = size_t{512} << 10;
+constexpr size_t kInboxBytes = size_t{4} << 10;
+constexpr size_t kInboxHeader = 64;  // the count has a cache line of its own
+constexpr size_t kAlignment = 64;
+
+}  // namespace
+
+Transfers::Transfers(const std::shared_ptr<FreeCount>& frees)
+    : outbox_(pinned_memory(kOutboxBytes)),
+      inbox_(pinned_memory(kInboxHeader + kInboxBytes)),
+      delivered_(sizeof(uint32_t), frees) {
+  std::memset(inbox_.get(), 0, kInboxHeader);
+  staged_.reserve(kMaxFetches);
+}
+
+bool Transfers::stage(void* to, const void* host, size_t bytes) {
+  if (in_use_ || staged_.size() == kMaxFetches || bytes % 4 != 0 || reinterpret_cast<uintptr_t>(to) % 16 != 0 ||
+      bytes > kOutboxBytes - used_) {
+    return false;
+  }
+  std::memcpy(outbox_.get() + used_, host, bytes);
+  staged_.push_back({.to = to, .offset = static_cast<uint32_t>(used_), .bytes = static_cast<uint32_t>(bytes)});
+  used_ = (used_ + bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return true;
+}
+
+void Transfers::launch_fetch(const LaunchContext& c) const {
+  FetchTask task;
+  for (const Upload& upload : staged_) {
+    task.piece[task.pieces++] = {.from = outbox_.get() + upload.offset, .to = upload.to, .bytes = upload.bytes};
+  }
+  cuda::launch_fetch(c, task);
+}
+
+void Transfers::on_fetch() {
+  staged_.clear();
+  used_ = 0;
+  in_use_ = true;
+}
+
+bool Transfers::is_small(const Download& download) {
+  return download.bytes <= kInboxBytes && download.bytes % 4 == 0 &&
+         reinterpret_cast<uintptr_t>(download.from) % 4 == 0;
+}
+
+void Transfers::launch_deliver(const LaunchContext& c, const Download& download) const {
+  cuda::launch_deliver(c, download.from, static_cast<int64_t>(download.bytes), inbox_.get() + kInboxHeader,
+                       static_cast<uint32_t*>(delivered_.data()), reinterpret_cast<uint32_t*>(inbox_.get()));
+}
+
+bool Transfers::delivered() const {
+  return std::atomic_ref(*reinterpret_cast<uint32_t*>(inbox_.get())).load(std::memory_order_acquire) == expected_;
+}
+
+void Transfers::take(void* host, size_t bytes) const {
+  std::memcpy(host, inbox_.get() + kInboxHeader, bytes);
+}
+
+}  // namespace inferno::cuda
