@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <map>
 #include <memory>
 #include <sstream>
+#include <vector>
 
 #include "base/cpu_features.h"
 #include "base/error.h"
@@ -18,6 +20,7 @@
 #include "threading/partition.h"
 #include "threading/thread_plan.h"
 #include "threading/thread_pool.h"
+#include "threading/topology.h"
 
 namespace inferno {
 namespace {
@@ -25,8 +28,16 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kMib = 1024.0 * 1024.0;
-// From what fits the second-level caches to what fits none.
-constexpr double kWorkingSets[] = {4 * kMib, 12 * kMib, 20 * kMib, 32 * kMib, 64 * kMib, 256 * kMib};
+// From what fits the second-level caches to what fits none: three times the last ones, because a set that is read over
+// and over finds a part of itself in a cache of half its size.
+std::vector<double> working_sets() {
+  constexpr double kMost = 2048 * kMib;
+  const Topology topology = Topology::detect();
+  const double caches = static_cast<double>(topology.l3_bytes) * std::max(topology.l3_groups, 1);
+  std::vector<double> sets = {4 * kMib, 12 * kMib, 20 * kMib, 32 * kMib, 64 * kMib, 256 * kMib};
+  if (3 * caches > sets.back()) sets.push_back(std::min(std::ceil(3 * caches / (64 * kMib)) * 64 * kMib, kMost));
+  return sets;
+}
 constexpr double kShortestRun = 0.012;  // seconds; shorter runs measure the clock
 constexpr int kRounds = 4;              // the best counts: anything else on the machine only slows it down
 
@@ -58,10 +69,10 @@ struct FreeAligned {
 
 class Measurement {
  public:
-  explicit Measurement(int threads) : pool_({.threads = threads}) {
-    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(4096, static_cast<size_t>(kWorkingSets[5]))));
+  Measurement(int threads, double largest_set) : pool_({.threads = threads}) {
+    bytes_ = static_cast<int64_t>(largest_set);
+    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(4096, static_cast<size_t>(bytes_))));
     if (!memory_) fail("out of memory while measuring the machine's limits");
-    bytes_ = static_cast<int64_t>(kWorkingSets[5]);
     each([&](int ith) {
       const Range range = share(ith);
       std::memset(memory_.get() + range.begin, 1, static_cast<size_t>(range.size()));
@@ -192,9 +203,10 @@ std::string cpu_isa() {
 MachineLimits measure_machine_limits(int threads) {
   const CpuTime before = cpu_time();
   const Clock::time_point begin = Clock::now();
-  Measurement measurement(threads);
+  const std::vector<double> sets = working_sets();
+  Measurement measurement(threads, sets.back());
   MachineLimits limits{.cpu = cpu_name(), .isa = cpu_isa(), .threads = threads};
-  for (const double working_set : kWorkingSets) limits.read.push_back({.working_set = working_set});
+  for (const double working_set : sets) limits.read.push_back({.working_set = working_set});
   // In rounds over everything, so that a short disturbance spoils each figure once at most.
   std::map<std::pair<size_t, int>, int64_t> turns;
   const auto turns_of = [&](size_t item, int variant) -> int64_t& {

@@ -140,6 +140,45 @@ double maddubs_loop(int64_t turns) noexcept {
   return operations;
 }
 
+// What the instruction that configures the tiles reads: eight of 16 rows of 64 bytes.
+struct alignas(64) TileShapes {
+  uint8_t palette = 1;
+  uint8_t start_row = 0;
+  uint8_t reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+#define TILE_LOOP(instruction, turns)                                                                    \
+  asm volatile(                                                                                          \
+      "ldtilecfg %1\n"                                                                                   \
+      "tilezero %%tmm4\ntilezero %%tmm5\ntilezero %%tmm6\ntilezero %%tmm7\n"                             \
+      "tilezero %%tmm0\ntilezero %%tmm1\ntilezero %%tmm2\ntilezero %%tmm3\n"                             \
+      "1:\n" instruction " %%tmm6, %%tmm4, %%tmm0\n" instruction " %%tmm7, %%tmm4, %%tmm1\n" instruction \
+      " %%tmm6, %%tmm5, %%tmm2\n" instruction                                                            \
+      " %%tmm7, %%tmm5, %%tmm3\n"                                                                        \
+      "decq %0\n"                                                                                        \
+      "jnz 1b\n"                                                                                         \
+      "tilerelease\n"                                                                                    \
+      : "+r"(turns)                                                                                      \
+      : "m"(shapes)                                                                                      \
+      : "cc")
+
+// 16 x 16 sums of 64 products each.
+double int8_tile_loop(int64_t turns) noexcept {
+  const TileShapes shapes;
+  const double operations = 4.0 * 16 * 16 * 64 * 2 * static_cast<double>(turns);
+  TILE_LOOP("tdpbssd", turns);
+  return operations;
+}
+
+// 16 x 16 sums of 32 products each.
+double bf16_tile_loop(int64_t turns) noexcept {
+  const TileShapes shapes;
+  const double operations = 4.0 * 16 * 16 * 32 * 2 * static_cast<double>(turns);
+  TILE_LOOP("tdpbf16ps", turns);
+  return operations;
+}
+
 double portable_loop(int64_t turns) noexcept {
   volatile float sink = 0;
   float sums[32] = {};
@@ -153,6 +192,9 @@ double portable_loop(int64_t turns) noexcept {
 
 double run(Multiply kind, int64_t turns) noexcept {
   const CpuFeatures& cpu = cpu_features();
+  static const bool tiles = may_use_tiles();
+  if (kind == Multiply::int8 && cpu.amx_int8 && tiles) return int8_tile_loop(turns);
+  if (kind == Multiply::bf16 && cpu.amx_bf16 && tiles) return bf16_tile_loop(turns);
   if (kind == Multiply::int8 && cpu.avx512_vnni) return vnni_loop(turns);
   if (kind == Multiply::int8 && cpu.avx2) return maddubs_loop(turns);
   if (kind == Multiply::bf16 && cpu.avx512_bf16) return bf16_loop(turns);

@@ -50,8 +50,24 @@ struct alignas(kHotLine) ChunkCounts {
   }
 };
 
-// Few enough that the counts are cold, enough that a thread of half the speed delays the end by an eighth or less.
-inline constexpr int64_t kChunksPerSlice = 6;
+// A slice is half of it in one piece, for the sake of long streams, and then smaller chunks, so that a thread of half
+// the speed delays the end by an eighth of a slice or less.
+inline constexpr int64_t kChunksPerSlice = 5;
+struct SliceChunks {
+  Range slice;
+  int64_t first;  // elements of the first chunk
+  int64_t rest;   // of the others
+
+  SliceChunks(Range part, int64_t step, int64_t least)
+      : slice(part),
+        first(round_up(std::max(ceil_div(part.size(), 2), least), step)),
+        rest(round_up(std::max(ceil_div(part.size(), 8), least), step)) {}
+  // Chunk 0, 1, 2, ...; empty behind the last.
+  [[nodiscard]] Range chunk(uint32_t number) const {
+    const int64_t begin = slice.begin + (number == 0 ? 0 : first + (number - 1) * rest);
+    return {std::min(begin, slice.end), std::min(begin + (number == 0 ? first : rest), slice.end)};
+  }
+};
 
 // Calls f(range) for chunks of 0 ... count-1 until all threads together have gone through all of them: first those of
 // this thread's own slice, whose memory is near, then those that the others have left. Slices are cut at multiples of
@@ -61,14 +77,13 @@ void for_shared_chunks(ChunkCounts* counts, int queue, int64_t count, int ith, i
                        F f) {
   for (int i = 0; i < nth; ++i) {
     const int owner = ith + i < nth ? ith + i : ith + i - nth;
-    const Range part = slice(count, owner, nth, step);
-    const int64_t chunk = round_up(std::max(ceil_div(part.size(), kChunksPerSlice), least), step);
+    const SliceChunks chunks(slice(count, owner, nth, step), step, least);
     std::atomic<uint32_t>& taken = counts[owner].taken[queue];
     // A look first: a count that is only read can be in every cache.
-    while (part.begin + taken.load(std::memory_order_relaxed) * chunk < part.end) {
-      const int64_t begin = part.begin + taken.fetch_add(1, std::memory_order_relaxed) * chunk;
-      if (begin >= part.end) break;
-      f(Range{begin, std::min(begin + chunk, part.end)});
+    while (!chunks.chunk(taken.load(std::memory_order_relaxed)).empty()) {
+      const Range range = chunks.chunk(taken.fetch_add(1, std::memory_order_relaxed));
+      if (range.empty()) break;
+      f(range);
     }
   }
 }

@@ -45,7 +45,10 @@ constexpr Isa kIsas[] = {
      INFERNO_ARM(fill_neon_i8mm)},
     {"avx2", [](const CpuFeatures& cpu) { return cpu.avx2; }, INFERNO_X86(fill_avx2)},
     {"avx512_vnni", [](const CpuFeatures& cpu) { return cpu.avx512_vnni; }, INFERNO_X86(fill_avx512_vnni)},
-    {"amx", [](const CpuFeatures& cpu) { return cpu.avx512_vnni && cpu.amx_int8 && cpu.amx_bf16 && may_use_tiles(); },
+    {"amx",
+     [](const CpuFeatures& cpu) {
+       return cpu.avx512_vnni && cpu.avx512_bf16 && cpu.amx_int8 && cpu.amx_bf16 && may_use_tiles();
+     },
      INFERNO_X86(fill_amx)},
 };
 

@@ -56,35 +56,31 @@ inline int64_t amx_span_bytes(int64_t queries, int64_t head_dim) {
          4 * kTileBytes;
 }
 
-// e^x for x that is not above the rounding of 0: within 2 units in the last place; NaN stays NaN.
-inline __m512 exp_512(__m512 x) {
-  // (With x on the right the larger one keeps NaN.)
-  x = _mm512_max_ps(_mm512_set1_ps(-105.0F), x);
+// 2^t for t that is not above the rounding of 0, within 3 units in the last place; NaN stays NaN.
+inline __m512 exp2_512(__m512 t) {
+  // (With t on the right the larger one keeps NaN.)
+  t = _mm512_max_ps(_mm512_set1_ps(-151.0F), t);
   const __m512 shift = _mm512_set1_ps(0x1.8p23F);  // adding it rounds to an integer
-  const __m512 n = _mm512_sub_ps(_mm512_fmadd_ps(x, _mm512_set1_ps(0x1.715476p+0F), shift), shift);
-  __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.62e4p-1F), x);
-  r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.7f7d1cp-20F), r);
-  __m512 p = _mm512_set1_ps(1.9875691500e-4F);
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.3981999507e-3F));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.3334519073e-3F));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.1665795894e-2F));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1F));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201e-1F));
-  p = _mm512_add_ps(_mm512_fmadd_ps(_mm512_mul_ps(r, r), p, r), _mm512_set1_ps(1.0F));
+  const __m512 n = _mm512_sub_ps(_mm512_add_ps(t, shift), shift);
+  const __m512 r = _mm512_sub_ps(t, n);
+  // Fitted to the smallest largest relative error on [-1/2, 1/2].
+  __m512 p = _mm512_set1_ps(0x1.5bba0cp-10F);
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.3cea88p-7F));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.c6b752p-5F));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.ebf9bcp-3F));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.62e42ap-1F));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0F));
   return _mm512_scalef_ps(p, n);
 }
 
-// Two floats per lane rounded to bf16, the first in the low half. NaN stays NaN.
+// Two floats per lane rounded to bf16, the first in the low half. Subnormals become zero, as in the tile products.
 inline __m512i bf16_pairs(__m512 first, __m512 second) {
-  const auto rounded = [](__m512 x) {
-    const __m512i bits = _mm512_castps_si512(x);
-    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    const __m512i up = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
-    const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-    return _mm512_mask_mov_epi32(up, nan, _mm512_set1_epi32(0x7fc00000));
-  };
-  const __m512i high = _mm512_and_si512(rounded(second), _mm512_set1_epi32(static_cast<int>(0xffff0000U)));
-  return _mm512_or_si512(_mm512_srli_epi32(rounded(first), 16), high);
+  const __m512bh halves = _mm512_cvtne2ps_pbh(second, first);  // all of the first, then all of the second
+  __m512i bits;
+  __builtin_memcpy(&bits, &halves, sizeof bits);
+  alignas(64) static constexpr uint16_t kOrder[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                                      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  return _mm512_permutexvar_epi16(_mm512_load_si512(kOrder), bits);
 }
 
 // v[r] lane c -> v[c] lane r, 32 bits each.
@@ -187,24 +183,24 @@ inline void weigh_tile(const SpanTask& task, int64_t tile, int64_t rows, const f
     all = visible[i] < all ? visible[i] : all;
   }
   const __m512i limit = _mm512_load_si512(visible);
-  const __m512 scale = _mm512_set1_ps(task.scale);
   const auto sees = [&](int64_t p) { return _mm512_cmpgt_epi32_mask(limit, _mm512_set1_epi32(static_cast<int>(p))); };
   __m512 top[2];
   top[0] = top[1] = _mm512_set1_ps(-__builtin_inff());
   int64_t p = 0;
   for (; p + 2 <= all; p += 2) {
-    top[0] = _mm512_max_ps(top[0], _mm512_mul_ps(_mm512_loadu_ps(scores + p * kTileQueries), scale));
-    top[1] = _mm512_max_ps(top[1], _mm512_mul_ps(_mm512_loadu_ps(scores + (p + 1) * kTileQueries), scale));
+    top[0] = _mm512_max_ps(top[0], _mm512_loadu_ps(scores + p * kTileQueries));
+    top[1] = _mm512_max_ps(top[1], _mm512_loadu_ps(scores + (p + 1) * kTileQueries));
   }
   for (; p < rows; ++p) {
-    const __m512 s = _mm512_mul_ps(_mm512_loadu_ps(scores + p * kTileQueries), scale);
-    top[0] = _mm512_mask_max_ps(top[0], sees(p), top[0], s);
+    top[0] = _mm512_mask_max_ps(top[0], sees(p), top[0], _mm512_loadu_ps(scores + p * kTileQueries));
   }
-  const __m512 most = _mm512_max_ps(top[0], top[1]);
+  // The scale is positive: the largest score stays the largest. 2^t = e^(scale * (score - largest)).
+  const __m512 most = _mm512_mul_ps(_mm512_max_ps(top[0], top[1]), _mm512_set1_ps(task.scale));
+  const __m512 factor = _mm512_set1_ps(task.scale * 0x1.715476p+0F);
+  const __m512 offset = _mm512_mul_ps(_mm512_max_ps(top[0], top[1]), factor);
   __m512 sum = _mm512_setzero_ps();
   const auto weight = [&](int64_t at) {
-    const __m512 s = _mm512_mul_ps(_mm512_loadu_ps(scores + at * kTileQueries), scale);
-    const __m512 e = exp_512(_mm512_sub_ps(s, most));
+    const __m512 e = exp2_512(_mm512_fmsub_ps(_mm512_loadu_ps(scores + at * kTileQueries), factor, offset));
     return at < all ? e : _mm512_maskz_mov_ps(at < rows ? sees(at) : __mmask16{0}, e);
   };
   for (p = 0; p < rows; p += kPairPositions) {

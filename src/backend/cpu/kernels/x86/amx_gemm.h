@@ -2,12 +2,11 @@
 // instruction, sums in int32. Bit-equal to quant/numerics.h.
 //
 // The sums leave the tiles through memory, and only then are scaled in float. A vector load that finds its data in a
-// tile store that is still under way waits until the store has reached the cache, so the tile products run ahead of the
-// scaling by more than the processor looks ahead. In between the two kinds of work alternate, block by block: they need
-// different units and so share the time.
+// tile store that is still under way waits until the store has reached the cache, so some tile products are made before
+// the first of them is scaled.
 //
-// Panels of up to kSlabPanels * 16 rows are unpacked into the second-level cache and meet all tokens, a tile or two
-// tiles of them at a time, whose activations stay in the first-level cache while the panels pass.
+// Panels of several times 16 rows, a slab, are unpacked into the second-level cache and meet all tokens, up to two
+// tiles of them at a time.
 //
 // The tiles are configured when a kernel starts and released when it ends: a kernel leaves no state in the thread.
 #pragma once
@@ -17,7 +16,9 @@
 namespace inferno {
 namespace {
 
-inline constexpr int64_t kSlabPanels = 4;
+// Rows of a slab: many, so that tokens are fetched seldom, as far as the second-level cache has room.
+template <InterleavedFormat kFormat>
+inline constexpr int64_t kSlabPanels = kFormat.block == 32 ? 8 : 4;
 
 // A slab: rows [row, row + 16 * count) unpacked at `panels`.
 struct Slab {
@@ -26,93 +27,81 @@ struct Slab {
   int64_t count;
   const uint8_t* panels;
   int64_t panel_bytes;
-  uint8_t* results;  // the ring of tile results
-  float* sums;       // kAmxSumBytes: chains that are not finished
+  uint8_t* results;  // of tile products
+  float* sums;       // chains that are not finished
 };
 
 // ---- blocks of 32
-// A unit of work: one tile of tokens, one panel, a chunk of blocks that keeps the tokens in the first-level cache.
+// kTiles tiles of tokens x kPanels panels (1 or 2 of each) are multiplied together, so that a tile that was loaded
+// meets both of the other side, kGroupBlocks blocks at a time: as many as leave the first-level cache room for the
+// rest. The results of a block, [kTiles * 16 tokens][kPanels][16 rows], are then scaled in parts of 16 vectors, whose
+// sums stay in registers for all blocks of the group.
 
-inline constexpr int64_t kChunkBlocks = 32;
-inline constexpr int64_t kGroupsAhead = 2;  // of kTileGroup blocks each
-inline constexpr int64_t kRing32 = kGroupsAhead + 1;
+inline constexpr int64_t kGroupBlocks = 4;
+inline constexpr int64_t kGroupResults = kGroupBlocks * 4 * kTileBytes;
 
-struct Unit32 {
-  const uint8_t* x;
-  const uint8_t* w;
-  int64_t tile, chunk, panel;
-  int64_t blocks;
-};
-
-template <InterleavedFormat kFormat>
-inline Unit32 unit_32(const Slab& slab, int64_t number) {
-  const int64_t k_blocks = slab.task.k / 32;
-  const int64_t chunks = (k_blocks + kChunkBlocks - 1) / kChunkBlocks;
-  Unit32 u;
-  u.panel = number % slab.count;
-  u.chunk = number / slab.count % chunks;
-  u.tile = number / slab.count / chunks;
-  const int64_t first = u.chunk * kChunkBlocks;
-  u.blocks = k_blocks - first < kChunkBlocks ? k_blocks - first : kChunkBlocks;
-  u.x = static_cast<const uint8_t*>(slab.task.activations) + u.tile * token_tile_bytes<32>(slab.task.k) +
-        first * TokenTile<32>::kBytes;
-  u.w = slab.panels + u.panel * slab.panel_bytes + first * AmxPanel<kFormat>::kBytes;
-  return u;
+// Sums in tile kTile (0-3) from the tokens in tile 4 + kTile / 2 and the rows in tile 6 + kTile % 2, to memory.
+template <int kTile>
+[[gnu::always_inline]] inline void multiply_tile(uint8_t* to, int64_t stride) {
+  if constexpr (kTile == 0) {
+    _tile_zero(0);
+    _tile_dpbssd(0, 4, 6);
+    _tile_stored(0, to, stride);
+  } else if constexpr (kTile == 1) {
+    _tile_zero(1);
+    _tile_dpbssd(1, 4, 7);
+    _tile_stored(1, to, stride);
+  } else if constexpr (kTile == 2) {
+    _tile_zero(2);
+    _tile_dpbssd(2, 5, 6);
+    _tile_stored(2, to, stride);
+  } else {
+    _tile_zero(3);
+    _tile_dpbssd(3, 5, 7);
+    _tile_stored(3, to, stride);
+  }
 }
 
-// One block of a unit added to the sums of 16 tokens. tile: its product.
-template <InterleavedFormat kFormat>
-[[gnu::always_inline]] inline void scale_32(const uint8_t* x, const uint8_t* w, const uint8_t* tile,
-                                            __m512 (&sums)[kTileTokens]) {
-  const __m512 dw = _mm512_loadu_ps(floats(w + AmxPanel<kFormat>::kD));
-  const float* dx = floats(x + TokenTile<32>::kD);
+// The products of one block; the second tile lies tile_bytes behind the first, the second panel panel_bytes.
+template <int kTiles, int kPanels>
+[[gnu::always_inline]] inline void multiply_block_32(const uint8_t* x, int64_t tile_bytes, const uint8_t* w,
+                                                     int64_t panel_bytes, uint8_t* to) {
+  constexpr int64_t kStride = kPanels * 64;
+  _tile_loadd(4, x, 32);
+  _tile_loadd(6, w, 64);
+  multiply_tile<0>(to, kStride);
+  if constexpr (kPanels == 2) {
+    _tile_loadd(7, w + panel_bytes, 64);
+    multiply_tile<1>(to + 64, kStride);
+  }
+  if constexpr (kTiles == 2) {
+    _tile_loadd(5, x + tile_bytes, 32);
+    multiply_tile<2>(to + kPanels * kTileBytes, kStride);
+    if constexpr (kPanels == 2) multiply_tile<3>(to + kPanels * kTileBytes + 64, kStride);
+  }
+}
+
+// A part of one block: 16 / kPanels tokens, whose scales are dx, times kPanels panels; w is the first panel's block.
+template <InterleavedFormat kFormat, int kPanels>
+[[gnu::always_inline]] inline void scale_block_32(const float* dx, const uint8_t* w, int64_t panel_bytes,
+                                                  const uint8_t* results, __m512 (&sums)[16]) {
+  const __m512 dw[2] = {_mm512_loadu_ps(floats(w + AmxPanel<kFormat>::kD)),
+                        _mm512_loadu_ps(floats(w + (kPanels - 1) * panel_bytes + AmxPanel<kFormat>::kD))};
 #pragma GCC unroll 16
-  for (int t = 0; t < kTileTokens; ++t)
-    sums[t] = chain_512(sums[t], load_512(tile + 64 * t), dw, _mm512_set1_ps(dx[t]));
+  for (int i = 0; i < 16; ++i) {
+    const __m512 token = _mm512_set1_ps(dx[i / kPanels]);
+    sums[i] = chain_512(sums[i], load_512(results + 64 * i), dw[i % kPanels], token);
+  }
 }
 
-// The products of the group at (next_x, next_w) into `to`; meanwhile the group at (x, w), whose products are in `from`,
-// is scaled: all of it or, where the blocks end, `count` of it.
-template <InterleavedFormat kFormat>
-[[gnu::always_inline]] inline void step_32(const uint8_t* next_x, const uint8_t* next_w, uint8_t* to, const uint8_t* x,
-                                           const uint8_t* w, const uint8_t* from, int64_t count,
-                                           __m512 (&sums)[kTileTokens]) {
-  constexpr int64_t kX = TokenTile<32>::kBytes;
-  constexpr int64_t kW = AmxPanel<kFormat>::kBytes;
-  _tile_loadd(4, next_x, 32);
-  _tile_loadd(6, next_w, 64);
-  _tile_zero(0);
-  _tile_dpbssd(0, 4, 6);
-  _tile_stored(0, to, 64);
-  if (count > 0) scale_32<kFormat>(x, w, from, sums);
-  _tile_loadd(5, next_x + kX, 32);
-  _tile_loadd(7, next_w + kW, 64);
-  _tile_zero(1);
-  _tile_dpbssd(1, 5, 7);
-  _tile_stored(1, to + kTileBytes, 64);
-  if (count > 1) scale_32<kFormat>(x + kX, w + kW, from + kTileBytes, sums);
-  _tile_loadd(4, next_x + 2 * kX, 32);
-  _tile_loadd(6, next_w + 2 * kW, 64);
-  _tile_zero(2);
-  _tile_dpbssd(2, 4, 6);
-  _tile_stored(2, to + 2 * kTileBytes, 64);
-  if (count > 2) scale_32<kFormat>(x + 2 * kX, w + 2 * kW, from + 2 * kTileBytes, sums);
-  _tile_loadd(5, next_x + 3 * kX, 32);
-  _tile_loadd(7, next_w + 3 * kW, 64);
-  _tile_zero(3);
-  _tile_dpbssd(3, 5, 7);
-  _tile_stored(3, to + 3 * kTileBytes, 64);
-  if (count > 3) scale_32<kFormat>(x + 3 * kX, w + 3 * kW, from + 3 * kTileBytes, sums);
-}
-
-// The finished main chains of a tile and panel, [16][16] at `sums`, with the minimum chains into the output.
-template <InterleavedFormat kFormat>
-inline void finish_32(const Slab& slab, const Unit32& u, const float* sums) {
+// The finished main chains of 16 tokens and a panel, kStride floats from token to token, with the minimum chains into
+// the output.
+template <InterleavedFormat kFormat, int64_t kStride>
+inline void finish_32(const Slab& slab, int64_t tile, int64_t panel, const float* sums) {
   __m512 minimums[kTileTokens] = {};
   if constexpr (kFormat.minimums) {
-    const int64_t first = u.chunk * kChunkBlocks;
-    const uint8_t* x = u.x - first * TokenTile<32>::kBytes;
-    const uint8_t* w = u.w - first * AmxPanel<kFormat>::kBytes;
+    const uint8_t* x = static_cast<const uint8_t*>(slab.task.activations) + tile * token_tile_bytes<32>(slab.task.k);
+    const uint8_t* w = slab.panels + panel * slab.panel_bytes;
     for (int64_t b = 0; b < slab.task.k / 32; ++b, x += TokenTile<32>::kBytes, w += AmxPanel<kFormat>::kBytes) {
       const __m512 m = _mm512_loadu_ps(floats(w + AmxPanel<kFormat>::kM));
       for (int t = 0; t < kTileTokens; ++t) {
@@ -121,71 +110,75 @@ inline void finish_32(const Slab& slab, const Unit32& u, const float* sums) {
       }
     }
   }
-  const int64_t token = u.tile * kTileTokens;
+  const int64_t token = tile * kTileTokens;
   for (int t = 0; t < kTileTokens && token + t < slab.task.tokens; ++t) {
-    __m512 product = _mm512_loadu_ps(sums + t * kPanelRows);
+    __m512 product = _mm512_loadu_ps(sums + t * kStride);
     if constexpr (kFormat.minimums) product = _mm512_add_ps(product, minimums[t]);
-    put_panel_rows(slab.task, token + t, slab.row + u.panel * kPanelRows, product);
+    put_panel_rows(slab.task, token + t, slab.row + panel * kPanelRows, product);
+  }
+}
+
+// Blocks [first, first + count) of kTiles tiles and kPanels panels, added to sums [kTiles * 16][kPanels][16].
+template <InterleavedFormat kFormat, int kTiles, int kPanels>
+inline void multiply_group_32(const Slab& slab, int64_t tile, int64_t panel, int64_t first, int64_t count,
+                              float* sums) {
+  constexpr int64_t kX = TokenTile<32>::kBytes;
+  constexpr int64_t kW = AmxPanel<kFormat>::kBytes;
+  constexpr int kParts = kTiles * kPanels;
+  const int64_t tile_bytes = token_tile_bytes<32>(slab.task.k);
+  const uint8_t* x = static_cast<const uint8_t*>(slab.task.activations) + tile * tile_bytes + first * kX;
+  const uint8_t* w = slab.panels + panel * slab.panel_bytes + first * kW;
+  for (int64_t b = 0; b < count; ++b) {
+    multiply_block_32<kTiles, kPanels>(x + b * kX, tile_bytes, w + b * kW, slab.panel_bytes,
+                                       slab.results + b * kParts * kTileBytes);
+  }
+  memory_barrier();
+  for (int part = 0; part < kParts; ++part, sums += 16 * kPanelRows) {
+    const uint8_t* dx = x + part / kPanels * tile_bytes + TokenTile<32>::kD + part % kPanels * 32;
+    __m512 s[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) s[i] = first == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(sums + 16 * i);
+    for (int64_t b = 0; b < count; ++b) {
+      scale_block_32<kFormat, kPanels>(floats(dx + b * kX), w + b * kW, slab.panel_bytes,
+                                       slab.results + (b * kParts + part) * kTileBytes, s);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) _mm512_storeu_ps(sums + 16 * i, s[i]);
+  }
+  memory_barrier();
+}
+
+// Tiles [tile, last_tile) x panels [first_panel, last_panel), kTiles and kPanels at a time.
+template <InterleavedFormat kFormat, int kTiles, int kPanels>
+inline void multiply_part_32(const Slab& slab, int64_t tile, int64_t last_tile, int64_t first_panel,
+                             int64_t last_panel) {
+  const int64_t blocks = slab.task.k / 32;
+  const auto sums_of = [&](int64_t panel) { return slab.sums + panel * kTiles * kTileTokens * kPanelRows; };
+  for (; tile < last_tile; tile += kTiles) {
+    for (int64_t first = 0; first < blocks; first += kGroupBlocks) {
+      const int64_t count = blocks - first < kGroupBlocks ? blocks - first : kGroupBlocks;
+      for (int64_t panel = first_panel; panel < last_panel; panel += kPanels) {
+        multiply_group_32<kFormat, kTiles, kPanels>(slab, tile, panel, first, count, sums_of(panel));
+      }
+    }
+    for (int64_t panel = first_panel; panel < last_panel; panel += kPanels) {
+      for (int i = 0; i < kTiles * kPanels; ++i) {
+        const float* finished = sums_of(panel) + (i / kPanels * kTileTokens * kPanels + i % kPanels) * kPanelRows;
+        finish_32<kFormat, kPanels * kPanelRows>(slab, tile + i / kPanels, panel + i % kPanels, finished);
+      }
+    }
   }
 }
 
 template <InterleavedFormat kFormat>
 inline void multiply_slab_32(const Slab& slab) {
-  constexpr int64_t kX = kTileGroup * TokenTile<32>::kBytes;
-  constexpr int64_t kW = kTileGroup * AmxPanel<kFormat>::kBytes;
-  const int64_t k_blocks = slab.task.k / 32;
-  const int64_t chunks = (k_blocks + kChunkBlocks - 1) / kChunkBlocks;
-  const int64_t units = token_tiles(slab.task.tokens) * chunks * slab.count;
-  // Where the products are: `ahead` is the next group to be multiplied. Behind the last unit it is multiplied again.
-  Unit32 ahead = unit_32<kFormat>(slab, 0);
-  int64_t ahead_unit = 0;
-  int64_t ahead_block = 0;
-  uint8_t* to = slab.results;
-  const uint8_t* from = slab.results;
-  const auto after = [&slab](auto* slot) {
-    return slot + kTileGroup * kTileBytes == slab.results + kRing32 * kTileGroup * kTileBytes
-               ? slot - (kRing32 - 1) * kTileGroup * kTileBytes
-               : slot + kTileGroup * kTileBytes;
-  };
-  const auto advance = [&] {
-    to = after(to);
-    ahead.x += kX;
-    ahead.w += kW;
-    ahead_block += kTileGroup;
-    if (ahead_block < ahead.blocks) return;
-    ahead_block = 0;
-    if (ahead_unit + 1 < units) ++ahead_unit;
-    ahead = unit_32<kFormat>(slab, ahead_unit);
-  };
-  __m512 sums[kTileTokens] = {};
-  for (int64_t i = 0; i < kGroupsAhead; ++i) {
-    step_32<kFormat>(ahead.x, ahead.w, to, nullptr, nullptr, nullptr, 0, sums);
-    advance();
-  }
-  for (int64_t number = 0; number < units; ++number) {
-    const Unit32 u = unit_32<kFormat>(slab, number);
-    float* kept = slab.sums + u.panel * kTileTokens * kPanelRows;
-#pragma GCC unroll 16
-    for (int t = 0; t < kTileTokens; ++t) {
-      sums[t] = u.chunk == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(kept + t * kPanelRows);
-    }
-    const uint8_t* x = u.x;
-    const uint8_t* w = u.w;
-    int64_t b = 0;
-    for (; b + kTileGroup <= u.blocks; b += kTileGroup, x += kX, w += kW) {
-      step_32<kFormat>(ahead.x, ahead.w, to, x, w, from, kTileGroup, sums);
-      from = after(from);
-      advance();
-    }
-    if (b < u.blocks) {
-      step_32<kFormat>(ahead.x, ahead.w, to, x, w, from, u.blocks - b, sums);
-      from = after(from);
-      advance();
-    }
-#pragma GCC unroll 16
-    for (int t = 0; t < kTileTokens; ++t) _mm512_storeu_ps(kept + t * kPanelRows, sums[t]);
-    if (u.chunk + 1 == chunks) finish_32<kFormat>(slab, u, kept);
-  }
+  const int64_t tiles = token_tiles(slab.task.tokens);
+  const int64_t even_tiles = tiles / 2 * 2;
+  const int64_t even_panels = slab.count / 2 * 2;
+  multiply_part_32<kFormat, 2, 2>(slab, 0, even_tiles, 0, even_panels);
+  multiply_part_32<kFormat, 2, 1>(slab, 0, even_tiles, even_panels, slab.count);
+  multiply_part_32<kFormat, 1, 2>(slab, even_tiles, tiles, 0, even_panels);
+  multiply_part_32<kFormat, 1, 1>(slab, even_tiles, tiles, even_panels, slab.count);
 }
 
 // ---- blocks of 256
@@ -323,13 +316,15 @@ inline void multiply_slab_256(const Slab& slab, int64_t first_tile, int64_t tile
 // ---- all
 
 inline constexpr int64_t kAmxResultBytes = 4 * kUnitResults;
-inline constexpr int64_t kAmxSumBytes = kSlabPanels * 4 * kTileTokens * kPanelRows * 4;
-static_assert(kAmxResultBytes >= kRing32 * kTileGroup * kTileBytes && kAmxResultBytes >= kRing256 * kUnitResults);
+static_assert(kAmxResultBytes >= kGroupResults && kAmxResultBytes >= kRing256 * kUnitResults);
+// Two tiles of tokens, main and minimum chains.
+template <InterleavedFormat kFormat>
+inline constexpr int64_t kAmxSumBytes = kSlabPanels<kFormat> * 4 * kTileTokens * kPanelRows * 4;
 
 template <InterleavedFormat kFormat>
 inline int64_t amx_scratch(int64_t k, int64_t tokens) {
   if (tokens < kAmxTokens) return gemm_scratch<kFormat>(k, tokens);
-  return kAmxResultBytes + kAmxSumBytes + kSlabPanels * amx_panel_bytes<kFormat>(k);
+  return kAmxResultBytes + kAmxSumBytes<kFormat> + kSlabPanels<kFormat> * amx_panel_bytes<kFormat>(k);
 }
 
 template <InterleavedFormat kFormat>
@@ -337,13 +332,13 @@ inline void run_amx(const LinearTask& task) noexcept {
   if (task.tokens < kAmxTokens) return run_gemm<kFormat>(task);
   auto* results = static_cast<uint8_t*>(task.scratch);
   uint8_t* sums = results + kAmxResultBytes;
-  uint8_t* panels = sums + kAmxSumBytes;
+  uint8_t* panels = sums + kAmxSumBytes<kFormat>;
   const int64_t panel_bytes = amx_panel_bytes<kFormat>(task.k);
   configure_tiles(kFormat.block == 32 ? 32 : 64);
-  for (int64_t row = task.row_begin; row < task.row_end; row += kSlabPanels * kPanelRows) {
+  for (int64_t row = task.row_begin; row < task.row_end; row += kSlabPanels<kFormat> * kPanelRows) {
     const int64_t left = (task.row_end - row + kPanelRows - 1) / kPanelRows;
-    const Slab slab = {task,           row, left < kSlabPanels ? left : kSlabPanels, panels, panel_bytes, results,
-                       as<float>(sums)};
+    const int64_t count = left < kSlabPanels<kFormat> ? left : kSlabPanels<kFormat>;
+    const Slab slab = {task, row, count, panels, panel_bytes, results, as<float>(sums)};
     for (int64_t p = 0; p < slab.count; ++p) {
       uint8_t* panel = panels + p * panel_bytes;
       for_panel_blocks<kFormat>(task, row + p * kPanelRows, [panel](const uint8_t* block, int half, int64_t b) {

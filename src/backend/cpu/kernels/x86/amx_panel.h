@@ -27,11 +27,9 @@ struct AmxPanel {
   static constexpr int kBytes = kMins + (kScaled && kFormat.minimums ? 32 * kSubs : 0);
 };
 
-// Blocks of a panel of k columns; those of 32 in whole groups, the last of which may hold anything.
 template <InterleavedFormat kFormat>
 inline int64_t amx_panel_bytes(int64_t k) {
-  const int64_t blocks = k / kFormat.block;
-  return (kFormat.block == 32 ? whole_groups(blocks) : blocks) * AmxPanel<kFormat>::kBytes;
+  return k / kFormat.block * AmxPanel<kFormat>::kBytes;
 }
 
 template <InterleavedFormat kFormat>

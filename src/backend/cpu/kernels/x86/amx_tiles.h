@@ -9,13 +9,6 @@ namespace {
 inline constexpr int64_t kTileTokens = 16;
 inline constexpr int64_t kAmxTokens = 8;  // tiles from this many tokens on: below, half of them would be empty
 inline constexpr int64_t kTileBytes = 1024;
-// Blocks of 32 columns are multiplied four at a time, each into a tile of its own.
-inline constexpr int64_t kTileGroup = 4;
-
-inline constexpr int64_t whole_groups(int64_t blocks) {
-  return (blocks + kTileGroup - 1) / kTileGroup * kTileGroup;
-}
-
 // What the instruction that configures the tiles reads.
 struct alignas(64) TileConfig {
   uint8_t palette;
@@ -73,8 +66,7 @@ struct TokenTile<256> {
 
 template <int kBlock>
 inline int64_t token_tile_bytes(int64_t k) {
-  const int64_t blocks = k / kBlock;
-  return (kBlock == 32 ? whole_groups(blocks) : blocks) * TokenTile<kBlock>::kBytes;
+  return k / kBlock * TokenTile<kBlock>::kBytes;
 }
 inline int64_t token_tiles(int64_t tokens) {
   return (tokens + kTileTokens - 1) / kTileTokens;
@@ -85,19 +77,88 @@ inline T* as(uint8_t* p) {
   return static_cast<T*>(static_cast<void*>(p));
 }
 
-// x[k] -> row `row` of a tile; x null: a token of zeros.
-template <int kBlock>
-inline void put_token(const float* x, int64_t k, uint8_t* tile, int64_t row) {
-  using Tile = TokenTile<kBlock>;
-  for (int64_t b = 0; b < k / kBlock; ++b) {
-    uint8_t* block = tile + b * Tile::kBytes;
-    alignas(64) int8_t q[kBlock] = {};
-    as<float>(block + Tile::kD)[row] = x == nullptr ? 0.0F : quantize_block<kBlock>(x + b * kBlock, q);
-    if constexpr (kBlock == 32) {
+// Lane i of the result: f over all lanes of v[i]. f is associative and commutative (a maximum, an integer sum).
+template <typename F>
+inline __m512i reduce_16(__m512i (&v)[16], F f) {
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {  // lane 2 j + h of v[i]: half of the rest of v[2 i + h]
+    v[i] = f(_mm512_unpacklo_epi32(v[2 * i], v[2 * i + 1]), _mm512_unpackhi_epi32(v[2 * i], v[2 * i + 1]));
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    v[i] = f(_mm512_unpacklo_epi64(v[2 * i], v[2 * i + 1]), _mm512_unpackhi_epi64(v[2 * i], v[2 * i + 1]));
+  }
+  // Now each 128-bit lane of v[i] holds a part of the vectors 4 i ... 4 i + 3.
+  const __m512i low = f(_mm512_shuffle_i32x4(v[0], v[1], 0x88), _mm512_shuffle_i32x4(v[0], v[1], 0xdd));
+  const __m512i high = f(_mm512_shuffle_i32x4(v[2], v[3], 0x88), _mm512_shuffle_i32x4(v[2], v[3], 0xdd));
+  return f(_mm512_shuffle_i32x4(low, high, 0x88), _mm512_shuffle_i32x4(low, high, 0xdd));
+}
+
+// Up to 16 blocks of 32 columns at x -> row `row` of a tile, from `block` on.
+inline void put_blocks_32(const float* x, int64_t count, uint8_t* block, int64_t row) {
+  using Tile = TokenTile<32>;
+  const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+  __m512i v[16];
+#pragma GCC unroll 16
+  for (int b = 0; b < 16; ++b) {
+    v[b] = _mm512_setzero_si512();
+    if (b < count) {
+      v[b] = _mm512_max_epu32(_mm512_and_si512(_mm512_loadu_si512(x + 32 * b), magnitude),
+                              _mm512_and_si512(_mm512_loadu_si512(x + 32 * b + 16), magnitude));
+    }
+  }
+  const __m512i amax = reduce_16(v, [](__m512i a, __m512i b) { return _mm512_max_epu32(a, b); });
+  const __m512 d = _mm512_div_ps(_mm512_castsi512_ps(amax), _mm512_set1_ps(127.0F));
+  const __m512 inverse = _mm512_div_ps(_mm512_set1_ps(1.0F), d);
+  const __mmask16 wanted = static_cast<__mmask16>((1U << count) - 1U);
+  // No finite scale, or none whose inverse is finite: the blocks one by one.
+  const __m512i infinity = _mm512_set1_epi32(0x7f800000);
+  const __mmask16 odd = _mm512_mask_cmpge_epu32_mask(wanted, amax, infinity) |
+                        _mm512_mask_cmpge_epu32_mask(wanted, _mm512_castps_si512(inverse), infinity);
+  if (odd != 0) {
+    for (int64_t b = 0; b < count; ++b, x += 32, block += Tile::kBytes) {
+      alignas(32) int8_t q[32];
+      as<float>(block + Tile::kD)[row] = quantize_block<32>(x, q);
       const TwoSums two = sums_16(q);
       store_256(block + 32 * row, load_256(q));
       as<int32_t>(block + Tile::kSums)[row] = two.first + two.second;
-    } else {
+    }
+    return;
+  }
+  alignas(64) float scales[2][16];
+  _mm512_store_ps(scales[0], d);
+  _mm512_store_ps(scales[1], inverse);
+#pragma GCC unroll 16
+  for (int b = 0; b < 16; ++b) {
+    v[b] = _mm512_setzero_si512();
+    if (b < count) {
+      const __m512 factor = _mm512_set1_ps(scales[1][b]);
+      const __m512i low = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + 32 * b), factor));
+      const __m512i high = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + 32 * b + 16), factor));
+      uint8_t* to = block + b * Tile::kBytes;
+      store_256(to + 32 * row, _mm256_setr_m128i(_mm512_cvtepi32_epi8(low), _mm512_cvtepi32_epi8(high)));
+      as<float>(to + Tile::kD)[row] = scales[0][b];
+      v[b] = _mm512_add_epi32(low, high);
+    }
+  }
+  alignas(64) int32_t sums[16];
+  _mm512_store_si512(sums, reduce_16(v, [](__m512i a, __m512i b) { return _mm512_add_epi32(a, b); }));
+  for (int64_t b = 0; b < count; ++b) as<int32_t>(block + b * Tile::kBytes + Tile::kSums)[row] = sums[b];
+}
+
+// x[k] -> row `row` of a tile.
+template <int kBlock>
+inline void put_token(const float* x, int64_t k, uint8_t* tile, int64_t row) {
+  using Tile = TokenTile<kBlock>;
+  if constexpr (kBlock == 32) {
+    for (int64_t b = 0; b < k / 32; b += 16) {
+      put_blocks_32(x + b * 32, k / 32 - b < 16 ? k / 32 - b : 16, tile + b * Tile::kBytes, row);
+    }
+  } else {
+    for (int64_t b = 0; b < k / kBlock; ++b) {
+      uint8_t* block = tile + b * Tile::kBytes;
+      alignas(64) int8_t q[kBlock];
+      as<float>(block + Tile::kD)[row] = quantize_block<kBlock>(x + b * kBlock, q);
       for (int i = 0; i < 8; ++i) {
         const TwoSums two = sums_16(q + 32 * i);
         store_256(block + i / 2 * kTileBytes + 64 * row + i % 2 * 32, load_256(q + 32 * i));
@@ -105,6 +166,24 @@ inline void put_token(const float* x, int64_t k, uint8_t* tile, int64_t row) {
         as<int16_t>(block + Tile::kSums16)[16 * row + 2 * i] = static_cast<int16_t>(two.first);
         as<int16_t>(block + Tile::kSums16)[16 * row + 2 * i + 1] = static_cast<int16_t>(two.second);
       }
+    }
+  }
+}
+
+// A token of zeros: every product with it is nothing.
+template <int kBlock>
+inline void put_no_token(int64_t k, uint8_t* tile, int64_t row) {
+  using Tile = TokenTile<kBlock>;
+  for (int64_t b = 0; b < k / kBlock; ++b) {
+    uint8_t* block = tile + b * Tile::kBytes;
+    as<float>(block + Tile::kD)[row] = 0;
+    if constexpr (kBlock == 32) {
+      store_256(block + 32 * row, _mm256_setzero_si256());
+      as<int32_t>(block + Tile::kSums)[row] = 0;
+    } else {
+      for (int i = 0; i < 4; ++i) _mm512_storeu_si512(block + i * kTileBytes + 64 * row, _mm512_setzero_si512());
+      for (int i = 0; i < 8; ++i) as<int16_t>(block + Tile::kSums32)[8 * row + i] = 0;
+      for (int i = 0; i < 16; ++i) as<int16_t>(block + Tile::kSums16)[16 * row + i] = 0;
     }
   }
 }
@@ -120,7 +199,11 @@ inline void prepare_tiles(const float* x, int64_t x_stride, int64_t tokens, int6
   const int64_t filled = end < tokens ? end : token_tiles(tokens) * kTileTokens;
   for (int64_t t = begin; t < filled; ++t) {
     uint8_t* tile = static_cast<uint8_t*>(buffer) + t / kTileTokens * token_tile_bytes<kBlock>(k);
-    put_token<kBlock>(t < tokens ? x + t * x_stride : nullptr, k, tile, t % kTileTokens);
+    if (t < tokens) {
+      put_token<kBlock>(x + t * x_stride, k, tile, t % kTileTokens);
+    } else {
+      put_no_token<kBlock>(k, tile, t % kTileTokens);
+    }
   }
 }
 template <int kBlock>

@@ -1,4 +1,4 @@
-// Eight floats at a time: parts of rows, conversions, sums, and e^x.
+// Eight or sixteen floats at a time: parts of rows, conversions, sums, and e^x.
 #pragma once
 
 #include <immintrin.h>
@@ -44,6 +44,25 @@ inline void store_some_u16(uint16_t* out, __m128i v, int64_t n) {
 #if defined(__AVX512F__)
 using Wide = __m512;
 inline constexpr int64_t kWide = 16;
+inline Wide wide_load_some(const float* x, int64_t n) {
+  return n >= kWide ? _mm512_loadu_ps(x) : _mm512_maskz_loadu_ps(static_cast<__mmask16>((1 << n) - 1), x);
+}
+inline void wide_store_some(float* out, Wide v, int64_t n) {
+  if (n >= kWide) {
+    _mm512_storeu_ps(out, v);
+  } else {
+    _mm512_mask_storeu_ps(out, static_cast<__mmask16>((1 << n) - 1), v);
+  }
+}
+inline Wide wide_add(Wide a, Wide b) {
+  return _mm512_add_ps(a, b);
+}
+inline Wide wide_mul(Wide a, Wide b) {
+  return _mm512_mul_ps(a, b);
+}
+inline Wide wide_div(Wide a, Wide b) {
+  return _mm512_div_ps(a, b);
+}
 inline Wide wide_load(const float* x) {
   return _mm512_loadu_ps(x);
 }
@@ -59,6 +78,21 @@ inline Wide wide_fma(Wide a, Wide b, Wide sum) {
 #else
 using Wide = __m256;
 inline constexpr int64_t kWide = 8;
+inline Wide wide_load_some(const float* x, int64_t n) {
+  return load_some(x, n);
+}
+inline void wide_store_some(float* out, Wide v, int64_t n) {
+  store_some(out, v, n);
+}
+inline Wide wide_add(Wide a, Wide b) {
+  return _mm256_add_ps(a, b);
+}
+inline Wide wide_mul(Wide a, Wide b) {
+  return _mm256_mul_ps(a, b);
+}
+inline Wide wide_div(Wide a, Wide b) {
+  return _mm256_div_ps(a, b);
+}
 inline Wide wide_load(const float* x) {
   return _mm256_loadu_ps(x);
 }
@@ -128,6 +162,24 @@ inline __m256 exp_f32(__m256 x) {
 inline float exp_f32(float x) {
   return _mm256_cvtss_f32(exp_f32(_mm256_set1_ps(x)));
 }
+#if defined(__AVX512F__)
+// The same with an instruction that multiplies by 2^n in one step.
+inline __m512 exp_f32(__m512 x) {
+  x = _mm512_min_ps(_mm512_set1_ps(89.0F), _mm512_max_ps(_mm512_set1_ps(-105.0F), x));
+  const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(0x1.715476p+0F)),
+                                        _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.62e4p-1F), x);
+  r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.7f7d1cp-20F), r);
+  __m512 p = _mm512_set1_ps(1.9875691500e-4F);
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.3981999507e-3F));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.3334519073e-3F));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.1665795894e-2F));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1F));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201e-1F));
+  p = _mm512_add_ps(_mm512_fmadd_ps(_mm512_mul_ps(r, r), p, r), _mm512_set1_ps(1.0F));
+  return _mm512_scalef_ps(p, n);
+}
+#endif
 
 }  // namespace
 }  // namespace inferno

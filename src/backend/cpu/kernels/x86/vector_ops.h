@@ -10,37 +10,38 @@ namespace {
 template <typename F>
 inline void map(const float* a, const float* b, float* out, int64_t n, F f) {
   int64_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    const __m256 low = f(_mm256_loadu_ps(a + i), _mm256_loadu_ps(b + i));
-    const __m256 high = f(_mm256_loadu_ps(a + i + 8), _mm256_loadu_ps(b + i + 8));
-    _mm256_storeu_ps(out + i, low);
-    _mm256_storeu_ps(out + i + 8, high);
+  for (; i + 2 * kWide <= n; i += 2 * kWide) {
+    const Wide low = f(wide_load(a + i), wide_load(b + i));
+    const Wide high = f(wide_load(a + i + kWide), wide_load(b + i + kWide));
+    wide_store(out + i, low);
+    wide_store(out + i + kWide, high);
   }
-  for (; i < n; i += 8) store_some(out + i, f(load_some(a + i, n - i), load_some(b + i, n - i)), n - i);
+  for (; i < n; i += kWide) {
+    wide_store_some(out + i, f(wide_load_some(a + i, n - i), wide_load_some(b + i, n - i)), n - i);
+  }
 }
 
-inline __m256 silu_f32(__m256 x) {
-  const __m256 minus = _mm256_xor_ps(x, _mm256_set1_ps(-0.0F));
-  return _mm256_div_ps(x, _mm256_add_ps(_mm256_set1_ps(1.0F), exp_f32(minus)));
+inline Wide silu_f32(Wide x) {
+  return wide_div(x, wide_add(wide_set(1.0F), exp_f32(wide_mul(x, wide_set(-1.0F)))));
 }
 
 inline void add(const float* a, const float* b, float* out, int64_t n) noexcept {
-  map(a, b, out, n, [](__m256 x, __m256 y) { return _mm256_add_ps(x, y); });
+  map(a, b, out, n, [](Wide x, Wide y) { return wide_add(x, y); });
 }
 inline void hadamard(const float* a, const float* b, float* out, int64_t n) noexcept {
-  map(a, b, out, n, [](__m256 x, __m256 y) { return _mm256_mul_ps(x, y); });
+  map(a, b, out, n, [](Wide x, Wide y) { return wide_mul(x, y); });
 }
 inline void silu(const float* x, float* out, int64_t n) noexcept {
-  map(x, x, out, n, [](__m256 v, __m256) { return silu_f32(v); });
+  map(x, x, out, n, [](Wide v, Wide) { return silu_f32(v); });
 }
 inline void swiglu(const float* gate, const float* up, float* out, int64_t n) noexcept {
-  map(gate, up, out, n, [](__m256 g, __m256 u) { return _mm256_mul_ps(silu_f32(g), u); });
+  map(gate, up, out, n, [](Wide g, Wide u) { return wide_mul(silu_f32(g), u); });
 }
 inline void scale(const float* x, float s, float* out, int64_t n) noexcept {
-  map(x, x, out, n, [s](__m256 v, __m256) { return _mm256_mul_ps(v, _mm256_set1_ps(s)); });
+  map(x, x, out, n, [s](Wide v, Wide) { return wide_mul(v, wide_set(s)); });
 }
 inline void saxpy(float s, const float* x, float* y, int64_t n) noexcept {
-  map(x, y, y, n, [s](__m256 v, __m256 sum) { return _mm256_fmadd_ps(v, _mm256_set1_ps(s), sum); });
+  map(x, y, y, n, [s](Wide v, Wide sum) { return wide_fma(v, wide_set(s), sum); });
 }
 
 inline float dot(const float* a, const float* b, int64_t n) noexcept {
@@ -57,6 +58,20 @@ inline float dot(const float* a, const float* b, int64_t n) noexcept {
 
 // In double, as in the scalar table: the norms of every layer hang on this sum.
 inline float sum_squares(const float* x, int64_t n) noexcept {
+#if defined(__AVX512F__)
+  __m512d s[4] = {};
+  const auto add_eight = [](__m256 v, __m512d& to) {
+    const __m512d wide = _mm512_cvtps_pd(v);
+    to = _mm512_fmadd_pd(wide, wide, to);
+  };
+  int64_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    for (int j = 0; j < 4; ++j) add_eight(_mm256_loadu_ps(x + i + 8 * j), s[j]);
+  }
+  for (; i < n; i += 8) add_eight(load_some(x + i, n - i), s[0]);
+  const __m512d sums = _mm512_add_pd(_mm512_add_pd(s[0], s[1]), _mm512_add_pd(s[2], s[3]));
+  const __m256d all = _mm256_add_pd(_mm512_castpd512_pd256(sums), _mm512_extractf64x4_pd(sums, 1));
+#else
   __m256d s[4] = {};
   const auto add_eight = [](__m256 v, __m256d* to) {
     const __m256d low = _mm256_cvtps_pd(_mm256_castps256_ps128(v));
@@ -71,14 +86,14 @@ inline float sum_squares(const float* x, int64_t n) noexcept {
   }
   for (; i < n; i += 8) add_eight(load_some(x + i, n - i), s);
   const __m256d all = _mm256_add_pd(_mm256_add_pd(s[0], s[1]), _mm256_add_pd(s[2], s[3]));
+#endif
   const __m128d two = _mm_add_pd(_mm256_castpd256_pd128(all), _mm256_extractf128_pd(all, 1));
   return static_cast<float>(_mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two))));
 }
 
 inline void rms_norm(const float* x, const float* weight, float eps, float* out, int64_t n) noexcept {
   const float factor = 1.0F / __builtin_sqrtf(sum_squares(x, n) / static_cast<float>(n) + eps);
-  map(x, weight, out, n,
-      [factor](__m256 v, __m256 w) { return _mm256_mul_ps(_mm256_mul_ps(v, _mm256_set1_ps(factor)), w); });
+  map(x, weight, out, n, [factor](Wide v, Wide w) { return wide_mul(wide_mul(v, wide_set(factor)), w); });
 }
 
 inline float largest_of(const float* x, int64_t n) {
@@ -91,12 +106,12 @@ inline float largest_of(const float* x, int64_t n) {
 }
 
 inline void softmax(const float* x, float* out, int64_t n) noexcept {
-  const __m256 most = _mm256_set1_ps(largest_of(x, n));
-  map(x, x, out, n, [most](__m256 v, __m256) { return exp_f32(_mm256_sub_ps(v, most)); });
+  const float most = largest_of(x, n);
+  map(x, x, out, n, [most](Wide v, Wide) { return exp_f32(wide_add(v, wide_set(-most))); });
   __m256 sums = _mm256_setzero_ps();
   for (int64_t i = 0; i < n; i += 8) sums = _mm256_add_ps(sums, load_some(out + i, n - i));
-  const __m256 total = _mm256_set1_ps(sum_lanes(sums));
-  map(out, out, out, n, [total](__m256 v, __m256) { return _mm256_div_ps(v, total); });
+  const float total = sum_lanes(sums);
+  map(out, out, out, n, [total](Wide v, Wide) { return wide_div(v, wide_set(total)); });
 }
 
 inline void rotate_one(float& a, float& b, const float* cos_sin) {
@@ -218,8 +233,8 @@ inline void merge_span(float* m, float* l, float* o, float span_m, float span_l,
   const float take = exp_f32(span_m - top);
   *m = top;
   *l = *l * keep + span_l * take;
-  map(o, span_o, o, head_dim, [keep, take](__m256 old, __m256 span) {
-    return _mm256_add_ps(_mm256_mul_ps(old, _mm256_set1_ps(keep)), _mm256_mul_ps(span, _mm256_set1_ps(take)));
+  map(o, span_o, o, head_dim, [keep, take](Wide old, Wide span) {
+    return wide_add(wide_mul(old, wide_set(keep)), wide_mul(span, wide_set(take)));
   });
 }
 
