@@ -1,22 +1,22 @@
 // The arithmetic of a quantized linear, exactly. Every kernel of every CPU table gives these bits.
 //
-// One output is the product of one weight row and one activation row (activation.h). Per block b, in ascending order:
+// One output is the product of one weight row and one activation row (activation.h). From acc = +0, per block b in
+// ascending order:
 //
-//   main chain      acc  = fma(float(isum_b), dw_b * dx_b, acc)       from acc = +0
-//   minimum chain   macc = fma(float(msum_b), mw_b * dx_b, macc)      from macc = +0, only where a row below names mw
-//   output          acc, or acc + macc, or acc - macc as the row below says: one addition, after the last block
+//   acc = fma(float(isum_b), dw_b * dx_b, acc)
+//   acc = fma(float(msum_b), mw_b * dx_b, acc)       only where a row below names mw
 //
-// dw_b, mw_b: the block's f16 scales widened to f32 (exact). dx_b: the activation scale. dw_b * dx_b is rounded to f32
-// before the fma. isum_b and msum_b are integers, exact in int32, so the order inside a block does not matter; float()
-// is one conversion, round to nearest even (K sums may exceed 2^24). No flush to zero anywhere.
+// dw_b, mw_b: the block's f16 scales widened to f32 (exact). dx_b: the activation scale. A product of scales is rounded
+// to f32 before the fma. isum_b and msum_b are integers, exact in int32, so the order inside a block does not matter;
+// float() is one conversion, round to nearest even (K sums may exceed 2^24). No flush to zero anywhere.
 //
-//   format      block  isum_b                                    mw_b   msum_b                      output
-//   Q8_0          32   sum_i w_i * q_i                           -      -                           acc
-//   Q4_0, Q5_0    32   sum_i w_i * q_i, offset taken off w_i     -      -                           acc
-//   Q4_1, Q5_1    32   sum_i w_i * q_i                           m      sum_i q_i                   acc + macc
-//   Q2_K         256   sum_j scale_j * sum_i w_ij * q_ij         dmin   sum_j minimum_j * sum_i q_ij  acc - macc
-//   Q4_K, Q5_K   256   sum_j scale_j * sum_i w_ij * q_ij         dmin   sum_j minimum_j * sum_i q_ij  acc - macc
-//   Q3_K, Q6_K   256   sum_j scale_j * sum_i w_ij * q_ij         -      -                           acc
+//   format      block  isum_b                                    mw_b   msum_b
+//   Q8_0          32   sum_i w_i * q_i                           -      -
+//   Q4_0, Q5_0    32   sum_i w_i * q_i, offset taken off w_i     -      -
+//   Q4_1, Q5_1    32   sum_i w_i * q_i                           m      sum_i q_i
+//   Q2_K         256   sum_j scale_j * sum_i w_ij * q_ij         dmin   -sum_j minimum_j * sum_i q_ij
+//   Q4_K, Q5_K   256   sum_j scale_j * sum_i w_ij * q_ij         dmin   -sum_j minimum_j * sum_i q_ij
+//   Q3_K, Q6_K   256   sum_j scale_j * sum_i w_ij * q_ij         -      -
 //
 // w are the levels of unpack_levels, scale_j and minimum_j those of unpack_scales; j runs over the sub-blocks.
 // Largest |isum_b|: 520,192 (Q8_0) per 32; 133,169,152 (Q6_K) per 256. Largest |msum_b|: 2,048,256 (Q4_K).
@@ -28,7 +28,7 @@
 
 namespace inferno {
 
-// One link of either chain.
+// One link of the chain.
 [[nodiscard]] inline float chain(float acc, int32_t isum, float dw, float dx) noexcept {
   return std::fma(static_cast<float>(isum), dw * dx, acc);
 }

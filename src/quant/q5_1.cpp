@@ -57,14 +57,13 @@ void quantize(const float* src, BlockQ5_1* dst, int64_t n) noexcept {
 
 float dot(const BlockQ5_1* row, const ActivationView& x, int64_t k) noexcept {
   float acc = 0.0F;
-  float macc = 0.0F;
   for (int64_t b = 0; b < k / kBlock; ++b) {
     int8_t levels[kBlock];
     unpack_levels(row[b], levels);
     acc = chain(acc, dot_levels<kBlock>(levels, x.q + b * kBlock), to_float(row[b].d), x.d[b]);
-    macc = chain(macc, x.sums[b], to_float(row[b].m), x.d[b]);
+    acc = chain(acc, x.sums[b], to_float(row[b].m), x.d[b]);
   }
-  return acc + macc;
+  return acc;
 }
 
 }  // namespace inferno

@@ -57,7 +57,6 @@ void quantize(const float* src, BlockQ5_K* dst, int64_t n) noexcept {
 
 float dot(const BlockQ5_K* row, const ActivationView& x, int64_t k) noexcept {
   float acc = 0.0F;
-  float macc = 0.0F;
   for (int64_t b = 0; b < k / kBlock; ++b) {
     int8_t levels[kBlock];
     uint8_t scales[kBlock / kSub];
@@ -65,9 +64,9 @@ float dot(const BlockQ5_K* row, const ActivationView& x, int64_t k) noexcept {
     unpack_levels(row[b], levels);
     unpack_scales(row[b], scales, minimums);
     acc = chain(acc, dot_scaled_levels<kSub>(scales, levels, x.q + b * kBlock), to_float(row[b].d), x.d[b]);
-    macc = chain(macc, dot_minimums<kSub>(minimums, x.sums + b * 16), to_float(row[b].dmin), x.d[b]);
+    acc = chain(acc, -dot_minimums<kSub>(minimums, x.sums + b * 16), to_float(row[b].dmin), x.d[b]);
   }
-  return acc - macc;
+  return acc;
 }
 
 }  // namespace inferno

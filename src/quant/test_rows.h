@@ -90,9 +90,9 @@ struct Golden {
 inline constexpr Golden kGolden[] = {
     {DType::q8_0, 0x2e66, 0, 0xf74f1ae23f4edcefU, 0xc3cbd95bU},
     {DType::q4_0, 0xae66, 0, 0xf41abcad9c2352aeU, 0x41c9b5acU},
-    {DType::q4_1, 0x2e66, 0xba3d, 0xbf0dc5a4c7679232U, 0x42ab02f4U},
+    {DType::q4_1, 0x2e66, 0xba3d, 0xbf0dc5a4c7679232U, 0x42ab02f5U},
     {DType::q5_0, 0x2e66, 0, 0xf7bee82496bef012U, 0xc313c2a1U},
-    {DType::q5_1, 0x2e66, 0xba3d, 0x2d34c1c26bc86385U, 0x432ed59eU},
+    {DType::q5_1, 0x2e66, 0xba3d, 0x2d34c1c26bc86385U, 0x432ed59cU},
     {DType::q2_k, 0x2e66, 0x2a3d, 0xc97bcf06ec762502U, 0xc3809119U},
     {DType::q3_k, 0x2e66, 0, 0x69fa09efb0759d0dU, 0x44488749U},
     {DType::q4_k, 0x2e66, 0x2a3d, 0xb8d86549d801114bU, 0xc4efc88fU},

@@ -3,7 +3,7 @@
 //
 // Every format is first unpacked, losslessly, into the same panels: 8 rows of int8 levels in the order of the matrix
 // instruction, and scales widened and doubled so that one vector multiply scales a 2 x 2 result. A panel is unpacked
-// once and meets all tokens while it is in the first-level cache.
+// once and meets all tokens while it is in a cache.
 //
 // A 2 x 2 result is (row 0 token 0, row 0 token 1, row 1 token 0, row 1 token 1).
 #pragma once
@@ -27,9 +27,10 @@ struct Panel {
   static constexpr bool kScaled = kFormat.block == 256;
   // Levels: for each 8 columns the row pairs (0,1) (2,3) (4,5) (6,7).
   static constexpr int kLevelBytes = 8 * kFormat.block;
-  static constexpr int kD = kLevelBytes;                            // 4 vectors: (d0 d0 d1 d1), ...
-  static constexpr int kM = kD + 64;                                // likewise
-  static constexpr int kScales = kM + (kFormat.minimums ? 64 : 0);  // int32, 4 vectors per sub-block
+  static constexpr int kD = kLevelBytes;  // 4 vectors: (d0 d0 d1 d1), ...
+  static constexpr int kM = kD + 64;      // likewise
+  // int32, 4 vectors per sub-block: its scale less that of the next one.
+  static constexpr int kScales = kM + (kFormat.minimums ? 64 : 0);
   // int8 pairs of rows, for each 8 sub-blocks 4 vectors.
   static constexpr int kMins = kScales + (kScaled ? 64 * kSubs : 0);
   static constexpr int kBytes = kMins + (kScaled && kFormat.minimums ? 8 * kSubs : 0);
@@ -72,14 +73,16 @@ inline void unpack_block(const uint8_t* block, uint8_t* panel) {
   }
   if constexpr (P::kScaled) {
     for (int h = 0; h < 2; ++h) {
-      for (int i = 0; i < P::kSubs / 4; ++i) {
-        int32x4_t scale[4];
-        widen_scales<kFormat>(block + Layout::kScales + h * 4 * P::kSubs + 16 * i, scale);
-        for (int j = 0; j < 4; ++j) {
-          auto* to = static_cast<int32_t*>(static_cast<void*>(panel + P::kScales)) + (4 * i + j) * 16 + h * 8;
-          vst1q_s32(to, vzip1q_s32(scale[j], scale[j]));
-          vst1q_s32(to + 4, vzip2q_s32(scale[j], scale[j]));
-        }
+      int32x4_t scale[P::kSubs + 1];
+      for (int i = 0; i < P::kSubs; i += 4) {
+        widen_scales<kFormat>(block + Layout::kScales + h * 4 * P::kSubs + 4 * i, scale + i);
+      }
+      scale[P::kSubs] = zero_s32();
+      for (int i = 0; i < P::kSubs; ++i) {
+        const int32x4_t step = vsubq_s32(scale[i], scale[i + 1]);
+        auto* to = static_cast<int32_t*>(static_cast<void*>(panel + P::kScales)) + i * 16 + h * 8;
+        vst1q_s32(to, vzip1q_s32(step, step));
+        vst1q_s32(to + 4, vzip2q_s32(step, step));
       }
       if constexpr (kFormat.minimums) {
         for (int i = 0; i < P::kSubs / 8; ++i) {
@@ -99,205 +102,203 @@ inline void unpack_block(const uint8_t* block, uint8_t* panel) {
 }
 
 // [row pair][token pair]
-template <int kPairs>
 struct TileSums {
-  float32x4_t main[4][kPairs];
-  float32x4_t minimum[4][kPairs];
+  float32x4_t of[4][kTilePairs];
 };
 
 inline float32x4_t load_f32(const void* p, int64_t vector) {
   return vld1q_f32(static_cast<const float*>(p) + 4 * vector);
 }
 
-// c = 8 rows x 2 * kPairs tokens x 8 * kSteps columns.
-template <int kPairs, int kSteps>
-inline void multiply_steps(const uint8_t* levels, const int8_t* x, int32x4_t (&c)[4][kPairs]) {
+// c += 8 rows x 6 tokens x 8 * kSteps columns.
+template <int kSteps>
+inline void multiply_steps(const uint8_t* levels, const int8_t* x, int32x4_t (&c)[4][kTilePairs]) {
   const auto* w = static_cast<const int8_t*>(static_cast<const void*>(levels));
-  for (auto& row : c) {
-    for (int32x4_t& sum : row) sum = zero_s32();
-  }
   for (int s = 0; s < kSteps; ++s) {
-    int8x16_t token[kPairs];
-    for (int j = 0; j < kPairs; ++j) token[j] = vld1q_s8(x + 16 * j + kPairStep * s);
+    int8x16_t token[kTilePairs];
+    for (int j = 0; j < kTilePairs; ++j) token[j] = vld1q_s8(x + 16 * j + kPairStep * s);
     for (int i = 0; i < 4; ++i) {
       const int8x16_t row = vld1q_s8(w + 64 * s + 16 * i);
-      for (int j = 0; j < kPairs; ++j) c[i][j] = vmmlaq_s32(c[i][j], row, token[j]);
+      for (int j = 0; j < kTilePairs; ++j) c[i][j] = vmmlaq_s32(c[i][j], row, token[j]);
     }
   }
 }
 
-// x: the first pair.
-template <InterleavedFormat kFormat, int kPairs>
-inline void tile_32(const uint8_t* panel, const int8_t* x, int64_t blocks, TileSums<kPairs>& sums) {
+// sums += the blocks of a panel times those of a tile; q_sums: the tile's sums of q for the same blocks.
+template <InterleavedFormat kFormat>
+inline void add_tile_32(const uint8_t* panel, const int8_t* x, const int8_t* q_sums, int64_t blocks, TileSums& sums) {
   using P = Panel<kFormat>;
-  if constexpr (kPairs == kTilePairs && !kFormat.minimums) {
+  if constexpr (!kFormat.minimums) {
     static_assert(P::kBytes == 320 && kPairBlock32 == 240);
-    return multiply_blocks_32(panel, x, blocks, &sums.main[0][0]);
+    return multiply_blocks_32(panel, x, blocks, &sums.of[0][0]);
   }
-  TileSums<kPairs> s = {};
-  const int8_t* q_sums = x + blocks * kPairBlock32;
+  TileSums s = sums;
   for (int64_t b = 0; b < blocks; ++b) {
     const uint8_t* w = panel + b * P::kBytes;
     const int8_t* q = x + b * kPairBlock32;
-    int32x4_t c[4][kPairs];
-    multiply_steps<kPairs, 4>(w, q, c);
-    float32x4_t dx[kPairs];
-    for (int j = 0; j < kPairs; ++j) dx[j] = load_f32(q + 16 * j + kPairD32, 0);
+    int32x4_t c[4][kTilePairs] = {};
+    multiply_steps<4>(w, q, c);
     for (int i = 0; i < 4; ++i) {
       const float32x4_t d = load_f32(w + P::kD, i);
-      for (int j = 0; j < kPairs; ++j) {
-        s.main[i][j] = vfmaq_f32(s.main[i][j], vcvtq_f32_s32(c[i][j]), vmulq_f32(d, dx[j]));
-      }
-    }
-    if constexpr (kFormat.minimums) {
-      for (int i = 0; i < 4; ++i) {
-        const float32x4_t m = load_f32(w + P::kM, i);
-        for (int j = 0; j < kPairs; ++j) {
-          const float32x4_t q_sum = load_f32(q_sums + 16 * j + kPairStep * b, 0);
-          s.minimum[i][j] = vfmaq_f32(s.minimum[i][j], q_sum, vmulq_f32(m, dx[j]));
-        }
+      for (int j = 0; j < kTilePairs; ++j) {
+        const float32x4_t dx = load_f32(q + 16 * j + kPairD32, 0);
+        const float32x4_t q_sum = load_f32(q_sums + 16 * j + kPairStep * b, 0);
+        s.of[i][j] = vfmaq_f32(s.of[i][j], vcvtq_f32_s32(c[i][j]), vmulq_f32(d, dx));
+        s.of[i][j] = vfmaq_f32(s.of[i][j], q_sum, vmulq_f32(load_f32(w + P::kM, i), dx));
       }
     }
   }
   sums = s;
 }
 
-// One super-block: the integer sums over its sub-blocks, scaled.
-template <InterleavedFormat kFormat, int kPairs>
-inline void scaled_sums(const uint8_t* w, const int8_t* q, int32x4_t (&isum)[4][kPairs]) {
+// One super-block: the integer sums over its sub-blocks, scaled. As in gemm_tiles.h, c runs on.
+template <InterleavedFormat kFormat>
+inline void scaled_sums(const uint8_t* w, const int8_t* q, int32x4_t (&isum)[4][kTilePairs]) {
   constexpr int kSteps = kFormat.sub / 8;
   const auto* scales = static_cast<const int32_t*>(static_cast<const void*>(w + Panel<kFormat>::kScales));
-  int32x4_t s[4][kPairs] = {};
+  int32x4_t s[4][kTilePairs] = {};
+  int32x4_t c[4][kTilePairs] = {};
   for (int sub = 0; sub < Panel<kFormat>::kSubs; ++sub) {
-    int32x4_t c[4][kPairs];
-    multiply_steps<kPairs, kSteps>(w + 64 * kSteps * sub, q + kPairStep * kSteps * sub, c);
+    multiply_steps<kSteps>(w + 64 * kSteps * sub, q + kPairStep * kSteps * sub, c);
     for (int i = 0; i < 4; ++i) {
       const int32x4_t scale = vld1q_s32(scales + 16 * sub + 4 * i);
-      for (int j = 0; j < kPairs; ++j) s[i][j] = vmlaq_s32(s[i][j], c[i][j], scale);
+      for (int j = 0; j < kTilePairs; ++j) s[i][j] = vmlaq_s32(s[i][j], c[i][j], scale);
     }
   }
   for (int i = 0; i < 4; ++i) {
-    for (int j = 0; j < kPairs; ++j) isum[i][j] = s[i][j];
+    for (int j = 0; j < kTilePairs; ++j) isum[i][j] = s[i][j];
   }
 }
 
-template <InterleavedFormat kFormat, int kPairs>
-inline void tile_256(const uint8_t* panel, const int8_t* x, int64_t blocks, TileSums<kPairs>& sums) {
+// The minimums of row pair i times the sums of a token pair.
+template <InterleavedFormat kFormat>
+inline int32x4_t minimum_sums(const uint8_t* w, const int8_t* q, int i) {
   using P = Panel<kFormat>;
-  sums = {};
-  if constexpr (kPairs == kTilePairs && kFormat.sub == 32 && kFormat.minimums) {
-    return multiply_blocks_256_by_32(panel, x, blocks, &sums.main[0][0], &sums.minimum[0][0]);
+  const auto* mins = static_cast<const int8_t*>(static_cast<const void*>(w + P::kMins)) + 16 * i;
+  const int8_t* q_sums = q + (kFormat.sub == 32 ? kPairSums32 : kPairSums16);
+  int32x4_t msum = zero_s32();
+  for (int part = 0; part < P::kSubs / 8; ++part) {
+    msum = vmmlaq_s32(msum, vld1q_s8(mins + 64 * part), vld1q_s8(q_sums + kPairStep * 2 * part));
   }
-  if constexpr (kPairs == kTilePairs && kFormat.sub == 16 && !kFormat.minimums) {
-    return multiply_blocks_256_by_16(panel, x, blocks, &sums.main[0][0]);
+  msum = vshlq_n_s32(msum, 6);
+  for (int part = 0; part < P::kSubs / 8; ++part) {
+    msum = vmmlaq_s32(msum, vld1q_s8(mins + 64 * part), vld1q_s8(q_sums + kPairStep * (2 * part + 1)));
+  }
+  return msum;
+}
+
+template <InterleavedFormat kFormat>
+inline void add_tile_256(const uint8_t* panel, const int8_t* x, int64_t blocks, TileSums& sums) {
+  using P = Panel<kFormat>;
+  if constexpr (kFormat.sub == 32 && kFormat.minimums) {
+    return multiply_blocks_256_by_32(panel, x, blocks, &sums.of[0][0]);
+  }
+  if constexpr (kFormat.sub == 16 && !kFormat.minimums) {
+    return multiply_blocks_256_by_16(panel, x, blocks, &sums.of[0][0]);
   }
   for (int64_t b = 0; b < blocks; ++b) {
     const uint8_t* w = panel + b * P::kBytes;
     const int8_t* q = x + b * kPairBlock256;
-    int32x4_t isum[4][kPairs];
-    scaled_sums<kFormat, kPairs>(w, q, isum);
-    float32x4_t dx[kPairs];
-    for (int j = 0; j < kPairs; ++j) dx[j] = load_f32(q + 16 * j + kPairD256, 0);
+    int32x4_t isum[4][kTilePairs];
+    scaled_sums<kFormat>(w, q, isum);
     for (int i = 0; i < 4; ++i) {
       const float32x4_t d = load_f32(w + P::kD, i);
-      for (int j = 0; j < kPairs; ++j) {
-        sums.main[i][j] = vfmaq_f32(sums.main[i][j], vcvtq_f32_s32(isum[i][j]), vmulq_f32(d, dx[j]));
-      }
-    }
-    if constexpr (kFormat.minimums) {
-      const auto* mins = static_cast<const int8_t*>(static_cast<const void*>(w + P::kMins));
-      const int8_t* q_sums = q + (kFormat.sub == 32 ? kPairSums32 : kPairSums16);
-      for (int i = 0; i < 4; ++i) {
-        const float32x4_t m = load_f32(w + P::kM, i);
-        for (int j = 0; j < kPairs; ++j) {
-          const auto row = [&](int part) { return vld1q_s8(mins + 64 * part + 16 * i); };
-          const auto q_sum = [&](int part, int low) {
-            return vld1q_s8(q_sums + 16 * j + kPairStep * (2 * part + low));
-          };
-          int32x4_t msum = zero_s32();
-          for (int part = 0; part < P::kSubs / 8; ++part) msum = vmmlaq_s32(msum, row(part), q_sum(part, 0));
-          msum = vshlq_n_s32(msum, 6);
-          for (int part = 0; part < P::kSubs / 8; ++part) msum = vmmlaq_s32(msum, row(part), q_sum(part, 1));
-          sums.minimum[i][j] = vfmaq_f32(sums.minimum[i][j], vcvtq_f32_s32(msum), vmulq_f32(m, dx[j]));
+      for (int j = 0; j < kTilePairs; ++j) {
+        const float32x4_t dx = load_f32(q + 16 * j + kPairD256, 0);
+        sums.of[i][j] = vfmaq_f32(sums.of[i][j], vcvtq_f32_s32(isum[i][j]), vmulq_f32(d, dx));
+        if constexpr (kFormat.minimums) {
+          const float32x4_t msum = vcvtq_f32_s32(minimum_sums<kFormat>(w, q + 16 * j, i));
+          sums.of[i][j] = vfmsq_f32(sums.of[i][j], msum, vmulq_f32(load_f32(w + P::kM, i), dx));
         }
       }
     }
   }
 }
 
-// 8 rows x 2 * kPairs tokens from 2 x 2 results; a token past the end is dropped.
-template <InterleavedFormat kFormat, int kPairs>
-inline void put_tile(const LinearTask& task, int64_t token, int64_t row, TileSums<kPairs>& sums) {
-  for (int j = 0; j < kPairs; ++j) {
-    float32x4_t out[4];
-    for (int i = 0; i < 4; ++i) {
-      out[i] = sums.main[i][j];
-      if constexpr (kFormat.minimums) {
-        out[i] = kFormat.block == 32 ? vaddq_f32(out[i], sums.minimum[i][j]) : vsubq_f32(out[i], sums.minimum[i][j]);
-      }
-    }
+// 8 rows x 6 tokens from 2 x 2 results; tokens past the end are dropped.
+inline void put_tile(const LinearTask& task, int64_t token, int64_t row, const TileSums& sums) {
+  for (int j = 0; j < kTilePairs; ++j) {
+    const auto out = [&](int i) { return sums.of[i][j]; };
     const int64_t t = token + 2 * j;
-    put_rows(task, t, row, vuzp1q_f32(out[0], out[1]), vuzp1q_f32(out[2], out[3]));
-    if (t + 1 == task.tokens) continue;
-    put_rows(task, t + 1, row, vuzp2q_f32(out[0], out[1]), vuzp2q_f32(out[2], out[3]));
+    if (t >= task.tokens) return;
+    put_rows(task, t, row, vuzp1q_f32(out(0), out(1)), vuzp1q_f32(out(2), out(3)));
+    if (t + 1 == task.tokens) return;
+    put_rows(task, t + 1, row, vuzp2q_f32(out(0), out(1)), vuzp2q_f32(out(2), out(3)));
   }
 }
 
-// One panel times kPairs pairs from `pair` on.
-template <InterleavedFormat kFormat, int kPairs>
-inline void run_tile(const LinearTask& task, const uint8_t* panel, int64_t pair, int64_t row) {
-  const int8_t* x = static_cast<const int8_t*>(task.activations) + pair_offset<kFormat.block>(pair, task.k);
-  TileSums<kPairs> sums;
-  if constexpr (kFormat.block == 32) {
-    tile_32<kFormat, kPairs>(panel, x, task.k / 32, sums);
-  } else {
-    tile_256<kFormat, kPairs>(panel, x, task.k / 256, sums);
-  }
-  put_tile<kFormat, kPairs>(task, 2 * pair, row, sums);
-}
-
-// Panels in one go. Blocks of 32: a token tile stays in the first-level cache while the panels, in the second-level
-// cache, stream past it. Blocks of 256 multiply faster than that cache delivers, so their panels stay in the first.
+// What is multiplied in one go: panels of a chunk of columns.
+//
+// Blocks of 32: whole panels, which stream from the second-level cache past a tile of tokens in the first. The K
+// formats multiply faster than that cache delivers, so some panels of a short chunk stay in the first and the tiles
+// stream; the running sums of all tiles wait in the second.
 template <InterleavedFormat kFormat>
-inline constexpr int64_t kPanelBytes = (kFormat.block == 32 ? 400 : 40) << 10;
+struct Chunks {
+  static constexpr bool kWhole = kFormat.block == 32;
+  static constexpr int64_t kBytes = (kWhole ? 400 : 36) << 10;
+  static constexpr int64_t kBlocks = 512 / kFormat.block;  // unless the panels are whole
+
+  int64_t blocks;  // of a chunk
+  int64_t panels;
+
+  explicit Chunks(int64_t k) : blocks(kWhole ? k / kFormat.block : kBlocks) {
+    panels = kBytes / panel_bytes() > 1 ? kBytes / panel_bytes() : 1;
+  }
+  [[nodiscard]] int64_t panel_bytes() const { return blocks * Panel<kFormat>::kBytes; }
+  // What all panels may take: never less for more columns.
+  [[nodiscard]] int64_t bytes() const { return panel_bytes() > kBytes ? panel_bytes() : kBytes; }
+  [[nodiscard]] int64_t sums(int64_t tokens) const { return kWhole ? 1 : panels * token_tiles(tokens); }
+};
 
 template <InterleavedFormat kFormat>
 inline int64_t gemm_scratch(int64_t k, int64_t tokens) {
   if (tokens <= kFewTokens) return 0;
-  const int64_t panel = k / kFormat.block * Panel<kFormat>::kBytes;
-  return panel > kPanelBytes<kFormat> ? panel : kPanelBytes<kFormat>;
+  const Chunks<kFormat> chunks(k);
+  return chunks.bytes() + chunks.sums(tokens) * static_cast<int64_t>(sizeof(TileSums));
+}
+
+// Rows [8 * group, 8 * (group + count)) of the output.
+template <InterleavedFormat kFormat>
+inline void multiply_panels(const LinearTask& task, const Chunks<kFormat>& chunks, int64_t group, int64_t count) {
+  using Layout = InterleavedBlock<kFormat>;
+  const int64_t blocks = task.k / kFormat.block;
+  auto* panels = static_cast<uint8_t*>(task.scratch);
+  auto* sums = static_cast<TileSums*>(static_cast<void*>(panels + chunks.bytes()));
+  for (int64_t first = 0; first < blocks; first += chunks.blocks) {
+    const int64_t chunk = blocks - first < chunks.blocks ? blocks - first : chunks.blocks;
+    for (int64_t p = 0; p < count; ++p) {
+      const auto* weight = static_cast<const uint8_t*>(task.weight) + ((group + p) * blocks + first) * Layout::kBytes;
+      uint8_t* panel = panels + p * chunks.panel_bytes();
+      for (int64_t b = 0; b < chunk; ++b) {
+        unpack_block<kFormat>(weight + b * Layout::kBytes, panel + b * Panel<kFormat>::kBytes);
+      }
+    }
+    for (int64_t tile = 0; tile < token_tiles(task.tokens); ++tile) {
+      const int8_t* x = static_cast<const int8_t*>(task.activations) + tile * tile_bytes<kFormat.block>(task.k);
+      for (int64_t p = 0; p < count; ++p) {
+        TileSums& s = sums[Chunks<kFormat>::kWhole ? 0 : tile * chunks.panels + p];
+        if (first == 0) s = {};
+        const uint8_t* panel = panels + p * chunks.panel_bytes();
+        if constexpr (kFormat.block == 32) {
+          const int8_t* q_sums = x + blocks * kPairBlock32 + first * kPairStep;
+          add_tile_32<kFormat>(panel, x + first * kPairBlock32, q_sums, chunk, s);
+        } else {
+          add_tile_256<kFormat>(panel, x + first * kPairBlock256, chunk, s);
+        }
+        if (first + chunk == blocks) put_tile(task, tile * 2 * kTilePairs, (group + p) * kInterleavedRows, s);
+      }
+    }
+  }
 }
 
 template <InterleavedFormat kFormat>
 inline void run_gemm(const LinearTask& task) noexcept {
   if (task.tokens < kGemmTokens) return run_gemv<kFormat>(task);
   if (task.tokens <= kFewTokens) return run_few<kFormat>(task);
-  using Layout = InterleavedBlock<kFormat>;
-  const int64_t blocks = task.k / kFormat.block;
-  const int64_t panel_bytes = blocks * Panel<kFormat>::kBytes;
-  const int64_t panels = kPanelBytes<kFormat> < panel_bytes ? 1 : kPanelBytes<kFormat> / panel_bytes;
-  const int64_t pairs = token_pairs(task.tokens);
-  const int64_t groups_end = (task.row_end + kInterleavedRows - 1) / kInterleavedRows;
-  auto* scratch = static_cast<uint8_t*>(task.scratch);
-  for (int64_t g = task.row_begin / kInterleavedRows; g < groups_end; g += panels) {
-    const int64_t count = groups_end - g < panels ? groups_end - g : panels;
-    const auto* weight = static_cast<const uint8_t*>(task.weight) + g * blocks * Layout::kBytes;
-    for (int64_t b = 0; b < count * blocks; ++b) {
-      unpack_block<kFormat>(weight + b * Layout::kBytes, scratch + b * Panel<kFormat>::kBytes);
-    }
-    for (int64_t pair = 0; pair < pairs; pair += kTilePairs) {
-      for (int64_t p = 0; p < count; ++p) {
-        const uint8_t* panel = scratch + p * panel_bytes;
-        const int64_t row = (g + p) * kInterleavedRows;
-        if (pairs - pair >= kTilePairs) {
-          run_tile<kFormat, kTilePairs>(task, panel, pair, row);
-        } else if (pairs - pair == 2) {
-          run_tile<kFormat, 2>(task, panel, pair, row);
-        } else {
-          run_tile<kFormat, 1>(task, panel, pair, row);
-        }
-      }
-    }
+  const Chunks<kFormat> chunks(task.k);
+  const int64_t end = (task.row_end + kInterleavedRows - 1) / kInterleavedRows;
+  for (int64_t g = task.row_begin / kInterleavedRows; g < end; g += chunks.panels) {
+    multiply_panels<kFormat>(task, chunks, g, end - g < chunks.panels ? end - g : chunks.panels);
   }
 }
 

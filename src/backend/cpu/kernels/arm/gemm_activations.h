@@ -1,5 +1,5 @@
 // Activations for the matrix kernels: rows for up to three tokens (activations.h), else pairs of tokens in the order
-// the 8-bit matrix instruction reads them. The last pair is filled up with a zero token.
+// the 8-bit matrix instruction reads them, in tiles of three pairs. The last tile is filled up with zero tokens.
 //
 // A pair is a sequence of vectors; a level vector holds 8 columns of the first token, then 8 of the second.
 //   blocks of 32:   per block 4 level vectors, then d as (d0 d1 d0 d1). After all blocks one vector per block: the sums
@@ -26,25 +26,23 @@ inline constexpr int64_t kPairD256 = 32 * kPairStep;
 inline constexpr int64_t kPairSums32 = 33 * kPairStep;
 inline constexpr int64_t kPairSums16 = 35 * kPairStep;
 
-// Bytes of kTilePairs pairs.
 template <int kBlock>
-inline int64_t pairs_bytes(int64_t k) {
+inline int64_t tile_bytes(int64_t k) {
   return kBlock == 32 ? k / 32 * (kPairBlock32 + kPairStep) : k / 256 * kPairBlock256;
 }
 // Where a pair begins in the buffer.
 template <int kBlock>
 inline int64_t pair_offset(int64_t pair, int64_t k) {
-  return pair / kTilePairs * pairs_bytes<kBlock>(k) + pair % kTilePairs * 16;
+  return pair / kTilePairs * tile_bytes<kBlock>(k) + pair % kTilePairs * 16;
 }
-inline int64_t token_pairs(int64_t tokens) {
-  return (tokens + 1) / 2;
+inline int64_t token_tiles(int64_t tokens) {
+  return (tokens + 2 * kTilePairs - 1) / (2 * kTilePairs);
 }
 
 template <int kBlock>
 inline int64_t token_pairs_bytes(int64_t tokens, int64_t k) {
   if (tokens < kGemmTokens) return kBlock == 32 ? rows_bytes_32(tokens, k) : rows_bytes_256(tokens, k);
-  const int64_t tiles = (token_pairs(tokens) + kTilePairs - 1) / kTilePairs;
-  return (tiles * pairs_bytes<kBlock>(k) + 63) / 64 * 64;
+  return (token_tiles(tokens) * tile_bytes<kBlock>(k) + 63) / 64 * 64;
 }
 
 // Columns of one token of a pair (which = 0 or 1): 8 bytes of each vector.
@@ -89,7 +87,7 @@ inline void quantize_into_pair_256(const float* x, int64_t k, int64_t which, int
   }
 }
 
-// Rows [begin, end), begin even; the last rows also write the zero token behind them.
+// Rows [begin, end), begin even; the last rows also write the zero tokens behind them.
 template <int kBlock>
 inline void prepare_token_pairs(const float* x, int64_t x_stride, int64_t tokens, int64_t k, int64_t begin, int64_t end,
                                 void* buffer) noexcept {
@@ -97,7 +95,7 @@ inline void prepare_token_pairs(const float* x, int64_t x_stride, int64_t tokens
     (kBlock == 32 ? prepare_rows_32 : prepare_rows_256)(x, x_stride, tokens, k, begin, end, buffer);
     return;
   }
-  const int64_t last = end == tokens ? token_pairs(tokens) * 2 : end;
+  const int64_t last = end == tokens ? token_tiles(tokens) * 2 * kTilePairs : end;
   for (int64_t t = begin; t < last; ++t) {
     int8_t* pair = static_cast<int8_t*>(buffer) + pair_offset<kBlock>(t / 2, k);
     const float* row = t < tokens ? x + t * x_stride : nullptr;

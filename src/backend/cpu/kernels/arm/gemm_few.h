@@ -24,8 +24,7 @@ inline int8x16_t rows_23(int8x16_t a, int8x16_t b) {
 // [row pair][token pair], each a 2 x 2 result.
 template <int kPairs>
 struct FewSums {
-  float32x4_t main[2][kPairs];
-  float32x4_t minimum[2][kPairs];
+  float32x4_t of[2][kPairs];
 };
 
 // Four scales, one per row, doubled for the two row pairs.
@@ -69,13 +68,13 @@ inline void few_32(const uint8_t* group, int half, const int8_t* const (&x)[kPai
     for (int j = 0; j < kPairs; ++j) {
       const float32x4_t dx = vreinterpretq_f32_s8(vld1q_s8(x[j] + b * kPairBlock32 + kPairD32));
       for (int i = 0; i < 2; ++i) {
-        s.main[i][j] = vfmaq_f32(s.main[i][j], to_f32<Layout::kFraction>(c[i][j]), vmulq_f32(d[i], dx));
+        s.of[i][j] = vfmaq_f32(s.of[i][j], to_f32<Layout::kFraction>(c[i][j]), vmulq_f32(d[i], dx));
       }
       if constexpr (kFormat.minimums) {
         float32x4_t m[2];
         double_scales(half_scales(block + Layout::kM, half), m);
         const float32x4_t q_sum = vreinterpretq_f32_s8(vld1q_s8(x[j] + blocks * kPairBlock32 + b * kPairStep));
-        for (int i = 0; i < 2; ++i) s.minimum[i][j] = vfmaq_f32(s.minimum[i][j], q_sum, vmulq_f32(m[i], dx));
+        for (int i = 0; i < 2; ++i) s.of[i][j] = vfmaq_f32(s.of[i][j], q_sum, vmulq_f32(m[i], dx));
       }
     }
   }
@@ -149,7 +148,7 @@ inline void few_256(const uint8_t* group, int half, const int8_t* const (&x)[kPa
     for (int j = 0; j < kPairs; ++j) {
       const float32x4_t dx = vreinterpretq_f32_s8(vld1q_s8(x[j] + at + kPairD256));
       for (int i = 0; i < 2; ++i) {
-        sums.main[i][j] = vfmaq_f32(sums.main[i][j], to_f32<Layout::kFraction>(isum[i][j]), vmulq_f32(d[i], dx));
+        sums.of[i][j] = vfmaq_f32(sums.of[i][j], to_f32<Layout::kFraction>(isum[i][j]), vmulq_f32(d[i], dx));
         if constexpr (kFormat.minimums) {
           const int8_t* q_sums = x[j] + at + (kFormat.sub == 32 ? kPairSums32 : kPairSums16);
           int32x4_t msum = vdupq_n_s32(0);
@@ -160,7 +159,7 @@ inline void few_256(const uint8_t* group, int half, const int8_t* const (&x)[kPa
           for (int part = 0; part < Layout::kSubs / 8; ++part) {
             msum = vmmlaq_s32(msum, mins[part][i], vld1q_s8(q_sums + kPairStep * (2 * part + 1)));
           }
-          sums.minimum[i][j] = vfmaq_f32(sums.minimum[i][j], vcvtq_f32_s32(msum), vmulq_f32(m[i], dx));
+          sums.of[i][j] = vfmsq_f32(sums.of[i][j], vcvtq_f32_s32(msum), vmulq_f32(m[i], dx));
         }
       }
     }
@@ -183,19 +182,10 @@ inline void few(const LinearTask& task) {
       } else {
         few_256<kFormat>(group, half, x, task.k / 256, sums[half]);
       }
-      if constexpr (kFormat.minimums) {
-        for (int i = 0; i < 2; ++i) {
-          for (int j = 0; j < kPairs; ++j) {
-            float32x4_t& main = sums[half].main[i][j];
-            const float32x4_t minimum = sums[half].minimum[i][j];
-            main = kFormat.block == 32 ? vaddq_f32(main, minimum) : vsubq_f32(main, minimum);
-          }
-        }
-      }
     }
     for (int j = 0; j < kPairs; ++j) {
-      const auto& low = sums[0].main;
-      const auto& high = sums[1].main;
+      const auto& low = sums[0].of;
+      const auto& high = sums[1].of;
       const int64_t t = 2 * j;
       put_rows(task, t, row, vuzp1q_f32(low[0][j], low[1][j]), vuzp1q_f32(high[0][j], high[1][j]));
       if (t + 1 == task.tokens) continue;
@@ -207,7 +197,7 @@ inline void few(const LinearTask& task) {
 // kGemmTokens to kFewTokens tokens.
 template <InterleavedFormat kFormat>
 inline void run_few(const LinearTask& task) {
-  switch (token_pairs(task.tokens)) {
+  switch ((task.tokens + 1) / 2) {
     case 2:
       return few<kFormat, 2>(task);
     case 3:

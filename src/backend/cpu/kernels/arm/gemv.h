@@ -20,8 +20,7 @@ inline constexpr int kTurnBytes = 2048;
 // Running sums of one group for kTokens tokens.
 template <int kTokens>
 struct GroupSums {
-  float32x4_t main[kTokens][2];
-  float32x4_t minimum[kTokens][2];
+  float32x4_t of[kTokens][2];
 };
 
 // Sums of 16 columns for both halves of a group: [half][columns 0-15, 16-31]. Written side by side because a chain of
@@ -91,14 +90,14 @@ inline void add_blocks_32(const uint8_t* group, const Row32* x, int64_t first, i
       const TileDots dots = tile_dots(w, q[t]);
       const float32x4_t low = to_f32<Layout::kFraction>(whole(dots, 0));
       const float32x4_t high = to_f32<Layout::kFraction>(whole(dots, 1));
-      s.main[t][0] = vfmaq_f32(s.main[t][0], low, vmulq_n_f32(d.low, x[t].d[b]));
-      s.main[t][1] = vfmaq_f32(s.main[t][1], high, vmulq_n_f32(d.high, x[t].d[b]));
+      s.of[t][0] = vfmaq_f32(s.of[t][0], low, vmulq_n_f32(d.low, x[t].d[b]));
+      s.of[t][1] = vfmaq_f32(s.of[t][1], high, vmulq_n_f32(d.high, x[t].d[b]));
     }
     if constexpr (kFormat.minimums) {
       const EightScales m = load_scales(block + Layout::kM);
       for (int t = 0; t < kTokens; ++t) {
-        s.minimum[t][0] = vfmaq_n_f32(s.minimum[t][0], vmulq_n_f32(m.low, x[t].d[b]), x[t].sums[b]);
-        s.minimum[t][1] = vfmaq_n_f32(s.minimum[t][1], vmulq_n_f32(m.high, x[t].d[b]), x[t].sums[b]);
+        s.of[t][0] = vfmaq_n_f32(s.of[t][0], vmulq_n_f32(m.low, x[t].d[b]), x[t].sums[b]);
+        s.of[t][1] = vfmaq_n_f32(s.of[t][1], vmulq_n_f32(m.high, x[t].d[b]), x[t].sums[b]);
       }
     }
   }
@@ -195,15 +194,15 @@ inline void add_blocks_256(const uint8_t* group, const Row256* x, int64_t first,
     }
     for (int t = 0; t < kTokens; ++t) {
       const float dx = x[t].d[b];
-      sums.main[t][0] = vfmaq_f32(sums.main[t][0], to_f32<Layout::kFraction>(isum[t][0]), vmulq_n_f32(d.low, dx));
-      sums.main[t][1] = vfmaq_f32(sums.main[t][1], to_f32<Layout::kFraction>(isum[t][1]), vmulq_n_f32(d.high, dx));
+      sums.of[t][0] = vfmaq_f32(sums.of[t][0], to_f32<Layout::kFraction>(isum[t][0]), vmulq_n_f32(d.low, dx));
+      sums.of[t][1] = vfmaq_f32(sums.of[t][1], to_f32<Layout::kFraction>(isum[t][1]), vmulq_n_f32(d.high, dx));
       if constexpr (kFormat.minimums) {
         const EightScales m = load_scales(block + Layout::kM);
         const int8_t* q_sums = x[t].sums + b * kSumBytes;
         const float32x4_t low = vcvtq_f32_s32(minimum_dot<kFormat>(block, 0, q_sums));
         const float32x4_t high = vcvtq_f32_s32(minimum_dot<kFormat>(block, 1, q_sums));
-        sums.minimum[t][0] = vfmaq_f32(sums.minimum[t][0], low, vmulq_n_f32(m.low, dx));
-        sums.minimum[t][1] = vfmaq_f32(sums.minimum[t][1], high, vmulq_n_f32(m.high, dx));
+        sums.of[t][0] = vfmsq_f32(sums.of[t][0], low, vmulq_n_f32(m.low, dx));
+        sums.of[t][1] = vfmsq_f32(sums.of[t][1], high, vmulq_n_f32(m.high, dx));
       }
     }
   }
@@ -265,16 +264,7 @@ inline void gemv(const LinearTask& task, int64_t first_token) {
     }
     for (int s = 0; s < streams; ++s) {
       for (int t = 0; t < kTokens; ++t) {
-        float32x4_t low = sums[s].main[t][0];
-        float32x4_t high = sums[s].main[t][1];
-        if constexpr (kFormat.minimums && kFormat.block == 32) {
-          low = vaddq_f32(low, sums[s].minimum[t][0]);
-          high = vaddq_f32(high, sums[s].minimum[t][1]);
-        } else if constexpr (kFormat.minimums) {
-          low = vsubq_f32(low, sums[s].minimum[t][0]);
-          high = vsubq_f32(high, sums[s].minimum[t][1]);
-        }
-        put_rows(task, first_token + t, at[s] * kInterleavedRows, low, high);
+        put_rows(task, first_token + t, at[s] * kInterleavedRows, sums[s].of[t][0], sums[s].of[t][1]);
       }
     }
   }

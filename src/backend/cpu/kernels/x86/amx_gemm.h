@@ -81,7 +81,8 @@ template <int kTiles, int kPanels>
   }
 }
 
-// A part of one block: 16 / kPanels tokens, whose scales are dx, times kPanels panels; w is the first panel's block.
+// A part of one block: 16 / kPanels tokens, whose scales are dx (and their sums of q 16 values behind), times kPanels
+// panels; w is the first panel's block.
 template <InterleavedFormat kFormat, int kPanels>
 [[gnu::always_inline]] inline void scale_block_32(const float* dx, const uint8_t* w, int64_t panel_bytes,
                                                   const uint8_t* results, __m512 (&sums)[16]) {
@@ -91,30 +92,20 @@ template <InterleavedFormat kFormat, int kPanels>
   for (int i = 0; i < 16; ++i) {
     const __m512 token = _mm512_set1_ps(dx[i / kPanels]);
     sums[i] = chain_512(sums[i], load_512(results + 64 * i), dw[i % kPanels], token);
+    if constexpr (kFormat.minimums) {
+      static_assert(TokenTile<32>::kSums == TokenTile<32>::kD + 64);
+      const __m512 m = _mm512_loadu_ps(floats(w + i % kPanels * panel_bytes + AmxPanel<kFormat>::kM));
+      sums[i] = chain_512(sums[i], sixteen_columns(dx + 16 + i / kPanels), m, token);
+    }
   }
 }
 
-// The finished main chains of 16 tokens and a panel, kStride floats from token to token, with the minimum chains into
-// the output.
-template <InterleavedFormat kFormat, int64_t kStride>
+// The finished chains of 16 tokens and a panel, kStride floats from token to token, into the output.
+template <int64_t kStride>
 inline void finish_32(const Slab& slab, int64_t tile, int64_t panel, const float* sums) {
-  __m512 minimums[kTileTokens] = {};
-  if constexpr (kFormat.minimums) {
-    const uint8_t* x = static_cast<const uint8_t*>(slab.task.activations) + tile * token_tile_bytes<32>(slab.task.k);
-    const uint8_t* w = slab.panels + panel * slab.panel_bytes;
-    for (int64_t b = 0; b < slab.task.k / 32; ++b, x += TokenTile<32>::kBytes, w += AmxPanel<kFormat>::kBytes) {
-      const __m512 m = _mm512_loadu_ps(floats(w + AmxPanel<kFormat>::kM));
-      for (int t = 0; t < kTileTokens; ++t) {
-        const __m512 dx = _mm512_set1_ps(floats(x + TokenTile<32>::kD)[t]);
-        minimums[t] = chain_512(minimums[t], sixteen_columns(x + TokenTile<32>::kSums + 4 * t), m, dx);
-      }
-    }
-  }
   const int64_t token = tile * kTileTokens;
   for (int t = 0; t < kTileTokens && token + t < slab.task.tokens; ++t) {
-    __m512 product = _mm512_loadu_ps(sums + t * kStride);
-    if constexpr (kFormat.minimums) product = _mm512_add_ps(product, minimums[t]);
-    put_panel_rows(slab.task, token + t, slab.row + panel * kPanelRows, product);
+    put_panel_rows(slab.task, token + t, slab.row + panel * kPanelRows, _mm512_loadu_ps(sums + t * kStride));
   }
 }
 
@@ -164,7 +155,7 @@ inline void multiply_part_32(const Slab& slab, int64_t tile, int64_t last_tile, 
     for (int64_t panel = first_panel; panel < last_panel; panel += kPanels) {
       for (int i = 0; i < kTiles * kPanels; ++i) {
         const float* finished = sums_of(panel) + (i / kPanels * kTileTokens * kPanels + i % kPanels) * kPanelRows;
-        finish_32<kFormat, kPanels * kPanelRows>(slab, tile + i / kPanels, panel + i % kPanels, finished);
+        finish_32<kPanels * kPanelRows>(slab, tile + i / kPanels, panel + i % kPanels, finished);
       }
     }
   }
@@ -191,7 +182,7 @@ inline constexpr int64_t kUnitResults = 4 * kTileBytes;
 struct Unit256 {
   const uint8_t* x;  // of the first tile
   const uint8_t* w;
-  float* sums;  // [32][16] main, [32][16] minimum
+  float* sums;  // [32][16]
   int64_t token, row;
   bool first, last;
 };
@@ -206,7 +197,7 @@ inline Unit256 unit_256(const Slab& slab, int64_t first_tile, int64_t number) {
   u.x = static_cast<const uint8_t*>(slab.task.activations) + tile * token_tile_bytes<256>(slab.task.k) +
         b * TokenTile<256>::kBytes;
   u.w = slab.panels + panel * slab.panel_bytes + b * AmxPanel<kFormat>::kBytes;
-  u.sums = slab.sums + panel * 4 * kTileTokens * kPanelRows;
+  u.sums = slab.sums + panel * 2 * kTileTokens * kPanelRows;
   u.token = tile * kTileTokens;
   u.row = slab.row + panel * kPanelRows;
   u.first = b == 0;
@@ -256,22 +247,18 @@ template <InterleavedFormat kFormat>
       isum = _mm512_add_epi32(isum, _mm512_slli_epi32(load_512(from + kTileBytes + 64 * r), 7));
     }
     float* sum = u.sums + t * kPanelRows;
-    float* minimum = sum + 2 * kTileTokens * kPanelRows;
     __m512 product = chain_512(u.first ? _mm512_setzero_ps() : _mm512_loadu_ps(sum), isum, d, dx);
-    __m512 less = _mm512_setzero_ps();
     if constexpr (kFormat.minimums) {
       const uint8_t* q_sums = x + (kFormat.sub == 32 ? Tile::kSums32 : Tile::kSums16) + r * 2 * P::kSubs;
       __m512i msum = _mm512_setzero_si512();
       for (int i = 0; i < P::kSubs / 2; ++i) {
         msum = _mm512_dpwssd_epi32(msum, mins[i], sixteen_columns(q_sums + 4 * i));
       }
-      less = chain_512(u.first ? _mm512_setzero_ps() : _mm512_loadu_ps(minimum), msum, m, dx);
+      product = minus_chain_512(product, msum, m, dx);
     }
     if (!u.last) {
       _mm512_storeu_ps(sum, product);
-      if constexpr (kFormat.minimums) _mm512_storeu_ps(minimum, less);
     } else if (u.token + t < slab.task.tokens) {
-      if constexpr (kFormat.minimums) product = _mm512_sub_ps(product, less);
       put_panel_rows(slab.task, u.token + t, u.row, product);
     }
   }
@@ -317,9 +304,9 @@ inline void multiply_slab_256(const Slab& slab, int64_t first_tile, int64_t tile
 
 inline constexpr int64_t kAmxResultBytes = 4 * kUnitResults;
 static_assert(kAmxResultBytes >= kGroupResults && kAmxResultBytes >= kRing256 * kUnitResults);
-// Two tiles of tokens, main and minimum chains.
+// The chains of two tiles of tokens.
 template <InterleavedFormat kFormat>
-inline constexpr int64_t kAmxSumBytes = kSlabPanels<kFormat> * 4 * kTileTokens * kPanelRows * 4;
+inline constexpr int64_t kAmxSumBytes = kSlabPanels<kFormat> * 2 * kTileTokens * kPanelRows * 4;
 
 template <InterleavedFormat kFormat>
 inline int64_t amx_scratch(int64_t k, int64_t tokens) {

@@ -98,9 +98,12 @@ inline void multiply_columns(const uint8_t* levels, const Row* x, int64_t column
   }
 }
 
-// One link of a chain for 16 rows.
+// One link of the chain for 16 rows; with a minus, of the negative of isum.
 inline __m512 chain_512(__m512 acc, __m512i isum, __m512 dw, __m512 dx) {
   return _mm512_fmadd_ps(_mm512_cvtepi32_ps(isum), _mm512_mul_ps(dw, dx), acc);
+}
+inline __m512 minus_chain_512(__m512 acc, __m512i isum, __m512 dw, __m512 dx) {
+  return _mm512_fnmadd_ps(_mm512_cvtepi32_ps(isum), _mm512_mul_ps(dw, dx), acc);
 }
 
 // mins: int16[16][2] per two sub-blocks.
@@ -117,8 +120,7 @@ inline __m512i minimum_dot_512(const uint8_t* mins, const BlockSums& sums) {
 template <InterleavedFormat kFormat, int kTokens>
 inline void panel_products(const uint8_t* panel, const Row32* x, int64_t blocks, __m512 (&out)[kTokens]) {
   using P = Panel<kFormat>;
-  __m512 main[kTokens] = {};
-  __m512 minimum[kTokens] = {};
+  __m512 sums[kTokens] = {};
   for (int64_t b = 0; b < blocks; ++b) {
     const uint8_t* block = panel + b * P::kBytes;
     __m512i c[kTokens];
@@ -128,20 +130,19 @@ inline void panel_products(const uint8_t* panel, const Row32* x, int64_t blocks,
       const __m512i sum = _mm512_set1_epi32(x[t].sums[b]);
       if constexpr (kFormat.is_signed) c[t] = _mm512_sub_epi32(c[t], _mm512_slli_epi32(sum, kOffsetShift<kFormat>));
       const __m512 dx = _mm512_set1_ps(x[t].d[b]);
-      main[t] = chain_512(main[t], c[t], d, dx);
+      sums[t] = chain_512(sums[t], c[t], d, dx);
       if constexpr (kFormat.minimums) {
-        minimum[t] = chain_512(minimum[t], sum, _mm512_loadu_ps(floats(block + P::kM)), dx);
+        sums[t] = chain_512(sums[t], sum, _mm512_loadu_ps(floats(block + P::kM)), dx);
       }
     }
   }
-  for (int t = 0; t < kTokens; ++t) out[t] = kFormat.minimums ? _mm512_add_ps(main[t], minimum[t]) : main[t];
+  for (int t = 0; t < kTokens; ++t) out[t] = sums[t];
 }
 
 template <InterleavedFormat kFormat, int kTokens>
 inline void panel_products(const uint8_t* panel, const Row256* x, int64_t blocks, __m512 (&out)[kTokens]) {
   using P = Panel<kFormat>;
-  __m512 main[kTokens] = {};
-  __m512 minimum[kTokens] = {};
+  __m512 sums[kTokens] = {};
   for (int64_t b = 0; b < blocks; ++b) {
     const uint8_t* block = panel + b * P::kBytes;
     __m512i isum[kTokens] = {};
@@ -164,14 +165,14 @@ inline void panel_products(const uint8_t* panel, const Row256* x, int64_t blocks
         isum[t] = _mm512_sub_epi32(isum[t], _mm512_slli_epi32(offset[t], kOffsetShift<kFormat>));
       }
       const __m512 dx = _mm512_set1_ps(x[t].d[b]);
-      main[t] = chain_512(main[t], isum[t], d, dx);
+      sums[t] = chain_512(sums[t], isum[t], d, dx);
       if constexpr (kFormat.minimums) {
         const __m512i msum = minimum_dot_512<kFormat>(block + P::kMins, x[t].sums[b]);
-        minimum[t] = chain_512(minimum[t], msum, _mm512_loadu_ps(floats(block + P::kM)), dx);
+        sums[t] = minus_chain_512(sums[t], msum, _mm512_loadu_ps(floats(block + P::kM)), dx);
       }
     }
   }
-  for (int t = 0; t < kTokens; ++t) out[t] = kFormat.minimums ? _mm512_sub_ps(main[t], minimum[t]) : main[t];
+  for (int t = 0; t < kTokens; ++t) out[t] = sums[t];
 }
 
 // 16 finished outputs of a token.

@@ -25,8 +25,7 @@ inline void fetch_ahead(const uint8_t* block) {
 // Running sums of one group for kTokens tokens.
 template <int kTokens>
 struct GroupSums {
-  __m256 main[kTokens];
-  __m256 minimum[kTokens];
+  __m256 of[kTokens];
 };
 
 // `count` blocks of 32 columns from block `first`.
@@ -46,11 +45,11 @@ inline void add_blocks(const uint8_t* group, const Row32* x, int64_t first, int6
         isum = _mm256_sub_epi32(isum, _mm256_slli_epi32(_mm256_set1_epi32(x[t].sums[b]), kOffsetShift<kFormat>));
       }
       const __m256 dx = _mm256_set1_ps(x[t].d[b]);
-      s.main[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(isum), _mm256_mul_ps(d, dx), s.main[t]);
+      s.of[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(isum), _mm256_mul_ps(d, dx), s.of[t]);
       if constexpr (kFormat.minimums) {
         const __m256 m = load_scales(block + Layout::kM);
         const __m256 msum = _mm256_cvtepi32_ps(_mm256_set1_epi32(x[t].sums[b]));
-        s.minimum[t] = _mm256_fmadd_ps(msum, _mm256_mul_ps(m, dx), s.minimum[t]);
+        s.of[t] = _mm256_fmadd_ps(msum, _mm256_mul_ps(m, dx), s.of[t]);
       }
     }
   }
@@ -152,11 +151,11 @@ inline void add_blocks(const uint8_t* group, const Row256* x, int64_t first, int
         isum[t] = _mm256_sub_epi32(isum[t], _mm256_slli_epi32(offset[t], kOffsetShift<kFormat>));
       }
       const __m256 dx = _mm256_set1_ps(x[t].d[b]);
-      sums.main[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(isum[t]), _mm256_mul_ps(d, dx), sums.main[t]);
+      sums.of[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(isum[t]), _mm256_mul_ps(d, dx), sums.of[t]);
       if constexpr (kFormat.minimums) {
         const __m256 m = load_scales(block + Layout::kM);
         const __m256 msum = _mm256_cvtepi32_ps(minimum_dot<kFormat>(block, x[t].sums[b]));
-        sums.minimum[t] = _mm256_fmadd_ps(msum, _mm256_mul_ps(m, dx), sums.minimum[t]);
+        sums.of[t] = _mm256_fnmadd_ps(msum, _mm256_mul_ps(m, dx), sums.of[t]);
       }
     }
   }
@@ -204,12 +203,7 @@ inline void gemv(const LinearTask& task, int64_t first_token) {
     }
     for (int s = 0; s < streams; ++s) {
       for (int t = 0; t < kTokens; ++t) {
-        __m256 product = sums[s].main[t];
-        if constexpr (kFormat.minimums) {
-          product = kFormat.block == 32 ? _mm256_add_ps(product, sums[s].minimum[t])
-                                        : _mm256_sub_ps(product, sums[s].minimum[t]);
-        }
-        put_rows(task, first_token + t, at[s] * kInterleavedRows, product);
+        put_rows(task, first_token + t, at[s] * kInterleavedRows, sums[s].of[t]);
       }
     }
   }
