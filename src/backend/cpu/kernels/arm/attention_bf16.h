@@ -3,8 +3,9 @@
 // ascending order, an output its steps of 4 positions: nothing depends on the other queries of the block, and a weight
 // of zero past the visible positions changes no bit.
 //
-// Many queries: a chunk of keys or values is brought into the instruction's order once and met by all of them. Few
-// (decoding): the same on the fly.
+// Many queries: a chunk of keys or values is brought into the instruction's order once and met by all of them, four
+// pairs of queries at a time. Few (decoding): the same on the fly. What one step of the loops reads lies side by side:
+// read from several places a power of two apart, the vectors would meet in one bank of the cache.
 #pragma once
 
 #include "backend/cpu/kernels/arm/attention_common.h"
@@ -14,38 +15,45 @@ namespace inferno {
 namespace {
 
 inline constexpr int64_t kBf16QueryBlock = 64;
-inline constexpr int64_t kFewPairs = 2;  // up to this many pairs of queries nothing is packed
+inline constexpr int64_t kBf16Chunk = 128;  // positions that are packed and multiplied in one go
+inline constexpr int64_t kFewPairs = 2;     // up to this many pairs of queries nothing is packed
 // Then memory is the limit, and rows are read a few at a time, almost in the order of their addresses.
-inline constexpr int kDirectPairs = 4;      // pairs of positions
 inline constexpr int64_t kDirectRows = 16;  // rows of values
 
 inline int64_t dim_steps(int64_t head_dim) {
   return (head_dim + 7) / 8 * 2;  // steps of 4, an even number
 }
 
-// Parts of the scratch memory, all of pairs of queries.
+// Parts of the scratch memory. Pairs of queries are filled up to quads, whose pairs lie side by side.
 struct Bf16Scratch {
-  uint16_t* q;        // [pairs][steps][2][4]
-  float* scores;      // [2 * pairs][kAttentionSpan]
-  uint16_t* weights;  // [pairs][kAttentionSpan / 4][2][4]
-  uint16_t* chunk;    // keys [kChunk / 2][steps][2][4], or values [kChunk / 4][dims / 2][2][4]
-  float* o;           // [pairs][dims / 2][2][2]
+  uint16_t* q;        // [quads][steps][4 pairs][2][4]
+  float* scores;      // [queries][kAttentionSpan]
+  uint16_t* weights;  // [quads][kAttentionSpan / 4][4 pairs][2][4]
+  uint16_t* chunk;    // keys [kBf16Chunk / 8][steps][4 pairs][2][4], or values [dims / 8][kBf16Chunk / 4][4][2][4]
+  float* o;           // [quads][dims / 8][4 pairs][4][2][2]
 };
+inline int64_t query_quads(int64_t queries) {
+  return (queries + 7) / 8;
+}
 inline int64_t bf16_attention_scratch(int64_t queries, int64_t head_dim) {
-  const int64_t pairs = (queries + 1) / 2;
+  const int64_t padded = query_quads(queries) * 8;
   const int64_t dims = dim_steps(head_dim) * 4;
-  return pairs * (dims * 4 + kAttentionSpan * 8 + kAttentionSpan * 4 + dims * 8) + kChunk * dims * 2;
+  return padded * (dims * 2 + kAttentionSpan * 4 + kAttentionSpan * 2 + dims * 4) + kBf16Chunk * dims * 2;
 }
 inline Bf16Scratch bf16_scratch(const SpanTask& task) {
-  const int64_t pairs = (task.queries + 1) / 2;
+  const int64_t padded = query_quads(task.queries) * 8;
   const int64_t dims = dim_steps(task.head_dim) * 4;
   Bf16Scratch s;
   s.scores = static_cast<float*>(task.scratch);
-  s.o = s.scores + pairs * 2 * kAttentionSpan;
-  s.q = static_cast<uint16_t*>(static_cast<void*>(s.o + pairs * 2 * dims));
-  s.weights = s.q + pairs * 2 * dims;
-  s.chunk = s.weights + pairs * 2 * kAttentionSpan;
+  s.o = s.scores + padded * kAttentionSpan;
+  s.q = static_cast<uint16_t*>(static_cast<void*>(s.o + padded * dims));
+  s.weights = s.q + padded * dims;
+  s.chunk = s.weights + padded * kAttentionSpan;
   return s;
+}
+// Where vector `step` of a pair is in [quads][steps][4 pairs][8].
+inline int64_t in_quads(int64_t pair, int64_t step, int64_t steps) {
+  return ((pair / 4 * steps + step) * 4 + pair % 4) * 8;
 }
 
 inline uint16x8_t load_u16(const void* p, int64_t offset) {
@@ -83,21 +91,59 @@ inline float32x4_t bf16_step(float32x4_t sum, uint16x8_t a, uint16x8_t b) {
   return vbfmmlaq_f32(sum, vreinterpretq_bf16_u16(a), vreinterpretq_bf16_u16(b));
 }
 
+// sums[4 of a][4 of b] += `steps` (even) steps of 4 vectors of a times 4 of b. In assembly: a compiler's order of the
+// same instructions takes half as long again.
+inline void multiply_quads(const uint16_t* a, const uint16_t* b, int64_t steps, float32x4_t* sums) {
+  // clang-format off
+#define INFERNO_COLUMN(b, c0, c1, c2, c3, a0, a1, a2, a3) \
+  "bfmmla v" #c0 ".4s, v" #a0 ".8h, v" #b ".8h\n bfmmla v" #c1 ".4s, v" #a1 ".8h, v" #b ".8h\n" \
+  "bfmmla v" #c2 ".4s, v" #a2 ".8h, v" #b ".8h\n bfmmla v" #c3 ".4s, v" #a3 ".8h, v" #b ".8h\n"
+#define INFERNO_QUADS(at0, at1, at2, at3, a0, a1, a2, a3, b0, b1, b2, b3) \
+  "ldr q" #a0 ", [%[a], #" #at0 "]\n ldr q" #b0 ", [%[b], #" #at0 "]\n" \
+  "ldr q" #a1 ", [%[a], #" #at1 "]\n ldr q" #a2 ", [%[a], #" #at2 "]\n ldr q" #a3 ", [%[a], #" #at3 "]\n" \
+  INFERNO_COLUMN(b0, 0, 4, 8, 12, a0, a1, a2, a3) \
+  "ldr q" #b1 ", [%[b], #" #at1 "]\n" INFERNO_COLUMN(b1, 1, 5, 9, 13, a0, a1, a2, a3) \
+  "ldr q" #b2 ", [%[b], #" #at2 "]\n" INFERNO_COLUMN(b2, 2, 6, 10, 14, a0, a1, a2, a3) \
+  "ldr q" #b3 ", [%[b], #" #at3 "]\n" INFERNO_COLUMN(b3, 3, 7, 11, 15, a0, a1, a2, a3)
+  __asm__ volatile(
+      "ldp q0, q1, [%[sums]]\n ldp q2, q3, [%[sums], #32]\n ldp q4, q5, [%[sums], #64]\n"
+      "ldp q6, q7, [%[sums], #96]\n ldp q8, q9, [%[sums], #128]\n ldp q10, q11, [%[sums], #160]\n"
+      "ldp q12, q13, [%[sums], #192]\n ldp q14, q15, [%[sums], #224]\n"
+      ".p2align 5\n"
+      "1:\n"
+      INFERNO_QUADS(0, 16, 32, 48, 16, 17, 18, 19, 24, 25, 26, 27)
+      INFERNO_QUADS(64, 80, 96, 112, 20, 21, 22, 23, 28, 29, 30, 31)
+      "add %[a], %[a], #128\n add %[b], %[b], #128\n"
+      "subs %[n], %[n], #2\n"
+      "b.gt 1b\n"
+      "stp q0, q1, [%[sums]]\n stp q2, q3, [%[sums], #32]\n stp q4, q5, [%[sums], #64]\n"
+      "stp q6, q7, [%[sums], #96]\n stp q8, q9, [%[sums], #128]\n stp q10, q11, [%[sums], #160]\n"
+      "stp q12, q13, [%[sums], #192]\n stp q14, q15, [%[sums], #224]\n"
+      : [a] "+r"(a), [b] "+r"(b), [n] "+r"(steps)
+      : [sums] "r"(sums)
+      : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16",
+        "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31", "cc",
+        "memory");
+#undef INFERNO_COLUMN
+#undef INFERNO_QUADS
+  // clang-format on
+}
+
 inline void pack_queries(const SpanTask& task, uint16_t* q) {
   const int64_t steps = dim_steps(task.head_dim);
   const auto put = [](float32x4_t v, uint16_t* to) { vst1_u16(to, vreinterpret_u16_bf16(vcvt_bf16_f32(v))); };
-  for (int64_t i = 0; i < (task.queries + 1) / 2 * 2; ++i) {
-    uint16_t* to = q + i / 2 * steps * 8 + i % 2 * 4;
+  for (int64_t i = 0; i < query_quads(task.queries) * 8; ++i) {
+    uint16_t* to = q + in_quads(i / 2, 0, steps) + i % 2 * 4;
     int64_t s = 0;
     if (i < task.queries) {
       const float* from = span_query(task, i);
-      for (; 4 * s + 4 <= task.head_dim; ++s) put(vld1q_f32(from + 4 * s), to + 8 * s);
+      for (; 4 * s + 4 <= task.head_dim; ++s) put(vld1q_f32(from + 4 * s), to + 32 * s);
       if (4 * s < task.head_dim) {
-        put(load_some(from + 4 * s, task.head_dim - 4 * s), to + 8 * s);
+        put(load_some(from + 4 * s, task.head_dim - 4 * s), to + 32 * s);
         ++s;
       }
     }
-    for (; s < steps; ++s) put(vdupq_n_f32(0), to + 8 * s);
+    for (; s < steps; ++s) put(vdupq_n_f32(0), to + 32 * s);
   }
 }
 
@@ -105,13 +151,15 @@ inline void pack_queries(const SpanTask& task, uint16_t* q) {
 
 inline void pack_keys(const uint8_t* const* rows, int64_t count, int64_t head_dim, uint16_t* chunk) {
   const int64_t steps = dim_steps(head_dim);
-  for (int64_t p = 0; p < count; p += 2) {
-    uint16_t* to = chunk + p / 2 * steps * 8;
+  for (int64_t p = 0; p < count; p += 8) {
+    uint16_t* to = chunk + in_quads(p / 2, 0, steps);
     for (int64_t s = 0; s < steps; s += 2) {
-      const uint16x8_t a = row_part(rows[p], 4 * s, head_dim);
-      const uint16x8_t b = row_part(rows[p + 1], 4 * s, head_dim);
-      vst1q_u16(to + 8 * s, zip_low_64(a, b));
-      vst1q_u16(to + 8 * s + 8, zip_high_64(a, b));
+      for (int i = 0; i < 4; ++i) {
+        const uint16x8_t a = row_part(rows[p + 2 * i], 4 * s, head_dim);
+        const uint16x8_t b = row_part(rows[p + 2 * i + 1], 4 * s, head_dim);
+        vst1q_u16(to + 32 * s + 8 * i, zip_low_64(a, b));
+        vst1q_u16(to + 32 * s + 32 + 8 * i, zip_high_64(a, b));
+      }
     }
   }
 }
@@ -124,38 +172,33 @@ inline void put_scores(float32x4_t first, float32x4_t second, float* scores) {
   vst1q_f32(scores + kAttentionSpan, vreinterpretq_f32_f64(vzip2q_f64(a, b)));
 }
 
-// 2 * kPairs queries x 2 * kPositions positions. Packed: `chunk` at the first position pair. Not packed: their rows.
-template <int kPairs, int kPositions, bool kPacked>
-inline void bf16_scores(const uint16_t* q, const uint16_t* chunk, const uint8_t* const* rows, int64_t steps,
-                        float* scores) {
-  float32x4_t s[kPairs][kPositions] = {};
+// 8 queries x 8 positions of packed keys.
+inline void packed_scores(const uint16_t* q, const uint16_t* chunk, int64_t steps, float* scores) {
+  float32x4_t s[4][4] = {};
+  multiply_quads(q, chunk, steps, &s[0][0]);
+  for (int j = 0; j < 4; ++j) {
+    put_scores(s[j][0], s[j][1], scores + j * 2 * kAttentionSpan);
+    put_scores(s[j][2], s[j][3], scores + j * 2 * kAttentionSpan + 4);
+  }
+}
+
+// 2 * kPairs queries x 8 positions.
+template <int kPairs>
+inline void direct_scores(const uint16_t* q, const uint8_t* const* rows, int64_t steps, float* scores) {
+  float32x4_t s[kPairs][4] = {};
   for (int64_t i = 0; i < steps; i += 2) {
-    uint16x8_t query[kPairs][2];
-    for (int j = 0; j < kPairs; ++j) {
-      query[j][0] = load_u16(q, (j * steps + i) * 8);
-      query[j][1] = load_u16(q, (j * steps + i + 1) * 8);
-    }
-    for (int p = 0; p < kPositions; ++p) {
-      uint16x8_t key[2];
-      if constexpr (kPacked) {
-        key[0] = load_u16(chunk, (p * steps + i) * 8);
-        key[1] = load_u16(chunk, (p * steps + i + 1) * 8);
-      } else {
-        const uint16x8_t a = load_u16(rows[2 * p], 4 * i);
-        const uint16x8_t b = load_u16(rows[2 * p + 1], 4 * i);
-        key[0] = zip_low_64(a, b);
-        key[1] = zip_high_64(a, b);
-      }
+    for (int p = 0; p < 4; ++p) {
+      const uint16x8_t a = load_u16(rows[2 * p], 4 * i);
+      const uint16x8_t b = load_u16(rows[2 * p + 1], 4 * i);
       for (int j = 0; j < kPairs; ++j) {
-        s[j][p] = bf16_step(s[j][p], query[j][0], key[0]);
-        s[j][p] = bf16_step(s[j][p], query[j][1], key[1]);
+        s[j][p] = bf16_step(s[j][p], load_u16(q, i * 32 + j * 8), zip_low_64(a, b));
+        s[j][p] = bf16_step(s[j][p], load_u16(q, i * 32 + 32 + j * 8), zip_high_64(a, b));
       }
     }
   }
   for (int j = 0; j < kPairs; ++j) {
-    for (int p = 0; p < kPositions; p += 2) {
-      put_scores(s[j][p], s[j][p + 1], scores + j * 2 * kAttentionSpan + 2 * p);
-    }
+    put_scores(s[j][0], s[j][1], scores + j * 2 * kAttentionSpan);
+    put_scores(s[j][2], s[j][3], scores + j * 2 * kAttentionSpan + 4);
   }
 }
 
@@ -167,37 +210,36 @@ inline void pack_values(const uint8_t* const* rows, int64_t count, int64_t head_
     for (int64_t d = 0; d < dims; d += 8) {
       const Transposed t = transpose(row_part(rows[p], d, head_dim), row_part(rows[p + 1], d, head_dim),
                                      row_part(rows[p + 2], d, head_dim), row_part(rows[p + 3], d, head_dim));
-      for (int i = 0; i < 4; ++i) vst1q_u16(chunk + (p / 4 * dims + d + 2 * i) * 4, t.of[i]);
+      for (int i = 0; i < 4; ++i) vst1q_u16(chunk + (d / 8 * (kBf16Chunk / 4) + p / 4) * 32 + 8 * i, t.of[i]);
     }
   }
 }
 
-// Adds `count` positions to 2 * kPairs queries x 8 * kOctets dimensions of o[pairs][dims / 2][2][2].
-template <int kPairs, int kOctets, bool kPacked>
-inline void bf16_outputs(const uint16_t* weights, const uint16_t* chunk, const uint8_t* const* rows, int64_t d,
-                         int64_t dims, int64_t count, float* o) {
-  float32x4_t s[kPairs][4 * kOctets];
-  for (int j = 0; j < kPairs; ++j) {
-    for (int i = 0; i < 4 * kOctets; ++i) s[j][i] = vld1q_f32(o + (j * dims + d + 2 * i) * 2);
+// Adds `count` positions to 2 * kPairs queries x 8 * kOctets dimensions. weights, o: at the first position or octet; d:
+// the first dimension.
+template <int kPairs, int kOctets>
+inline void direct_outputs(const uint16_t* weights, const uint8_t* const* rows, int64_t d, int64_t count, float* o) {
+  float32x4_t s[kOctets][kPairs][4];
+  for (int c = 0; c < kOctets; ++c) {
+    for (int j = 0; j < kPairs; ++j) {
+      for (int i = 0; i < 4; ++i) s[c][j][i] = vld1q_f32(o + c * 64 + j * 16 + i * 4);
+    }
   }
   for (int64_t p = 0; p < count; p += 4) {
     uint16x8_t weight[kPairs];
-    for (int j = 0; j < kPairs; ++j) weight[j] = load_u16(weights, j * kAttentionSpan * 2 + p * 2);
+    for (int j = 0; j < kPairs; ++j) weight[j] = load_u16(weights, p * 8 + j * 8);
     for (int c = 0; c < kOctets; ++c) {
-      Transposed value;
-      if constexpr (kPacked) {
-        for (int i = 0; i < 4; ++i) value.of[i] = load_u16(chunk, (p / 4 * dims + d + 8 * c + 2 * i) * 4);
-      } else {
-        value = transpose(load_u16(rows[p], d + 8 * c), load_u16(rows[p + 1], d + 8 * c),
-                          load_u16(rows[p + 2], d + 8 * c), load_u16(rows[p + 3], d + 8 * c));
-      }
+      const Transposed value = transpose(load_u16(rows[p], d + 8 * c), load_u16(rows[p + 1], d + 8 * c),
+                                         load_u16(rows[p + 2], d + 8 * c), load_u16(rows[p + 3], d + 8 * c));
       for (int j = 0; j < kPairs; ++j) {
-        for (int i = 0; i < 4; ++i) s[j][4 * c + i] = bf16_step(s[j][4 * c + i], weight[j], value.of[i]);
+        for (int i = 0; i < 4; ++i) s[c][j][i] = bf16_step(s[c][j][i], weight[j], value.of[i]);
       }
     }
   }
-  for (int j = 0; j < kPairs; ++j) {
-    for (int i = 0; i < 4 * kOctets; ++i) vst1q_f32(o + (j * dims + d + 2 * i) * 2, s[j][i]);
+  for (int c = 0; c < kOctets; ++c) {
+    for (int j = 0; j < kPairs; ++j) {
+      for (int i = 0; i < 4; ++i) vst1q_f32(o + c * 64 + j * 16 + i * 4, s[c][j][i]);
+    }
   }
 }
 
@@ -208,94 +250,171 @@ inline bool is_direct(const SpanTask& task) {
 // All queries x one chunk.
 inline void chunk_scores(const SpanTask& task, const Bf16Scratch& s, const uint8_t* const* rows, int64_t p,
                          int64_t count) {
-  const int64_t pairs = (task.queries + 1) / 2;
   const int64_t steps = dim_steps(task.head_dim);
-  const bool direct = is_direct(task);
-  if (!direct) pack_keys(rows, count, task.head_dim, s.chunk);
-  int64_t i = 0;
-  const auto at = [&](int64_t j) { return s.scores + j * 2 * kAttentionSpan + p + i; };
-  if (direct) {
-    constexpr int64_t kStep = 2 * kDirectPairs;
-    for (; i < count; i += kStep) {
-      const auto scores = pairs == 2 ? bf16_scores<2, kDirectPairs, false> : bf16_scores<1, kDirectPairs, false>;
-      scores(s.q, nullptr, rows + i, steps, at(0));
-    }
+  if (is_direct(task)) {
+    const auto scores = task.queries > 2 ? direct_scores<2> : direct_scores<1>;
+    for (int64_t i = 0; i < count; i += 8) scores(s.q, rows + i, steps, s.scores + p + i);
     return;
   }
-  for (; i < count; i += 8) {
-    const uint16_t* chunk = s.chunk + i / 2 * steps * 8;
-    int64_t j = 0;
-    for (; j + 4 <= pairs; j += 4) bf16_scores<4, 4, true>(s.q + j * steps * 8, chunk, nullptr, steps, at(j));
-    for (; j < pairs; ++j) bf16_scores<1, 4, true>(s.q + j * steps * 8, chunk, nullptr, steps, at(j));
+  pack_keys(rows, count, task.head_dim, s.chunk);
+  for (int64_t quad = 0; quad < query_quads(task.queries); ++quad) {
+    const uint16_t* q = s.q + in_quads(4 * quad, 0, steps);
+    float* scores = s.scores + quad * 8 * kAttentionSpan + p;
+    for (int64_t i = 0; i < count; i += 8) {
+      packed_scores(q, s.chunk + in_quads(i / 2, 0, steps), steps, scores + i);
+    }
   }
 }
 
 inline void chunk_outputs(const SpanTask& task, const Bf16Scratch& s, const uint8_t* const* rows, int64_t p,
                           int64_t count) {
-  const int64_t pairs = (task.queries + 1) / 2;
   const int64_t dims = dim_steps(task.head_dim) * 4;
-  const bool direct = is_direct(task);
-  if (!direct) pack_values(rows, count, task.head_dim, s.chunk);
-  const uint16_t* weights = s.weights + p * 2;
-  if (direct) {
+  const uint16_t* weights = s.weights + p * 8;
+  if (is_direct(task)) {
     for (int64_t i = 0; i < count; i += kDirectRows) {
       const int64_t some = count - i < kDirectRows ? count - i : kDirectRows;
-      const uint16_t* part = weights + 2 * i;
+      const uint16_t* part = weights + 8 * i;
       int64_t d = 0;
-      if (pairs == 1) {
-        for (; d + 32 <= dims; d += 32) bf16_outputs<1, 4, false>(part, nullptr, rows + i, d, dims, some, s.o);
-        for (; d < dims; d += 8) bf16_outputs<1, 1, false>(part, nullptr, rows + i, d, dims, some, s.o);
+      if (task.queries <= 2) {
+        for (; d + 32 <= dims; d += 32) direct_outputs<1, 4>(part, rows + i, d, some, s.o + d * 8);
+        for (; d < dims; d += 8) direct_outputs<1, 1>(part, rows + i, d, some, s.o + d * 8);
       } else {
-        for (; d + 16 <= dims; d += 16) bf16_outputs<2, 2, false>(part, nullptr, rows + i, d, dims, some, s.o);
-        for (; d < dims; d += 8) bf16_outputs<2, 1, false>(part, nullptr, rows + i, d, dims, some, s.o);
+        for (; d + 16 <= dims; d += 16) direct_outputs<2, 2>(part, rows + i, d, some, s.o + d * 8);
+        for (; d < dims; d += 8) direct_outputs<2, 1>(part, rows + i, d, some, s.o + d * 8);
       }
     }
     return;
   }
-  for (int64_t d = 0; d < dims; d += 8) {
-    int64_t j = 0;
-    for (; j + 4 <= pairs; j += 4) {
-      bf16_outputs<4, 1, true>(weights + j * kAttentionSpan * 2, s.chunk, nullptr, d, dims, count, s.o + j * dims * 2);
-    }
-    for (; j < pairs; ++j) {
-      bf16_outputs<1, 1, true>(weights + j * kAttentionSpan * 2, s.chunk, nullptr, d, dims, count, s.o + j * dims * 2);
+  pack_values(rows, count, task.head_dim, s.chunk);
+  for (int64_t quad = 0; quad < query_quads(task.queries); ++quad) {
+    const uint16_t* part = weights + quad * kAttentionSpan * 8;
+    float* o = s.o + quad * 8 * dims;
+    for (int64_t d = 0; d < dims; d += 8) {
+      auto* sums = static_cast<float32x4_t*>(static_cast<void*>(o + d * 8));
+      multiply_quads(part, s.chunk + d * kBf16Chunk, count / 4, sums);
     }
   }
 }
 
+// ---- softmax
+
+// 2^x for x <= 0, within 3e-6 and not below 2^-126: the weights are rounded to bf16.
+template <int kCount>
+inline void exp2_nonpositive(float32x4_t (&x)[kCount]) {
+  const float32x4_t magic = vdupq_n_f32(0x1.8p23F);  // adding it rounds to an integer, which stands in the low bits
+  float32x4_t shifted[kCount];
+  float32x4_t r[kCount];
+  float32x4_t p[kCount];
+  float32x4_t square[kCount];
+  for (int i = 0; i < kCount; ++i) x[i] = vmaxq_f32(x[i], vdupq_n_f32(-126.0F));
+  for (int i = 0; i < kCount; ++i) shifted[i] = vaddq_f32(x[i], magic);
+  for (int i = 0; i < kCount; ++i) r[i] = vsubq_f32(shifted[i], magic);
+  for (int i = 0; i < kCount; ++i) r[i] = vsubq_f32(x[i], r[i]);
+  // 2^r = 1 + r (c0 + c1 r + (c2 + c3 r) r^2), fitted to the smallest largest relative error on [-0.5, 0.5].
+  for (int i = 0; i < kCount; ++i) square[i] = vmulq_f32(r[i], r[i]);
+  for (int i = 0; i < kCount; ++i) p[i] = vfmaq_f32(vdupq_n_f32(0x1.c9fc46p-5F), r[i], vdupq_n_f32(0x1.3a02ccp-7F));
+  for (int i = 0; i < kCount; ++i) x[i] = vfmaq_f32(vdupq_n_f32(0x1.62e12cp-1F), r[i], vdupq_n_f32(0x1.ec0378p-3F));
+  for (int i = 0; i < kCount; ++i) x[i] = vfmaq_f32(x[i], p[i], square[i]);
+  for (int i = 0; i < kCount; ++i) x[i] = vfmaq_f32(vdupq_n_f32(1.0F), x[i], r[i]);
+  for (int i = 0; i < kCount; ++i) {
+    const int32x4_t power = vshlq_n_s32(vreinterpretq_s32_f32(shifted[i]), 23);
+    x[i] = vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(x[i]), power));
+  }
+}
+
+// The largest of scores[0, visible) times scale, which is positive; -infinity of none.
+inline float largest_score(const float* scores, int64_t visible, float scale) {
+  const float32x4_t lowest = vdupq_n_f32(-__builtin_inff());
+  float32x4_t top[4] = {lowest, lowest, lowest, lowest};
+  int64_t p = 0;
+  for (; p + 16 <= visible; p += 16) {
+    for (int i = 0; i < 4; ++i) top[i] = vmaxq_f32(top[i], vld1q_f32(scores + p + 4 * i));
+  }
+  for (; p < visible; p += 4) top[0] = vmaxq_f32(top[0], visible_scores(scores, p, visible, 1.0F));
+  return vmaxvq_f32(vmaxq_f32(vmaxq_f32(top[0], top[1]), vmaxq_f32(top[2], top[3]))) * scale;
+}
+
+// The weights of a pair of queries: weight = exp(score * scale - m), zero past what each may see. The sum l runs over
+// four lanes in ascending order whatever that is.
+inline void pair_softmax(const float* scores, const int32_t (&visible)[2], int64_t padded, float scale,
+                         uint16_t* weights, Softmax (&out)[2]) {
+  constexpr float kLog2E = 0x1.715476p+0F;
+  const float32x4_t factor = vdupq_n_f32(scale * kLog2E);
+  const float* row[2] = {scores, scores + kAttentionSpan};
+  float32x4_t base[2];  // -m in powers of two
+  float32x4_t sum[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    out[i].m = largest_score(row[i], visible[i], scale);
+    base[i] = vdupq_n_f32(visible[i] == 0 ? 0.0F : -out[i].m * kLog2E);
+  }
+  const auto store = [weights](int64_t p, float32x4_t a, float32x4_t b) {
+    const bfloat16x8_t both = vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(a), b);
+    vst1q_u16(weights + 8 * p, vreinterpretq_u16_bf16(both));
+  };
+  const int64_t both = visible[0] < visible[1] ? visible[0] : visible[1];
+  int64_t p = 0;
+  for (; p + 8 <= both; p += 8) {
+    float32x4_t e[4];  // [4 positions][query]
+    for (int i = 0; i < 4; ++i) e[i] = vfmaq_f32(base[i % 2], vld1q_f32(row[i % 2] + p + i / 2 * 4), factor);
+    exp2_nonpositive(e);
+    for (int i = 0; i < 4; ++i) sum[i % 2] = vaddq_f32(sum[i % 2], e[i]);
+    store(p, e[0], e[1]);
+    store(p + 4, e[2], e[3]);
+  }
+  for (; p < padded; p += 4) {
+    float32x4_t e[2];
+    for (int i = 0; i < 2; ++i) e[i] = vfmaq_f32(base[i], vld1q_f32(row[i] + p), factor);
+    exp2_nonpositive(e);
+    for (int i = 0; i < 2; ++i) {
+      const int32_t lanes[4] = {0, 1, 2, 3};
+      const uint32x4_t seen = vcltq_s32(vld1q_s32(lanes), vdupq_n_s32(visible[i] - static_cast<int32_t>(p)));
+      e[i] = vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(e[i]), seen));
+      sum[i] = vaddq_f32(sum[i], e[i]);
+    }
+    store(p, e[0], e[1]);
+  }
+  for (int i = 0; i < 2; ++i) out[i].l = vaddvq_f32(sum[i]);
+}
+
 inline void run_bf16_attention(const SpanTask& task) noexcept {
   const Bf16Scratch s = bf16_scratch(task);
-  const int64_t queries = (task.queries + 1) / 2 * 2;
-  const int64_t dims = dim_steps(task.head_dim) * 4;
+  const int64_t steps = dim_steps(task.head_dim);
+  const int64_t dims = steps * 4;
   const int64_t rows = most_visible(task);
   const int64_t padded = (rows + 7) / 8 * 8;
   pack_queries(task, s.q);
-  const uint8_t* row[kChunk];
-  for (int64_t p = 0; p < padded; p += kChunk) {
-    const int64_t count = padded - p < kChunk ? padded - p : kChunk;
+  const uint8_t* row[kBf16Chunk];
+  for (int64_t p = 0; p < padded; p += kBf16Chunk) {
+    const int64_t count = padded - p < kBf16Chunk ? padded - p : kBf16Chunk;
     find_rows(task, task.k_pages, p, count, rows, row);
     chunk_scores(task, s, row, p, count);
   }
-  for (int64_t i = 0; i < queries; ++i) {
-    float* scores = s.scores + i * kAttentionSpan;
-    uint16_t* weights = s.weights + i / 2 * kAttentionSpan * 2 + i % 2 * 4;
-    const Softmax soft = span_softmax(
-        scores, i < task.queries ? task.visible[i] : 0, padded, task.scale,
-        [weights](int64_t p, float32x4_t w) { vst1_u16(weights + 2 * p, vreinterpret_u16_bf16(vcvt_bf16_f32(w))); });
-    if (i >= task.queries) continue;
-    task.m[i] = soft.m;
-    task.l[i] = soft.l;
+  for (int64_t i = 0; i < task.queries; i += 2) {
+    const int32_t visible[2] = {task.visible[i], i + 1 < task.queries ? task.visible[i + 1] : 0};
+    Softmax soft[2];
+    pair_softmax(s.scores + i * kAttentionSpan, visible, padded, task.scale,
+                 s.weights + in_quads(i / 2, 0, kAttentionSpan / 4), soft);
+    for (int64_t j = 0; j < 2 && i + j < task.queries; ++j) {
+      task.m[i + j] = soft[j].m;
+      task.l[i + j] = soft[j].l;
+    }
   }
-  for (int64_t i = 0; i < queries * dims; i += 4) vst1q_f32(s.o + i, vdupq_n_f32(0));
-  for (int64_t p = 0; p < padded; p += kChunk) {
-    const int64_t count = padded - p < kChunk ? padded - p : kChunk;
+  const int64_t pairs = is_direct(task) ? (task.queries + 1) / 2 : 4 * query_quads(task.queries);
+  for (int64_t pair = (task.queries + 1) / 2; pair < pairs; ++pair) {
+    uint16_t* weights = s.weights + in_quads(pair, 0, kAttentionSpan / 4);
+    for (int64_t p = 0; p < padded; p += 4) vst1q_u16(weights + 8 * p, vdupq_n_u16(0));
+  }
+  for (int64_t i = 0; i < query_quads(task.queries) * 8 * dims; i += 4) vst1q_f32(s.o + i, vdupq_n_f32(0));
+  for (int64_t p = 0; p < padded; p += kBf16Chunk) {
+    const int64_t count = padded - p < kBf16Chunk ? padded - p : kBf16Chunk;
     find_rows(task, task.v_pages, p, count, rows, row);
     chunk_outputs(task, s, row, p, count);
   }
   for (int64_t i = 0; i < task.queries; ++i) {
+    const int64_t pair = i / 2;
     for (int64_t d = 0; d < task.head_dim; d += 4) {
       // (query 0: two dimensions, query 1: two dimensions), twice.
-      const float* from = s.o + (i / 2 * dims + d) * 2;
+      const float* from = s.o + ((pair / 4 * dims + d / 8 * 8) * 4 + pair % 4 * 8 + d % 8) * 2;
       const float64x2_t a = vreinterpretq_f64_f32(vld1q_f32(from));
       const float64x2_t b = vreinterpretq_f64_f32(vld1q_f32(from + 4));
       const float64x2_t four = i % 2 == 0 ? vzip1q_f64(a, b) : vzip2q_f64(a, b);
