@@ -22,8 +22,42 @@ inline void map(const float* a, const float* b, float* out, int64_t n, F f) {
   for (; i < n; i += 4) store_some(out + i, f(load_some(a + i, n - i), load_some(b + i, n - i)), n - i);
 }
 
-inline float32x4_t silu_f32(float32x4_t x) {
-  return vdivq_f32(x, vaddq_f32(vdupq_n_f32(1.0F), exp_f32(vnegq_f32(x))));
+// x / (1 + e^-x), from e = e^-|x|, which cannot overflow: x times (1 or e) / (1 + e). Step by step for all vectors,
+// because one vector's steps wait for each other. Below -88 it is zero.
+template <int kCount>
+__attribute__((always_inline)) inline void silu_f32(float32x4_t (&x)[kCount]) {
+  const float32x4_t one = vdupq_n_f32(1.0F);
+  // Adding 1.5 * 2^23 rounds -|x| / ln 2 to an integer n, which stands in the low bits.
+  const float32x4_t magic = vdupq_n_f32(0x1.8p23F);
+  float32x4_t shifted[kCount];
+  float32x4_t r[kCount];
+  float32x4_t p[kCount];
+  float32x4_t q[kCount];
+  float32x4_t square[kCount];
+  for (int i = 0; i < kCount; ++i) r[i] = vminq_f32(vabsq_f32(x[i]), vdupq_n_f32(88.0F));
+  for (int i = 0; i < kCount; ++i) shifted[i] = vfmsq_f32(magic, r[i], vdupq_n_f32(0x1.715476p+0F));
+  for (int i = 0; i < kCount; ++i) p[i] = vsubq_f32(shifted[i], magic);
+  // r = |x| + n ln 2, so that e = 2^n e^-r; ln 2 in two parts.
+  for (int i = 0; i < kCount; ++i) r[i] = vfmaq_f32(r[i], p[i], vdupq_n_f32(0x1.62e4p-1F));
+  for (int i = 0; i < kCount; ++i) r[i] = vfmaq_f32(r[i], p[i], vdupq_n_f32(0x1.7f7d1cp-20F));
+  // Half the polynomial of exp_nonpositive in -r, so that 2 * 2^n is never subnormal.
+  for (int i = 0; i < kCount; ++i) square[i] = vmulq_f32(r[i], r[i]);
+  for (int i = 0; i < kCount; ++i) p[i] = vfmsq_f32(vdupq_n_f32(0x1.573a6cp-6F), r[i], vdupq_n_f32(0x1.0fa82p-8F));
+  for (int i = 0; i < kCount; ++i) q[i] = vfmsq_f32(vdupq_n_f32(0x1.fffdc6p-3F), r[i], vdupq_n_f32(0x1.555a6cp-4F));
+  for (int i = 0; i < kCount; ++i) q[i] = vfmaq_f32(q[i], p[i], square[i]);
+  for (int i = 0; i < kCount; ++i) p[i] = vmulq_f32(r[i], vdupq_n_f32(-0x1.fffff6p-2F));
+  for (int i = 0; i < kCount; ++i) p[i] = vfmaq_f32(p[i], q[i], square[i]);
+  for (int i = 0; i < kCount; ++i) p[i] = vaddq_f32(p[i], vdupq_n_f32(0.5F));
+  for (int i = 0; i < kCount; ++i) {
+    const int32x4_t power =
+        vaddq_s32(vshlq_n_s32(vreinterpretq_s32_f32(shifted[i]), 23), vreinterpretq_s32_f32(vdupq_n_f32(2.0F)));
+    const float32x4_t e = vmulq_f32(p[i], vreinterpretq_f32_s32(power));
+    const uint32x4_t vanishing = vcltq_f32(x[i], vdupq_n_f32(-88.0F));
+    const float32x4_t part = vbslq_f32(vcltzq_f32(x[i]), e, one);
+    const float32x4_t product =
+        vmulq_f32(x[i], vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(part), vanishing)));
+    x[i] = vdivq_f32(product, vaddq_f32(e, one));
+  }
 }
 
 inline void add(const float* a, const float* b, float* out, int64_t n) noexcept {
@@ -32,11 +66,30 @@ inline void add(const float* a, const float* b, float* out, int64_t n) noexcept 
 inline void hadamard(const float* a, const float* b, float* out, int64_t n) noexcept {
   map(a, b, out, n, [](float32x4_t x, float32x4_t y) { return vmulq_f32(x, y); });
 }
+// out[i] = silu(gate[i]) * up[i], or silu(gate[i]).
+template <bool kGated>
+inline void map_silu(const float* gate, const float* up, float* out, int64_t n) {
+  constexpr int kVectors = 4;
+  int64_t i = 0;
+  for (; i + 4 * kVectors <= n; i += 4 * kVectors) {
+    float32x4_t x[kVectors];
+    for (int j = 0; j < kVectors; ++j) x[j] = vld1q_f32(gate + i + 4 * j);
+    silu_f32(x);
+    for (int j = 0; j < kVectors; ++j) {
+      vst1q_f32(out + i + 4 * j, kGated ? vmulq_f32(x[j], vld1q_f32(up + i + 4 * j)) : x[j]);
+    }
+  }
+  for (; i < n; i += 4) {
+    float32x4_t x[1] = {load_some(gate + i, n - i)};
+    silu_f32(x);
+    store_some(out + i, kGated ? vmulq_f32(x[0], load_some(up + i, n - i)) : x[0], n - i);
+  }
+}
 inline void silu(const float* x, float* out, int64_t n) noexcept {
-  map(x, x, out, n, [](float32x4_t v, float32x4_t) { return silu_f32(v); });
+  map_silu<false>(x, nullptr, out, n);
 }
 inline void swiglu(const float* gate, const float* up, float* out, int64_t n) noexcept {
-  map(gate, up, out, n, [](float32x4_t g, float32x4_t u) { return vmulq_f32(silu_f32(g), u); });
+  map_silu<true>(gate, up, out, n);
 }
 inline void scale(const float* x, float s, float* out, int64_t n) noexcept {
   map(x, x, out, n, [s](float32x4_t v, float32x4_t) { return vmulq_n_f32(v, s); });
