@@ -14,9 +14,6 @@ namespace {
 inline constexpr int64_t kPanelRows = 16;
 inline constexpr int64_t kGemmTokens = 4;  // panels from this many tokens on
 
-inline __m512i load_512(const void* p) {
-  return _mm512_loadu_si512(p);
-}
 inline __m512i sixteen_columns(const void* four_bytes) {
   int32_t four;
   __builtin_memcpy(&four, four_bytes, 4);

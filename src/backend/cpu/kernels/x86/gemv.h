@@ -6,6 +6,7 @@
 #pragma once
 
 #include "backend/cpu/kernels/x86/dot.h"
+#include "backend/cpu/kernels/x86/wide_dot.h"
 
 namespace inferno {
 namespace {
@@ -28,6 +29,27 @@ struct GroupSums {
   __m256 of[kTokens];
 };
 
+// One tile (32 columns, all rows) times kTokens tokens at column `column`.
+template <InterleavedFormat kFormat, int kTokens, typename Row>
+inline void tile_dots(const uint8_t* tile, const Row* x, int64_t column, __m256i* isum) {
+#if defined(__AVX512VNNI__)
+  if constexpr (kWideDot<kFormat>) {
+    const WideLevels first = unpack_half<kFormat.bits, kFormat.is_signed>(tile);
+    const WideLevels second =
+        unpack_half<kFormat.bits, kFormat.is_signed>(tile + InterleavedBlock<kFormat>::kTileBytes);
+    for (int t = 0; t < kTokens; ++t) {
+      const __m512i low = spread_columns(x[t].q + column);
+      const __m512i high = spread_columns(x[t].q + column + 16);
+      isum[t] = add_lanes(wide_dot(first, low, high), wide_dot(second, low, high));
+    }
+    return;
+  }
+#endif
+  __m256i w[8];
+  unpack_tile<kFormat.bits, kFormat.is_signed>(tile, w);
+  for (int t = 0; t < kTokens; ++t) isum[t] = row_dot<kFormat.bits, 8>(w, x[t].q + column);
+}
+
 // `count` blocks of 32 columns from block `first`.
 template <InterleavedFormat kFormat, int kTokens>
 inline void add_blocks(const uint8_t* group, const Row32* x, int64_t first, int64_t count, GroupSums<kTokens>& sums) {
@@ -37,15 +59,15 @@ inline void add_blocks(const uint8_t* group, const Row32* x, int64_t first, int6
     const uint8_t* block = group + b * Layout::kBytes;
     fetch_ahead<Layout::kBytes>(block);
     const __m256 d = load_scales(block + Layout::kD);
-    __m256i w[8];
-    unpack_tile<kFormat.bits, kFormat.is_signed>(block + Layout::kTiles, w);
+    __m256i isum[kTokens];
+    tile_dots<kFormat, kTokens>(block + Layout::kTiles, x, b * 32, isum);
     for (int t = 0; t < kTokens; ++t) {
-      __m256i isum = row_dot<kFormat.bits, 8>(w, x[t].q + b * 32);
       if constexpr (kHasOffset<kFormat>) {
-        isum = _mm256_sub_epi32(isum, _mm256_slli_epi32(_mm256_set1_epi32(x[t].sums[b]), kOffsetShift<kFormat>));
+        const __m256i offset = _mm256_slli_epi32(_mm256_set1_epi32(x[t].sums[b]), kOffsetShift<kFormat>);
+        isum[t] = _mm256_sub_epi32(isum[t], offset);
       }
       const __m256 dx = _mm256_set1_ps(x[t].d[b]);
-      s.of[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(isum), _mm256_mul_ps(d, dx), s.of[t]);
+      s.of[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(isum[t]), _mm256_mul_ps(d, dx), s.of[t]);
       if constexpr (kFormat.minimums) {
         const __m256 m = load_scales(block + Layout::kM);
         const __m256 msum = _mm256_cvtepi32_ps(_mm256_set1_epi32(x[t].sums[b]));
@@ -126,25 +148,74 @@ inline void add_tile(const uint8_t* tiles, const __m256i* scales, const Row256* 
   }
 }
 
+// The sums of super-block b, each sub-block times its scale, and what levels with an offset have too much.
+template <InterleavedFormat kFormat, int kTokens>
+inline void super_block_dots(const uint8_t* block, const Row256* x, int64_t b, __m256i* isum, __m256i* offset) {
+  constexpr int kFours = InterleavedBlock<kFormat>::kSubs / 8;  // vectors of scales for 128 columns
+  const uint8_t* tiles = block + InterleavedBlock<kFormat>::kTiles;
+  for (int half = 0; half < 2; ++half) {
+    __m256i scales[kFours];
+    for (int i = 0; i < kFours; ++i) scales[i] = load_sub_scales<kFormat>(block, half * kFours + i);
+    add_tile<kFormat, 0, kTokens>(tiles, scales, x, b, 4 * half, isum, offset);
+    add_tile<kFormat, 1, kTokens>(tiles, scales, x, b, 4 * half, isum, offset);
+    add_tile<kFormat, 2, kTokens>(tiles, scales, x, b, 4 * half, isum, offset);
+    add_tile<kFormat, 3, kTokens>(tiles, scales, x, b, 4 * half, isum, offset);
+  }
+}
+
+#if defined(__AVX512VNNI__)
+// Tile first_tile + kTile of super-block b. scales: of the rows 0-3 and 4-7, four sub-blocks.
+template <InterleavedFormat kFormat, int kTile, int kTokens>
+inline void add_wide_tile(const uint8_t* tiles, const __m512i* scales, const Row256* x, int64_t b, int first_tile,
+                          __m512i (&isum)[2][kTokens]) {
+  constexpr int kTileBytes = InterleavedBlock<kFormat>::kTileBytes;
+  const int tile = first_tile + kTile;
+  WideLevels w[2];
+  __m512i factor[2];
+  for (int half = 0; half < 2; ++half) {
+    w[half] = unpack_half<kFormat.bits, kFormat.is_signed>(tiles + (2 * tile + half) * kTileBytes);
+    factor[half] = wide_scales<kTile>(scales[half]);
+  }
+  for (int t = 0; t < kTokens; ++t) {
+    const int8_t* q = x[t].q + b * 256 + tile * 32;
+    const __m512i low = spread_columns(q);
+    const __m512i high = spread_columns(q + 16);
+    // A lane's sum of 8 products has 15 bits: one product of 16 bits scales it.
+    static_assert(kFormat.bits == 4 && kFormat.minimums);
+    isum[0][t] = _mm512_dpwssd_epi32(isum[0][t], wide_dot(w[0], low, high), factor[0]);
+    isum[1][t] = _mm512_dpwssd_epi32(isum[1][t], wide_dot(w[1], low, high), factor[1]);
+  }
+}
+
+template <InterleavedFormat kFormat, int kTokens>
+  requires kWideDot<kFormat>
+inline void super_block_dots(const uint8_t* block, const Row256* x, int64_t b, __m256i* isum, __m256i* /*offset*/) {
+  using Layout = InterleavedBlock<kFormat>;
+  __m512i wide[2][kTokens] = {};
+  for (int four = 0; four < Layout::kSubs / 4; ++four) {
+    const uint8_t* subs = block + Layout::kScales + 16 * four;
+    const __m512i scales[2] = {_mm512_broadcast_i32x4(load_128(subs)),
+                               _mm512_broadcast_i32x4(load_128(subs + 4 * Layout::kSubs))};
+    const uint8_t* tiles = block + Layout::kTiles;
+    add_wide_tile<kFormat, 0, kTokens>(tiles, scales, x, b, 4 * four, wide);
+    add_wide_tile<kFormat, 1, kTokens>(tiles, scales, x, b, 4 * four, wide);
+    add_wide_tile<kFormat, 2, kTokens>(tiles, scales, x, b, 4 * four, wide);
+    add_wide_tile<kFormat, 3, kTokens>(tiles, scales, x, b, 4 * four, wide);
+  }
+  for (int t = 0; t < kTokens; ++t) isum[t] = add_lanes(wide[0][t], wide[1][t]);
+}
+#endif
+
 // `count` super-blocks of 256 columns from super-block `first`.
 template <InterleavedFormat kFormat, int kTokens>
 inline void add_blocks(const uint8_t* group, const Row256* x, int64_t first, int64_t count, GroupSums<kTokens>& sums) {
   using Layout = InterleavedBlock<kFormat>;
-  constexpr int kFours = Layout::kSubs / 8;  // vectors of scales for 128 columns
   for (int64_t b = first; b < first + count; ++b) {
     const uint8_t* block = group + b * Layout::kBytes;
     fetch_ahead<Layout::kBytes>(block);
-    const uint8_t* tiles = block + Layout::kTiles;
     __m256i isum[kTokens] = {};
     __m256i offset[kTokens] = {};
-    for (int half = 0; half < 2; ++half) {
-      __m256i scales[kFours];
-      for (int i = 0; i < kFours; ++i) scales[i] = load_sub_scales<kFormat>(block, half * kFours + i);
-      add_tile<kFormat, 0, kTokens>(tiles, scales, x, b, 4 * half, isum, offset);
-      add_tile<kFormat, 1, kTokens>(tiles, scales, x, b, 4 * half, isum, offset);
-      add_tile<kFormat, 2, kTokens>(tiles, scales, x, b, 4 * half, isum, offset);
-      add_tile<kFormat, 3, kTokens>(tiles, scales, x, b, 4 * half, isum, offset);
-    }
+    super_block_dots<kFormat, kTokens>(block, x, b, isum, offset);
     const __m256 d = load_scales(block + Layout::kD);
     for (int t = 0; t < kTokens; ++t) {
       if constexpr (kHasOffset<kFormat>) {
