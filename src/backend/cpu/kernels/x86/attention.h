@@ -201,6 +201,10 @@ inline void run_attention(const SpanTask& task) noexcept {
     task.m[i] = soft.m;
     task.l[i] = soft.l;
   }
+  // Dimensions that fill up a tile: what stands there would cost time, if it is no number or a very small one.
+  for (int64_t i = 0; i < kChunk && d < stride; ++i) {
+    for (int64_t j = d / 8 * 8; j < stride; j += 8) _mm256_storeu_ps(chunk + i * stride + j, _mm256_setzero_ps());
+  }
   for (int64_t p = 0; p < rows; p += kChunk) {
     const int64_t count = rows - p < kChunk ? rows - p : kChunk;
     find_rows(task, task.v_pages, p, count, rows, row);

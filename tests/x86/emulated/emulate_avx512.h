@@ -1,0 +1,455 @@
+// AVX-512 in plain loops: the kernels of its tables can then be run, slowly, by whatever runs AVX2, an emulator without
+// it included. Put before the first line of a kernel file; the file is compiled for AVX2.
+//
+// Each function does what the instruction of its name does, lane by lane, as far as the kernels use it: rounding to
+// nearest even, no exceptions, all lanes unless it has a mask.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#define __AVX512F__ 1
+#define __AVX512VL__ 1
+#define __AVX512VNNI__ 1
+
+namespace emulated {
+namespace {
+
+template <typename To, typename From>
+inline To bits(const From& from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  std::memcpy(&to, &from, sizeof to);
+  return to;
+}
+template <typename T>
+struct Lanes {
+  static constexpr int kCount = 64 / sizeof(T);
+  T v[kCount];
+};
+using I8 = Lanes<int8_t>;
+using U8 = Lanes<uint8_t>;
+using I16 = Lanes<int16_t>;
+using U16 = Lanes<uint16_t>;
+using I32 = Lanes<int32_t>;
+using U32 = Lanes<uint32_t>;
+using F32 = Lanes<float>;
+using F64 = Lanes<double>;
+
+// r[i] = f(i) as a vector of type V
+template <typename V, typename T, typename F>
+inline V make(F f) {
+  Lanes<T> r;
+  for (int i = 0; i < Lanes<T>::kCount; ++i) r.v[i] = static_cast<T>(f(i));
+  return bits<V>(r);
+}
+template <typename F>
+inline __m512 floats(F f) {
+  return make<__m512, float>(f);
+}
+template <typename F>
+inline __m512i ints(F f) {
+  return make<__m512i, int32_t>(f);
+}
+
+inline float f(const __m512& v, int i) {
+  return bits<F32>(v).v[i];
+}
+inline int32_t d(const __m512i& v, int i) {
+  return bits<I32>(v).v[i];
+}
+inline uint32_t u(const __m512i& v, int i) {
+  return bits<U32>(v).v[i];
+}
+
+// ---- memory
+inline __m512 loadu_ps(const void* p) {
+  __m512 v;
+  std::memcpy(&v, p, 64);
+  return v;
+}
+inline __m512i loadu_si(const void* p) {
+  __m512i v;
+  std::memcpy(&v, p, 64);
+  return v;
+}
+inline void storeu_ps(void* p, __m512 v) {
+  std::memcpy(p, &v, 64);
+}
+inline void storeu_si(void* p, __m512i v) {
+  std::memcpy(p, &v, 64);
+}
+inline __m512 maskz_loadu_ps(__mmask16 m, const float* p) {
+  return floats([&](int i) { return (m >> i & 1) != 0 ? p[i] : 0.0F; });
+}
+inline void mask_storeu_ps(float* p, __mmask16 m, __m512 v) {
+  for (int i = 0; i < 16; ++i)
+    if ((m >> i & 1) != 0) p[i] = f(v, i);
+}
+
+// ---- floats
+inline __m512 set1_ps(float x) {
+  return floats([&](int) { return x; });
+}
+inline __m512 add_ps(__m512 a, __m512 b) {
+  return floats([&](int i) { return f(a, i) + f(b, i); });
+}
+inline __m512 sub_ps(__m512 a, __m512 b) {
+  return floats([&](int i) { return f(a, i) - f(b, i); });
+}
+inline __m512 mul_ps(__m512 a, __m512 b) {
+  return floats([&](int i) { return f(a, i) * f(b, i); });
+}
+inline __m512 div_ps(__m512 a, __m512 b) {
+  return floats([&](int i) { return f(a, i) / f(b, i); });
+}
+inline __m512 max_ps(__m512 a, __m512 b) {
+  return floats([&](int i) { return f(a, i) > f(b, i) ? f(a, i) : f(b, i); });
+}
+inline __m512 min_ps(__m512 a, __m512 b) {
+  return floats([&](int i) { return f(a, i) < f(b, i) ? f(a, i) : f(b, i); });
+}
+inline __m512 mask_max_ps(__m512 s, __mmask16 m, __m512 a, __m512 b) {
+  const __m512 r = max_ps(a, b);
+  return floats([&](int i) { return (m >> i & 1) != 0 ? f(r, i) : f(s, i); });
+}
+inline __m512 maskz_mov_ps(__mmask16 m, __m512 a) {
+  return floats([&](int i) { return (m >> i & 1) != 0 ? f(a, i) : 0.0F; });
+}
+inline __m512 fmadd_ps(__m512 a, __m512 b, __m512 c) {
+  return floats([&](int i) { return std::fma(f(a, i), f(b, i), f(c, i)); });
+}
+inline __m512 fmsub_ps(__m512 a, __m512 b, __m512 c) {
+  return floats([&](int i) { return std::fma(f(a, i), f(b, i), -f(c, i)); });
+}
+inline __m512 fnmadd_ps(__m512 a, __m512 b, __m512 c) {
+  return floats([&](int i) { return std::fma(-f(a, i), f(b, i), f(c, i)); });
+}
+inline __m512 roundscale_ps(__m512 a, int) {
+  return floats([&](int i) { return std::nearbyint(f(a, i)); });
+}
+inline __m512 scalef_ps(__m512 a, __m512 b) {
+  return floats([&](int i) {
+    const float n = f(b, i);
+    return std::isnan(n)
+               ? n
+               : std::ldexp(f(a, i), static_cast<int>(std::floor(std::fmin(std::fmax(n, -1000.0F), 1000.0F))));
+  });
+}
+inline __m512 permutex2var_ps(__m512 a, __m512i idx, __m512 b) {
+  return floats([&](int i) {
+    const uint32_t at = u(idx, i);
+    return f((at & 16U) != 0 ? b : a, static_cast<int>(at & 15U));
+  });
+}
+inline __m512 cvtepi32_ps(__m512i a) {
+  return floats([&](int i) { return static_cast<float>(d(a, i)); });
+}
+inline __m512i cvtps_epi32(__m512 a) {
+  return ints([&](int i) {
+    const float x = std::nearbyint(f(a, i));
+    return x >= -2147483648.0F && x < 2147483648.0F ? static_cast<int32_t>(x) : INT32_MIN;
+  });
+}
+inline __m256 low_ps(__m512 a) {
+  __m256 r;
+  std::memcpy(&r, &a, 32);
+  return r;
+}
+inline __m256 extract_ps(__m512 a, int half) {
+  __m256 r;
+  std::memcpy(&r, reinterpret_cast<const char*>(&a) + 32 * half, 32);
+  return r;
+}
+inline __m512bh cvtne2ps_pbh(__m512 high, __m512 low) {
+  const auto round = [](float x) -> uint16_t {
+    const auto b = bits<uint32_t>(x);
+    if ((b & 0x7fffffffU) > 0x7f800000U) return static_cast<uint16_t>(b >> 16 | 0x40U);
+    if ((b & 0x7f800000U) == 0) return static_cast<uint16_t>(b >> 16 & 0x8000U);
+    return static_cast<uint16_t>((b + 0x7fffU + (b >> 16 & 1U)) >> 16);
+  };
+  return make<__m512bh, uint16_t>([&](int i) { return round(i < 16 ? f(low, i) : f(high, i - 16)); });
+}
+
+// ---- doubles
+inline double g(const __m512d& v, int i) {
+  return bits<F64>(v).v[i];
+}
+inline __m512d add_pd(__m512d a, __m512d b) {
+  return make<__m512d, double>([&](int i) { return g(a, i) + g(b, i); });
+}
+inline __m512d fmadd_pd(__m512d a, __m512d b, __m512d c) {
+  return make<__m512d, double>([&](int i) { return std::fma(g(a, i), g(b, i), g(c, i)); });
+}
+inline __m512d cvtps_pd(__m256 a) {
+  float x[8];
+  std::memcpy(x, &a, 32);
+  return make<__m512d, double>([&](int i) { return static_cast<double>(x[i]); });
+}
+inline __m256d low_pd(__m512d a) {
+  __m256d r;
+  std::memcpy(&r, &a, 32);
+  return r;
+}
+inline __m256d extract_pd(__m512d a, int half) {
+  __m256d r;
+  std::memcpy(&r, reinterpret_cast<const char*>(&a) + 32 * half, 32);
+  return r;
+}
+
+// ---- integers
+inline __m512i set1_epi32(int32_t x) {
+  return ints([&](int) { return x; });
+}
+inline __m512i set1_epi8(int8_t x) {
+  return make<__m512i, int8_t>([&](int) { return x; });
+}
+template <typename... T>
+inline __m512i setr_epi32(T... x) {
+  const int32_t v[16] = {x...};
+  return loadu_si(v);
+}
+inline __m512i add_epi32(__m512i a, __m512i b) {
+  return make<__m512i, uint32_t>([&](int i) { return u(a, i) + u(b, i); });
+}
+inline __m512i sub_epi32(__m512i a, __m512i b) {
+  return make<__m512i, uint32_t>([&](int i) { return u(a, i) - u(b, i); });
+}
+inline __m512i mullo_epi32(__m512i a, __m512i b) {
+  return make<__m512i, uint32_t>([&](int i) { return u(a, i) * u(b, i); });
+}
+inline __m512i slli_epi32(__m512i a, unsigned n) {
+  return make<__m512i, uint32_t>([&](int i) { return u(a, i) << n; });
+}
+inline __m512i srli_epi16(__m512i a, unsigned n) {
+  const auto x = bits<U16>(a);
+  return make<__m512i, uint16_t>([&](int i) { return x.v[i] >> n; });
+}
+inline __m512i max_epu32(__m512i a, __m512i b) {
+  return make<__m512i, uint32_t>([&](int i) { return u(a, i) > u(b, i) ? u(a, i) : u(b, i); });
+}
+inline __m512i and_si(__m512i a, __m512i b) {
+  return make<__m512i, uint32_t>([&](int i) { return u(a, i) & u(b, i); });
+}
+inline __m512i xor_si(__m512i a, __m512i b) {
+  return make<__m512i, uint32_t>([&](int i) { return u(a, i) ^ u(b, i); });
+}
+inline __mmask16 cmpgt_epi32_mask(__m512i a, __m512i b) {
+  unsigned m = 0;
+  for (int i = 0; i < 16; ++i) m |= static_cast<unsigned>(d(a, i) > d(b, i)) << i;
+  return static_cast<__mmask16>(m);
+}
+inline __mmask16 mask_cmpge_epu32_mask(__mmask16 k, __m512i a, __m512i b) {
+  unsigned m = 0;
+  for (int i = 0; i < 16; ++i) m |= static_cast<unsigned>(u(a, i) >= u(b, i)) << i;
+  return static_cast<__mmask16>(m & k);
+}
+inline __m128i cvtepi32_epi8(__m512i a) {
+  int8_t r[16];
+  for (int i = 0; i < 16; ++i) r[i] = static_cast<int8_t>(u(a, i));
+  __m128i v;
+  std::memcpy(&v, r, 16);
+  return v;
+}
+inline __m512i broadcast_i32x4(__m128i a) {
+  char r[64];
+  for (int i = 0; i < 4; ++i) std::memcpy(r + 16 * i, &a, 16);
+  return loadu_si(r);
+}
+inline __m256i extract_i64x4(__m512i a, int half) {
+  __m256i r;
+  std::memcpy(&r, reinterpret_cast<const char*>(&a) + 32 * half, 32);
+  return r;
+}
+inline __m256i low_si(__m512i a) {
+  return extract_i64x4(a, 0);
+}
+
+// Elements of a and b in turn from the low or high half of each 128 bits.
+template <typename T>
+inline __m512i unpack(__m512i a, __m512i b, bool high) {
+  const auto x = bits<Lanes<T>>(a);
+  const auto y = bits<Lanes<T>>(b);
+  constexpr int kLane = 16 / sizeof(T);
+  return make<__m512i, T>([&](int i) {
+    const int at = i / kLane * kLane + i % kLane / 2 + (high ? kLane / 2 : 0);
+    return i % 2 == 0 ? x.v[at] : y.v[at];
+  });
+}
+inline __m512i shuffle_i32x4(__m512i a, __m512i b, int imm) {
+  char x[128];
+  std::memcpy(x, &a, 64);
+  std::memcpy(x + 64, &b, 64);
+  char r[64];
+  for (int i = 0; i < 4; ++i) std::memcpy(r + 16 * i, x + (i < 2 ? 0 : 64) + 16 * (imm >> 2 * i & 3), 16);
+  return loadu_si(r);
+}
+inline __m512i permutexvar_epi16(__m512i idx, __m512i a) {
+  const auto x = bits<U16>(a);
+  const auto at = bits<U16>(idx);
+  return make<__m512i, uint16_t>([&](int i) { return x.v[at.v[i] & 31U]; });
+}
+inline __m512i permutexvar_epi32(__m512i idx, __m512i a) {
+  return make<__m512i, uint32_t>([&](int i) { return u(a, static_cast<int>(u(idx, i) & 15U)); });
+}
+inline __m512i shuffle_epi8(__m512i a, __m512i b) {
+  const auto x = bits<U8>(a);
+  const auto at = bits<U8>(b);
+  return make<__m512i, uint8_t>([&](int i) { return (at.v[i] & 0x80U) != 0 ? 0 : x.v[i / 16 * 16 + (at.v[i] & 15)]; });
+}
+inline __m512i dpbusd(__m512i s, __m512i a, __m512i b) {
+  const auto x = bits<U8>(a);
+  const auto y = bits<I8>(b);
+  return ints([&](int i) {
+    int32_t sum = d(s, i);
+    for (int j = 4 * i; j < 4 * i + 4; ++j) sum += int32_t{x.v[j]} * y.v[j];
+    return sum;
+  });
+}
+inline __m256i dpbusd(__m256i s, __m256i a, __m256i b) {
+  const auto wide = [](const __m256i& v) {
+    __m512i r = {};
+    std::memcpy(&r, &v, 32);
+    return r;
+  };
+  return low_si(dpbusd(wide(s), wide(a), wide(b)));
+}
+inline __m512i dpwssd(__m512i s, __m512i a, __m512i b) {
+  const auto x = bits<I16>(a);
+  const auto y = bits<I16>(b);
+  return ints(
+      [&](int i) { return d(s, i) + int32_t{x.v[2 * i]} * y.v[2 * i] + int32_t{x.v[2 * i + 1]} * y.v[2 * i + 1]; });
+}
+
+}  // namespace
+}  // namespace emulated
+
+#undef _mm512_loadu_ps
+#define _mm512_loadu_ps emulated::loadu_ps
+#undef _mm512_load_ps
+#define _mm512_load_ps emulated::loadu_ps
+#undef _mm512_loadu_si512
+#define _mm512_loadu_si512 emulated::loadu_si
+#undef _mm512_load_si512
+#define _mm512_load_si512 emulated::loadu_si
+#undef _mm512_storeu_ps
+#define _mm512_storeu_ps emulated::storeu_ps
+#undef _mm512_store_ps
+#define _mm512_store_ps emulated::storeu_ps
+#undef _mm512_storeu_si512
+#define _mm512_storeu_si512 emulated::storeu_si
+#undef _mm512_store_si512
+#define _mm512_store_si512 emulated::storeu_si
+#undef _mm512_maskz_loadu_ps
+#define _mm512_maskz_loadu_ps emulated::maskz_loadu_ps
+#undef _mm512_mask_storeu_ps
+#define _mm512_mask_storeu_ps emulated::mask_storeu_ps
+#undef _mm512_set1_ps
+#define _mm512_set1_ps emulated::set1_ps
+#undef _mm512_add_ps
+#define _mm512_add_ps emulated::add_ps
+#undef _mm512_sub_ps
+#define _mm512_sub_ps emulated::sub_ps
+#undef _mm512_mul_ps
+#define _mm512_mul_ps emulated::mul_ps
+#undef _mm512_div_ps
+#define _mm512_div_ps emulated::div_ps
+#undef _mm512_max_ps
+#define _mm512_max_ps emulated::max_ps
+#undef _mm512_min_ps
+#define _mm512_min_ps emulated::min_ps
+#undef _mm512_mask_max_ps
+#define _mm512_mask_max_ps emulated::mask_max_ps
+#undef _mm512_maskz_mov_ps
+#define _mm512_maskz_mov_ps emulated::maskz_mov_ps
+#undef _mm512_fmadd_ps
+#define _mm512_fmadd_ps emulated::fmadd_ps
+#undef _mm512_fmsub_ps
+#define _mm512_fmsub_ps emulated::fmsub_ps
+#undef _mm512_fnmadd_ps
+#define _mm512_fnmadd_ps emulated::fnmadd_ps
+#undef _mm512_scalef_ps
+#define _mm512_scalef_ps emulated::scalef_ps
+#undef _mm512_roundscale_ps
+#define _mm512_roundscale_ps emulated::roundscale_ps
+#undef _mm512_permutex2var_ps
+#define _mm512_permutex2var_ps emulated::permutex2var_ps
+#undef _mm512_cvtepi32_ps
+#define _mm512_cvtepi32_ps emulated::cvtepi32_ps
+#undef _mm512_cvtps_epi32
+#define _mm512_cvtps_epi32 emulated::cvtps_epi32
+#undef _mm512_castps512_ps256
+#define _mm512_castps512_ps256 emulated::low_ps
+#undef _mm512_extractf32x8_ps
+#define _mm512_extractf32x8_ps emulated::extract_ps
+#undef _mm512_cvtne2ps_pbh
+#define _mm512_cvtne2ps_pbh emulated::cvtne2ps_pbh
+#undef _mm512_add_pd
+#define _mm512_add_pd emulated::add_pd
+#undef _mm512_fmadd_pd
+#define _mm512_fmadd_pd emulated::fmadd_pd
+#undef _mm512_cvtps_pd
+#define _mm512_cvtps_pd emulated::cvtps_pd
+#undef _mm512_castpd512_pd256
+#define _mm512_castpd512_pd256 emulated::low_pd
+#undef _mm512_extractf64x4_pd
+#define _mm512_extractf64x4_pd emulated::extract_pd
+#undef _mm512_set1_epi32
+#define _mm512_set1_epi32 emulated::set1_epi32
+#undef _mm512_set1_epi8
+#define _mm512_set1_epi8 emulated::set1_epi8
+#undef _mm512_setr_epi32
+#define _mm512_setr_epi32 emulated::setr_epi32
+#undef _mm512_add_epi32
+#define _mm512_add_epi32 emulated::add_epi32
+#undef _mm512_sub_epi32
+#define _mm512_sub_epi32 emulated::sub_epi32
+#undef _mm512_mullo_epi32
+#define _mm512_mullo_epi32 emulated::mullo_epi32
+#undef _mm512_slli_epi32
+#define _mm512_slli_epi32 emulated::slli_epi32
+#undef _mm512_srli_epi16
+#define _mm512_srli_epi16 emulated::srli_epi16
+#undef _mm512_max_epu32
+#define _mm512_max_epu32 emulated::max_epu32
+#undef _mm512_and_si512
+#define _mm512_and_si512 emulated::and_si
+#undef _mm512_xor_si512
+#define _mm512_xor_si512 emulated::xor_si
+#undef _mm512_cmpgt_epi32_mask
+#define _mm512_cmpgt_epi32_mask emulated::cmpgt_epi32_mask
+#undef _mm512_mask_cmpge_epu32_mask
+#define _mm512_mask_cmpge_epu32_mask emulated::mask_cmpge_epu32_mask
+#undef _mm512_cvtepi32_epi8
+#define _mm512_cvtepi32_epi8 emulated::cvtepi32_epi8
+#undef _mm512_broadcast_i32x4
+#define _mm512_broadcast_i32x4 emulated::broadcast_i32x4
+#undef _mm512_castsi512_si256
+#define _mm512_castsi512_si256 emulated::low_si
+#undef _mm512_shuffle_i32x4
+#define _mm512_shuffle_i32x4 emulated::shuffle_i32x4
+#undef _mm512_permutexvar_epi16
+#define _mm512_permutexvar_epi16 emulated::permutexvar_epi16
+#undef _mm512_permutexvar_epi32
+#define _mm512_permutexvar_epi32 emulated::permutexvar_epi32
+#undef _mm512_shuffle_epi8
+#define _mm512_shuffle_epi8 emulated::shuffle_epi8
+#undef _mm512_dpbusd_epi32
+#define _mm512_dpbusd_epi32 emulated::dpbusd
+#undef _mm512_dpwssd_epi32
+#define _mm512_dpwssd_epi32 emulated::dpwssd
+#define _mm512_unpacklo_epi16(a, b) emulated::unpack<int16_t>(a, b, false)
+#define _mm512_unpackhi_epi16(a, b) emulated::unpack<int16_t>(a, b, true)
+#define _mm512_unpacklo_epi32(a, b) emulated::unpack<int32_t>(a, b, false)
+#define _mm512_unpackhi_epi32(a, b) emulated::unpack<int32_t>(a, b, true)
+#define _mm512_unpacklo_epi64(a, b) emulated::unpack<int64_t>(a, b, false)
+#define _mm512_unpackhi_epi64(a, b) emulated::unpack<int64_t>(a, b, true)
+#define _mm512_setzero_ps() emulated::set1_ps(0)
+#define _mm512_setzero_si512() emulated::set1_epi32(0)
+#define _mm512_castsi512_ps(a) emulated::bits<__m512>(a)
+#define _mm512_castps_si512(a) emulated::bits<__m512i>(a)
+#undef _mm256_dpbusd_epi32
+#define _mm256_dpbusd_epi32 emulated::dpbusd
