@@ -94,7 +94,7 @@ check-tidy: deps-check build-asan/build.ninja
 	@tools/run_tidy build-asan '$(TIDY_FILES)' $(JOBS)
 
 check-avx2: deps-check
-	@echo "check: the AVX2 kernels under qemu"
+	@echo "check: the x86 kernels under qemu"
 	@tools/check_avx2 build-x86 $(JOBS)
 
 tsan: deps-check build-tsan/build.ninja ## tests under ThreadSanitizer
