@@ -116,6 +116,9 @@ inline __m512 mask_max_ps(__m512 s, __mmask16 m, __m512 a, __m512 b) {
   const __m512 r = max_ps(a, b);
   return floats([&](int i) { return (m >> i & 1) != 0 ? f(r, i) : f(s, i); });
 }
+inline __m512 mask_mov_ps(__m512 s, __mmask16 m, __m512 a) {
+  return floats([&](int i) { return (m >> i & 1) != 0 ? f(a, i) : f(s, i); });
+}
 inline __m512 maskz_mov_ps(__mmask16 m, __m512 a) {
   return floats([&](int i) { return (m >> i & 1) != 0 ? f(a, i) : 0.0F; });
 }
@@ -363,6 +366,8 @@ inline __m512i dpwssd(__m512i s, __m512i a, __m512i b) {
 #define _mm512_min_ps emulated::min_ps
 #undef _mm512_mask_max_ps
 #define _mm512_mask_max_ps emulated::mask_max_ps
+#undef _mm512_mask_mov_ps
+#define _mm512_mask_mov_ps emulated::mask_mov_ps
 #undef _mm512_maskz_mov_ps
 #define _mm512_maskz_mov_ps emulated::maskz_mov_ps
 #undef _mm512_fmadd_ps

@@ -35,33 +35,32 @@ inline int64_t most_visible(const SpanTask& task) {
 }
 
 // scores[padded], `visible` of them valid, times scale -> weights exp(score - m) in place, zero past `visible`; padded
-// is a multiple of 8. Returns m and l. The sum runs over eight lanes in ascending order whatever `visible` is.
+// is a multiple of kTile. Returns m and l. The sum runs over the lanes in ascending order whatever `visible` is.
 struct Softmax {
   float m;
   float l;
 };
 inline Softmax span_softmax(float* scores, int64_t visible, int64_t padded, float scale) {
-  const __m256 lowest = _mm256_set1_ps(-__builtin_inff());
+  const Wide lowest = wide_set(-__builtin_inff());
   if (visible == 0) {
-    for (int64_t i = 0; i < padded; i += 8) _mm256_storeu_ps(scores + i, _mm256_setzero_ps());
+    for (int64_t i = 0; i < padded; i += kWide) wide_store(scores + i, wide_set(0));
     return {-__builtin_inff(), 0.0F};
   }
-  __m256 top = lowest;
-  for (int64_t i = 0; i < padded; i += 8) {
-    __m256 s = _mm256_mul_ps(_mm256_loadu_ps(scores + i), _mm256_set1_ps(scale));
-    if (i + 8 > visible) s = _mm256_blendv_ps(lowest, s, _mm256_castsi256_ps(first_lanes(visible - i)));
-    _mm256_storeu_ps(scores + i, s);
-    top = _mm256_max_ps(top, s);
+  Wide top = lowest;
+  for (int64_t i = 0; i < padded; i += kWide) {
+    Wide s = wide_mul(wide_load(scores + i), wide_set(scale));
+    if (i + kWide > visible) s = wide_first(s, visible > i ? visible - i : 0, lowest);
+    wide_store(scores + i, s);
+    top = wide_max(top, s);
   }
-  const float m = largest_lane(top);
-  const __m256 most = _mm256_set1_ps(m);
-  __m256 sum = _mm256_setzero_ps();
-  for (int64_t i = 0; i < padded; i += 8) {
-    const __m256 e = exp_f32(_mm256_sub_ps(_mm256_loadu_ps(scores + i), most));
-    _mm256_storeu_ps(scores + i, e);
-    sum = _mm256_add_ps(sum, e);
+  const float m = wide_largest(top);
+  Wide sum = wide_set(0);
+  for (int64_t i = 0; i < padded; i += kWide) {
+    const Wide e = exp_f32(wide_add(wide_load(scores + i), wide_set(-m)));
+    wide_store(scores + i, e);
+    sum = wide_add(sum, e);
   }
-  return {m, sum_lanes(sum)};
+  return {m, wide_sum(sum)};
 }
 
 inline int64_t padded_dim(int64_t head_dim) {

@@ -39,20 +39,32 @@ inline void store_some_u16(uint16_t* out, __m128i v, int64_t n) {
   for (int64_t i = 0; i < n; ++i) out[i] = some[i];
 }
 
-// The widest vector the file is compiled for, where lanes are outputs that have nothing to do with each other: the same
-// bits whatever the width.
+// The widest vector the file is compiled for. Where lanes are outputs that have nothing to do with each other the bits
+// are the same whatever the width.
 #if defined(__AVX512F__)
 using Wide = __m512;
 inline constexpr int64_t kWide = 16;
+inline __mmask16 first_wide_lanes(int64_t n) {
+  return n >= kWide ? __mmask16{0xffff} : static_cast<__mmask16>((1 << n) - 1);
+}
+inline Wide wide_load(const float* x) {
+  return _mm512_loadu_ps(x);
+}
 inline Wide wide_load_some(const float* x, int64_t n) {
-  return n >= kWide ? _mm512_loadu_ps(x) : _mm512_maskz_loadu_ps(static_cast<__mmask16>((1 << n) - 1), x);
+  return _mm512_maskz_loadu_ps(first_wide_lanes(n), x);
+}
+inline void wide_store(float* out, Wide v) {
+  _mm512_storeu_ps(out, v);
 }
 inline void wide_store_some(float* out, Wide v, int64_t n) {
-  if (n >= kWide) {
-    _mm512_storeu_ps(out, v);
-  } else {
-    _mm512_mask_storeu_ps(out, static_cast<__mmask16>((1 << n) - 1), v);
-  }
+  _mm512_mask_storeu_ps(out, first_wide_lanes(n), v);
+}
+// The first n (0 or more) lanes of v, then those of rest.
+inline Wide wide_first(Wide v, int64_t n, Wide rest) {
+  return _mm512_mask_mov_ps(rest, first_wide_lanes(n), v);
+}
+inline Wide wide_set(float x) {
+  return _mm512_set1_ps(x);
 }
 inline Wide wide_add(Wide a, Wide b) {
   return _mm512_add_ps(a, b);
@@ -63,26 +75,48 @@ inline Wide wide_mul(Wide a, Wide b) {
 inline Wide wide_div(Wide a, Wide b) {
   return _mm512_div_ps(a, b);
 }
-inline Wide wide_load(const float* x) {
-  return _mm512_loadu_ps(x);
-}
-inline void wide_store(float* out, Wide v) {
-  _mm512_storeu_ps(out, v);
-}
-inline Wide wide_set(float x) {
-  return _mm512_set1_ps(x);
-}
 inline Wide wide_fma(Wide a, Wide b, Wide sum) {
   return _mm512_fmadd_ps(a, b, sum);
+}
+// The right one where one of the two is no number.
+inline Wide wide_max(Wide a, Wide b) {
+  return _mm512_max_ps(a, b);
+}
+inline Wide wide_min(Wide a, Wide b) {
+  return _mm512_min_ps(a, b);
+}
+inline Wide wide_round(Wide x) {
+  return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+// x times 2^n, n whole numbers from -152 to 129.
+inline Wide wide_times_power(Wide x, Wide n) {
+  return _mm512_scalef_ps(x, n);
+}
+// Half as wide: f of both halves.
+template <typename F>
+inline __m256 fold_wide(Wide v, F f) {
+  return f(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
 }
 #else
 using Wide = __m256;
 inline constexpr int64_t kWide = 8;
+inline Wide wide_load(const float* x) {
+  return _mm256_loadu_ps(x);
+}
 inline Wide wide_load_some(const float* x, int64_t n) {
   return load_some(x, n);
 }
+inline void wide_store(float* out, Wide v) {
+  _mm256_storeu_ps(out, v);
+}
 inline void wide_store_some(float* out, Wide v, int64_t n) {
   store_some(out, v, n);
+}
+inline Wide wide_first(Wide v, int64_t n, Wide rest) {
+  return _mm256_blendv_ps(rest, v, _mm256_castsi256_ps(first_lanes(n)));
+}
+inline Wide wide_set(float x) {
+  return _mm256_set1_ps(x);
 }
 inline Wide wide_add(Wide a, Wide b) {
   return _mm256_add_ps(a, b);
@@ -93,17 +127,30 @@ inline Wide wide_mul(Wide a, Wide b) {
 inline Wide wide_div(Wide a, Wide b) {
   return _mm256_div_ps(a, b);
 }
-inline Wide wide_load(const float* x) {
-  return _mm256_loadu_ps(x);
-}
-inline void wide_store(float* out, Wide v) {
-  _mm256_storeu_ps(out, v);
-}
-inline Wide wide_set(float x) {
-  return _mm256_set1_ps(x);
-}
 inline Wide wide_fma(Wide a, Wide b, Wide sum) {
   return _mm256_fmadd_ps(a, b, sum);
+}
+inline Wide wide_max(Wide a, Wide b) {
+  return _mm256_max_ps(a, b);
+}
+inline Wide wide_min(Wide a, Wide b) {
+  return _mm256_min_ps(a, b);
+}
+inline Wide wide_round(Wide x) {
+  return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+// In two steps: 2^n alone may be subnormal or too large.
+inline Wide wide_times_power(Wide x, Wide n) {
+  const __m256i whole = _mm256_cvtps_epi32(n);
+  const __m256i half = _mm256_srai_epi32(whole, 1);
+  const __m256i one = _mm256_set1_epi32(127);
+  const __m256i first = _mm256_slli_epi32(_mm256_add_epi32(half, one), 23);
+  const __m256i second = _mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(whole, half), one), 23);
+  return _mm256_mul_ps(_mm256_mul_ps(x, _mm256_castsi256_ps(first)), _mm256_castsi256_ps(second));
+}
+template <typename F>
+inline __m256 fold_wide(Wide v, F /*f*/) {
+  return v;
 }
 #endif
 
@@ -133,53 +180,35 @@ inline __m256 round_to_bf16(__m256 x) {
   return _mm256_and_ps(chosen, _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(0xffff0000U))));
 }
 
+inline float wide_sum(Wide v) {
+  return sum_lanes(fold_wide(v, [](__m256 a, __m256 b) { return _mm256_add_ps(a, b); }));
+}
+inline float wide_largest(Wide v) {
+  return largest_lane(fold_wide(v, [](__m256 a, __m256 b) { return _mm256_max_ps(a, b); }));
+}
+
 // e^x within 2 units in the last place over the whole range: overflow gives infinity, underflow goes through the
 // subnormals to zero, NaN stays NaN.
-inline __m256 exp_f32(__m256 x) {
-  // Beyond these the result is infinity or zero in any case. (With x on the right max and min keep NaN.)
-  x = _mm256_min_ps(_mm256_set1_ps(89.0F), _mm256_max_ps(_mm256_set1_ps(-105.0F), x));
+inline Wide exp_f32(Wide x) {
+  // Beyond these the result is infinity or zero in any case.
+  x = wide_min(wide_set(89.0F), wide_max(wide_set(-105.0F), x));
   // x = n ln 2 + r, |r| <= ln 2 / 2; ln 2 in two parts, so that r is exact to the last bit.
-  const __m256 n =
-      _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(0x1.715476p+0F)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0x1.62e4p-1F), x);
-  r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0x1.7f7d1cp-20F), r);
+  const Wide n = wide_round(wide_mul(x, wide_set(0x1.715476p+0F)));
+  Wide r = wide_fma(n, wide_set(-0x1.62e4p-1F), x);
+  r = wide_fma(n, wide_set(-0x1.7f7d1cp-20F), r);
   // e^r = 1 + r + r^2 p(r), p fitted to the smallest largest error on the interval.
-  __m256 p = _mm256_set1_ps(1.9875691500e-4F);
-  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.3981999507e-3F));
-  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(8.3334519073e-3F));
-  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(4.1665795894e-2F));
-  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.6666665459e-1F));
-  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(5.0000001201e-1F));
-  p = _mm256_add_ps(_mm256_fmadd_ps(_mm256_mul_ps(r, r), p, r), _mm256_set1_ps(1.0F));
-  // Times 2^n in two steps: 2^n alone may be subnormal or too large.
-  const __m256i whole = _mm256_cvtps_epi32(n);
-  const __m256i half = _mm256_srai_epi32(whole, 1);
-  const __m256i one = _mm256_set1_epi32(127);
-  const __m256i first = _mm256_slli_epi32(_mm256_add_epi32(half, one), 23);
-  const __m256i second = _mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(whole, half), one), 23);
-  return _mm256_mul_ps(_mm256_mul_ps(p, _mm256_castsi256_ps(first)), _mm256_castsi256_ps(second));
+  Wide p = wide_set(1.9875691500e-4F);
+  p = wide_fma(p, r, wide_set(1.3981999507e-3F));
+  p = wide_fma(p, r, wide_set(8.3334519073e-3F));
+  p = wide_fma(p, r, wide_set(4.1665795894e-2F));
+  p = wide_fma(p, r, wide_set(1.6666665459e-1F));
+  p = wide_fma(p, r, wide_set(5.0000001201e-1F));
+  p = wide_add(wide_fma(wide_mul(r, r), p, r), wide_set(1.0F));
+  return wide_times_power(p, n);
 }
 inline float exp_f32(float x) {
-  return _mm256_cvtss_f32(exp_f32(_mm256_set1_ps(x)));
+  return _mm256_cvtss_f32(fold_wide(exp_f32(wide_set(x)), [](__m256 low, __m256 /*high*/) { return low; }));
 }
-#if defined(__AVX512F__)
-// The same with an instruction that multiplies by 2^n in one step.
-inline __m512 exp_f32(__m512 x) {
-  x = _mm512_min_ps(_mm512_set1_ps(89.0F), _mm512_max_ps(_mm512_set1_ps(-105.0F), x));
-  const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(0x1.715476p+0F)),
-                                        _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.62e4p-1F), x);
-  r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.7f7d1cp-20F), r);
-  __m512 p = _mm512_set1_ps(1.9875691500e-4F);
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.3981999507e-3F));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.3334519073e-3F));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.1665795894e-2F));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1F));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201e-1F));
-  p = _mm512_add_ps(_mm512_fmadd_ps(_mm512_mul_ps(r, r), p, r), _mm512_set1_ps(1.0F));
-  return _mm512_scalef_ps(p, n);
-}
-#endif
 
 }  // namespace
 }  // namespace inferno

@@ -96,21 +96,18 @@ inline void rms_norm(const float* x, const float* weight, float eps, float* out,
   map(x, weight, out, n, [factor](Wide v, Wide w) { return wide_mul(wide_mul(v, wide_set(factor)), w); });
 }
 
-inline float largest_of(const float* x, int64_t n) {
-  __m256 top = _mm256_set1_ps(-__builtin_inff());
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8) top = _mm256_max_ps(top, _mm256_loadu_ps(x + i));
-  float largest = largest_lane(top);
-  for (; i < n; ++i) largest = x[i] > largest ? x[i] : largest;
-  return largest;
-}
-
 inline void softmax(const float* x, float* out, int64_t n) noexcept {
-  const float most = largest_of(x, n);
+  const Wide lowest = wide_set(-__builtin_inff());
+  Wide top = lowest;
+  for (int64_t i = 0; i < n; i += kWide) {
+    const Wide v = wide_load_some(x + i, n - i);
+    top = wide_max(top, n - i < kWide ? wide_first(v, n - i, lowest) : v);
+  }
+  const float most = wide_largest(top);
   map(x, x, out, n, [most](Wide v, Wide) { return exp_f32(wide_add(v, wide_set(-most))); });
-  __m256 sums = _mm256_setzero_ps();
-  for (int64_t i = 0; i < n; i += 8) sums = _mm256_add_ps(sums, load_some(out + i, n - i));
-  const float total = sum_lanes(sums);
+  Wide sums = wide_set(0);
+  for (int64_t i = 0; i < n; i += kWide) sums = wide_add(sums, wide_load_some(out + i, n - i));
+  const float total = wide_sum(sums);
   map(out, out, out, n, [total](Wide v, Wide) { return wide_div(v, wide_set(total)); });
 }
 
