@@ -51,6 +51,7 @@ class HostBatch {
   void add_token(int32_t id, int32_t position, int32_t slot, bool wants_logits);
 
   [[nodiscard]] int32_t tokens() const { return tokens_; }
+  [[nodiscard]] int32_t sequences() const { return sequences_; }
   [[nodiscard]] int32_t logit_rows() const { return logit_rows_; }
   [[nodiscard]] const BatchCapacity& capacity() const { return capacity_; }
   [[nodiscard]] const std::vector<int32_t>& block() const { return block_; }

@@ -56,7 +56,7 @@ void Decoder::plan() {
   }
   backend_.upload(batch_memory_.data(), batch_.block().data(), batch_.block().size() * sizeof(int32_t));
   backend_.begin_step(StepMode::plan);
-  record(batch_.view(static_cast<const int32_t*>(batch_memory_.data())), true);
+  record(batch_.view(static_cast<const int32_t*>(batch_memory_.data())), 0, true);
   backend_.end_step();
   batch_.clear();
 }
@@ -92,16 +92,19 @@ void Decoder::run(std::span<const SampleRequest> requests) {
   INFERNO_CHECK(requests.empty() || requests.size() == static_cast<size_t>(batch_.logit_rows()));
   backend_.upload(batch_memory_.data(), batch_.block().data(), batch_.block().size() * sizeof(int32_t));
   if (!requests.empty()) upload_requests(requests);
+  // The logits of one sequence are those of its last tokens.
+  const int32_t unwanted = batch_.sequences() == 1 ? batch_.tokens() - batch_.logit_rows() : 0;
   backend_.begin_step(StepMode::run);
-  record(batch_.view(static_cast<const int32_t*>(batch_memory_.data())), !requests.empty());
+  record(batch_.view(static_cast<const int32_t*>(batch_memory_.data())), unwanted, !requests.empty());
   backend_.end_step();
   if (!requests.empty()) {
     backend_.download(sampled_.data(), sampled_memory_.data(), requests.size() * sizeof(int32_t));
   }
 }
 
-// The transformer. x [T, d] is the residual stream; every op writes only what it is given.
-void Decoder::record(const StepBatch& batch, bool sample) {
+// The transformer. x [T, d] is the residual stream; every op writes only what it is given. Behind the last layer's keys
+// and values nobody asks for the first `unwanted` tokens.
+void Decoder::record(const StepBatch& batch, int32_t unwanted, bool sample) {
   const ModelConfig& c = model_.config();
   const int64_t tokens = batch.tokens;
   const int64_t attention_width = int64_t{c.q_heads} * c.head_dim;
@@ -115,6 +118,7 @@ void Decoder::record(const StepBatch& batch, bool sample) {
   for (int32_t i = 0; i < c.layers; ++i) {
     const LayerWeights& w = model_.layer(i);
     const KvLayerView kv = cache_.layer(i);
+    const bool last = i + 1 == c.layers;
 
     // Attention block: norm, project, rotate, store K and V; attend; project back onto the residual stream.
     backend_.qkv_rope_store({.x = x,
@@ -128,19 +132,22 @@ void Decoder::record(const StepBatch& batch, bool sample) {
                              .kv = kv,
                              .batch = batch,
                              .q = q});
+    if (last && unwanted == tokens) return;
     backend_.attention(
         {.q = q, .kv = kv, .batch = batch, .scale = 1.0F / std::sqrt(static_cast<float>(c.head_dim)), .out = attended});
-    backend_.linear({.x = attended, .w = {w.wo.get()}, .residual = x, .out = {x}});
+    const Tensor rest = last ? x.row_range(unwanted, tokens - unwanted) : x;
+    const Tensor rest_attended = last ? attended.row_range(unwanted, tokens - unwanted) : attended;
+    backend_.linear({.x = rest_attended, .w = {w.wo.get()}, .residual = rest, .out = {rest}});
 
     // Feed-forward block: norm, gate and up, SwiGLU, down, onto the residual stream.
-    backend_.gated_mlp({.x = x,
+    backend_.gated_mlp({.x = rest,
                         .norm = w.ffn_norm.get(),
                         .eps = c.norm_eps,
                         .gate = w.gate.get(),
                         .up = w.up.get(),
                         .down = w.down.get(),
-                        .residual = x,
-                        .out = x});
+                        .residual = rest,
+                        .out = rest});
   }
 
   if (batch.logit_rows == 0) return;

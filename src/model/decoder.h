@@ -52,7 +52,7 @@ class Decoder {
  private:
   void plan();
   void upload_requests(std::span<const SampleRequest> requests);
-  void record(const StepBatch& batch, bool sample);
+  void record(const StepBatch& batch, int32_t unwanted, bool sample);
 
   Backend& backend_;
   const Model& model_;

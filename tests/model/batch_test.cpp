@@ -154,6 +154,25 @@ TEST_P(Steps, ChunkSizesDoNotChangeABit) {
   }
 }
 
+TEST_P(Steps, FewerWantedLogitsDoNotChangeThemAndNoneStillFillTheCache) {
+  auto all = engine(DType::bf16, 1, 512, 64);
+  const int32_t vocabulary = all->model().config().vocabulary;
+  const std::vector<int32_t> tokens = tokens_of(5, 64, vocabulary);
+  const std::span<const int32_t> first = std::span(tokens).first(40);
+  all->forward(0, 0, tokens, 64);
+  const std::vector<float> expected = logits(*all);
+  const auto last_rows = [&](size_t rows) {
+    return std::vector<float>(expected.end() - static_cast<ptrdiff_t>(rows) * vocabulary, expected.end());
+  };
+  auto some = engine(DType::bf16, 1, 512, 64);
+  some->forward(0, 0, tokens, 3);
+  EXPECT_EQ(logits(*some), last_rows(3));
+  auto none = engine(DType::bf16, 1, 512, 64);
+  none->forward(0, 0, first, 0);
+  none->forward(0, 40, std::span(tokens).subspan(40), 1);
+  EXPECT_EQ(logits(*none), last_rows(1));
+}
+
 TEST_P(Steps, KvOffAndBasicGiveTheSameTokens) {
   for (const DType kv : {DType::f32, DType::bf16, DType::f16}) {
     auto e = engine(kv);
