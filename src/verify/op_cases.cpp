@@ -1,6 +1,5 @@
 #include "verify/op_cases.h"
 
-#include <cmath>
 #include <cstring>
 
 #include "backend/sampling.h"
@@ -13,18 +12,6 @@ constexpr DType kWeightTypes[] = {DType::f32,  DType::f16,  DType::bf16, DType::
                                   DType::q4_1, DType::q5_0, DType::q5_1, DType::q2_k, DType::q3_k,
                                   DType::q4_k, DType::q5_k, DType::q6_k};
 constexpr DType kCacheTypes[] = {DType::f32, DType::f16, DType::bf16, DType::q8_0};
-
-int32_t token_count(const AttentionShape& shape) {
-  int32_t tokens = 0;
-  for (const SequenceShape& s : shape.sequences) tokens += s.queries;
-  return tokens;
-}
-
-int32_t longest(const AttentionShape& shape) {
-  int32_t most = 0;
-  for (const SequenceShape& s : shape.sequences) most = std::max(most, s.cached + s.queries);
-  return most;
-}
 
 // A row length the format allows: odd where it may be.
 int64_t odd_cols(DType dtype) {
@@ -425,91 +412,6 @@ std::vector<OpCase> op_cases(OpId op) {
       break;
   }
   return list.take();
-}
-
-// ---- fused ops with shapes of one's own
-
-OpImage attention_case(const AttentionShape& shape, uint32_t seed) {
-  OpImage image;
-  CaseData d(image, seed);
-  const auto [view, batch] = d.cache(shape, true);
-  const Shape rows(token_count(shape), int64_t{shape.q_heads} * shape.head_dim);
-  image.set(AttentionArgs{d.normals(rows), view, batch, 1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
-                          d.output(rows)});
-  return image;
-}
-
-OpImage linear_case(const LinearShape& shape, uint32_t seed) {
-  OpImage image;
-  CaseData d(image, seed);
-  LinearArgs args{.x = d.normals({shape.tokens, shape.k})};
-  const int64_t out_rows = shape.rows.empty() ? shape.tokens : static_cast<int64_t>(shape.rows.size());
-  for (size_t i = 0; i < shape.n.size(); ++i) {
-    args.w[i] = d.matrix("w", shape.weight, shape.n[i], shape.k);
-    if (shape.bias) args.bias[i] = d.vector("bias", shape.n[i]);
-    if (!shape.swiglu || i == 0) args.out[i] = d.output({out_rows, shape.n[i]});
-  }
-  if (!shape.rows.empty()) args.rows = d.ints(shape.rows);
-  if (shape.swiglu) args.epilogue = Epilogue::swiglu;
-  if (shape.residual) args.residual = d.normals({out_rows, shape.n[0]});
-  if (shape.residual_is_out) args.out[0] = args.residual;
-  image.set(args);
-  return image;
-}
-
-OpImage qkv_case(const QkvShape& shape, uint32_t seed) {
-  OpImage image;
-  CaseData d(image, seed);
-  const auto [view, batch] = d.cache(shape.attention, false);
-  const int64_t q = int64_t{shape.attention.q_heads} * shape.attention.head_dim;
-  const int64_t kv = int64_t{shape.attention.kv_heads} * shape.attention.head_dim;
-  QkvRopeStoreArgs args{.x = d.normals({batch.tokens, shape.width}), .eps = 1e-6F};
-  if (shape.norm) args.norm = d.vector("attn_norm", shape.width);
-  args.w[0] = d.matrix("wq", shape.weight, q, shape.width);
-  args.w[1] = d.matrix("wk", shape.weight, kv, shape.width);
-  args.w[2] = d.matrix("wv", shape.weight, kv, shape.width);
-  if (shape.bias) {
-    args.bias[0] = d.vector("bq", q);
-    args.bias[1] = d.vector("bk", kv);
-    args.bias[2] = d.vector("bv", kv);
-  }
-  if (shape.qk_norm) {
-    args.q_norm = d.vector("q_norm", shape.attention.head_dim);
-    args.k_norm = d.vector("k_norm", shape.attention.head_dim);
-  }
-  const int32_t rotated = shape.partial_rotation ? shape.attention.head_dim / 2 : shape.attention.head_dim;
-  args.rope = d.rope(longest(shape.attention), rotated, shape.pairing);
-  args.kv = view;
-  args.batch = batch;
-  args.q = d.output({batch.tokens, q});
-  image.set(args);
-  return image;
-}
-
-OpImage mlp_case(const MlpShape& shape, uint32_t seed) {
-  OpImage image;
-  CaseData d(image, seed);
-  GatedMlpArgs args{.x = d.normals({shape.tokens, shape.width}), .eps = 1e-6F};
-  if (shape.norm) args.norm = d.vector("ffn_norm", shape.width);
-  args.gate = d.matrix("gate", shape.weight, shape.ffn, shape.width);
-  args.up = d.matrix("up", shape.weight, shape.ffn, shape.width);
-  args.down = d.matrix("down", shape.down, shape.width, shape.ffn);
-  if (shape.residual_is_out) args.residual = args.x;  // as the decoder calls it: the stream is updated in place
-  args.out = shape.residual_is_out ? args.x : d.output({shape.tokens, shape.width});
-  image.set(args);
-  return image;
-}
-
-OpImage logits_case(const LogitsShape& shape, uint32_t seed) {
-  OpImage image;
-  CaseData d(image, seed);
-  image.set(LogitsArgs{.x = d.normals({shape.tokens, shape.width}),
-                       .rows = d.ints(shape.rows),
-                       .norm = d.vector("output_norm", shape.width),
-                       .eps = 1e-6F,
-                       .head = d.matrix("output", shape.weight, shape.vocabulary, shape.width),
-                       .out = d.output({static_cast<int64_t>(shape.rows.size()), shape.vocabulary})});
-  return image;
 }
 
 }  // namespace inferno
