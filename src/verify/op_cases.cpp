@@ -1,5 +1,6 @@
 #include "verify/op_cases.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "backend/sampling.h"
