@@ -6,17 +6,7 @@
 #include <cstdlib>
 #include <new>
 
-// ThreadSanitizer has these functions of its own: nothing is counted there.
-#if defined(__SANITIZE_THREAD__)
-#define INFERNO_COUNT_ALLOCATIONS 0
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define INFERNO_COUNT_ALLOCATIONS 0
-#endif
-#endif
-#ifndef INFERNO_COUNT_ALLOCATIONS
-#define INFERNO_COUNT_ALLOCATIONS 1
-#endif
+#include "base/thread_sanitizer.h"
 
 namespace {
 
@@ -24,7 +14,7 @@ std::atomic<int64_t> count{0};
 
 }  // namespace
 
-#if INFERNO_COUNT_ALLOCATIONS
+#if !INFERNO_THREAD_SANITIZER  // nothing is counted there
 namespace {
 
 void* counted(size_t bytes, size_t alignment) noexcept {
