@@ -26,6 +26,12 @@ bool Transfers::stage(void* to, const void* host, size_t bytes) {
       bytes > kOutboxBytes - used_) {
     return false;
   }
+  // All of them are fetched at the same time: no two may be for the same memory.
+  const auto* begin = static_cast<const std::byte*>(to);
+  for (const Upload& upload : staged_) {
+    const auto* other = static_cast<const std::byte*>(upload.to);
+    if (begin < other + upload.bytes && other < begin + bytes) return false;
+  }
   std::memcpy(outbox_.get() + used_, host, bytes);
   staged_.push_back({.to = to, .offset = static_cast<uint32_t>(used_), .bytes = static_cast<uint32_t>(bytes)});
   used_ = (used_ + bytes + kAlignment - 1) / kAlignment * kAlignment;

@@ -34,7 +34,8 @@ class Transfers {
   explicit Transfers(const std::shared_ptr<FreeCount>& frees);
 
   // ---- uploads
-  // Takes a copy for the next fetch. False, and nothing done: it is not small, or the memory is full or still in use.
+  // Takes a copy for the next fetch. False, and nothing done: it is not small, or the page-locked memory is full or
+  // still in use, or part of `to` has been staged already.
   [[nodiscard]] bool stage(void* to, const void* host, size_t bytes);
   [[nodiscard]] const std::vector<Upload>& staged() const { return staged_; }
   // The kernel that fetches what is staged.

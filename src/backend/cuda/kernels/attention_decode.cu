@@ -126,16 +126,18 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int g = lane / 4;
   const int c = lane % 4;
-  const int split = static_cast<int>(blockIdx.x);
-  const int kv_head = static_cast<int>(blockIdx.y);
-  const int64_t t = blockIdx.z;
+  const int pair = static_cast<int>(blockIdx.x) / p.splits;  // (token, kv head)
+  const int split = static_cast<int>(blockIdx.x) % p.splits;
+  const bool spare = pair >= a.batch.tokens * kv.kv_heads;
+  const int kv_head = spare ? 0 : pair % kv.kv_heads;
+  const int64_t t = spare ? 0 : pair / kv.kv_heads;
   const int group = a.q_heads / kv.kv_heads;
 
   const int position = a.batch.pos[t];
   const int32_t* table = a.batch.block_table + int64_t{a.batch.seq_of_token[t]} * a.batch.max_pages;
   const int cached = kFused ? position : position + 1;
   const int span = split_span<kWarps>(cached, p.splits);
-  const int active = max(1, (cached + span - 1) / span);
+  const int active = spare ? 0 : max(1, (cached + span - 1) / span);
   const int begin = split * span;
   const int end = min(begin + span, cached);
   const int first_tile = begin / kTile + warp;
@@ -215,7 +217,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
   if constexpr (kFused) {
     if (split == 0) {  // the token's own position: score s, weight 1 at maximum s
 #pragma unroll 1
-      for (int h = warp; h < group; h += kWarps) {
+      for (int h = kWarps - 1 - warp; h < group; h += kWarps) {  // the last warps have the fewest tiles
         float score = 0;
 #pragma unroll
         for (int w = 0; w < kWords; ++w) {
@@ -388,9 +390,14 @@ int split_count(const LaunchContext& c, int tokens, int kv_heads) {
 template <typename T, int kDim, int kWarps>
 void launch_typed(const LaunchContext& c, const Params& p) {
   const AttentionTask& task = p.a.task;
-  const LaunchShape shape{dim3(static_cast<unsigned>(p.splits), static_cast<unsigned>(task.kv.kv_heads),
-                               static_cast<unsigned>(task.batch.tokens)),
-                          dim3(kWarps * kWarp), kWarps * WarpTile<T, kDim>::kBytes};
+  // Few blocks: as many as there are multiprocessors (see kAttentionSlot); the spare ones end at once.
+  const int blocks = p.splits * task.kv.kv_heads * task.batch.tokens;
+  constexpr int kStaticBytes = 4 * 1024;
+  constexpr int kTileBytes = kWarps * WarpTile<T, kDim>::kBytes;
+  const bool few = blocks <= c.sm_count;
+  const LaunchShape shape{
+      dim3(static_cast<unsigned>(few ? c.sm_count : blocks)), dim3(kWarps * kWarp),
+      few && kTileBytes < kAttentionSlot - kStaticBytes ? kAttentionSlot - kStaticBytes : kTileBytes};
   if (p.a.fused) {
     launch(c, shape, decode_attention_kernel<T, kDim, kWarps, true>, p);
   } else {

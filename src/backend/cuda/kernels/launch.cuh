@@ -15,6 +15,13 @@ struct LaunchShape {
   int shared_bytes = 0;
 };
 
+// Kernels of a decode step have one block per multiprocessor, and two of them share it: one that computes, and the
+// next, which is already loading. Each asks for a slot of the shared memory, needed or not: then a block of a kernel
+// finds room where one of the kernel before the last has ended, and fewer multiprocessors get two blocks of a kernel
+// and others none.
+inline constexpr int kStreamSlot = 112 * 1024;
+inline constexpr int kAttentionSlot = 75 * 1024;
+
 // A failed launch stays in cudaGetLastError; the backend looks after every op.
 template <typename... Params, typename... Args>
 void launch(const LaunchContext& c, const LaunchShape& shape, void (*kernel)(Params...), Args&&... args) {

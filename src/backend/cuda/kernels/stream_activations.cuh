@@ -72,7 +72,7 @@ class StreamActivations {
 
  private:
   static constexpr Activation kKind = stream_activation<F>();
-  static constexpr int kValues = kKind == Activation::quant256 ? 8 : 4;
+  static constexpr int kValues = 8;
   static constexpr int kPieces = 4096 / kThreads / kValues;
   static constexpr float kLargestHalf = 65504.0F;
   using Pieces = float[kPieces][kValues];
@@ -132,7 +132,8 @@ class StreamActivations {
   __device__ __forceinline__ void put(int piece, const float* v) const {
     if constexpr (kKind == Activation::halves) {
       using T = std::conditional_t<F == DType::f16, __half, __nv_bfloat16>;
-      reinterpret_cast<uint2*>(x_)[piece] = make_uint2(pack_pair<T>(v[0], v[1]), pack_pair<T>(v[2], v[3]));
+      reinterpret_cast<uint4*>(x_)[piece] = make_uint4(pack_pair<T>(v[0], v[1]), pack_pair<T>(v[2], v[3]),
+                                                       pack_pair<T>(v[4], v[5]), pack_pair<T>(v[6], v[7]));
     } else {
       put_quantized(piece, v);
     }
@@ -169,11 +170,7 @@ class StreamActivations {
     const int g = piece / kGroupPieces;
     const int within = piece % kGroupPieces;
     uint8_t* half = (within < kGroupPieces / 2 ? row.a() : row.b()) + g * 16 + within % (kGroupPieces / 2) * kValues;
-    if constexpr (kValues == 8) {
-      *reinterpret_cast<uint2*>(half) = make_uint2(words[0], words[1]);
-    } else {
-      *reinterpret_cast<uint32_t*>(half) = words[0];
-    }
+    *reinterpret_cast<uint2*>(half) = make_uint2(words[0], words[1]);
     if (within == 0) row.d()[g] = d;
     // Sums of both halves, where levels have an offset or a minimum.
     constexpr bool kSums = level_offset(F) != 0 || group_bytes(F).d == 4 || group_bytes(F).s == 4;
@@ -223,19 +220,20 @@ class StreamActivations {
     for (;;) {
       float largest = 0;
       each_piece([&](int piece, const float* values, const float* weights) {
-        uint32_t pairs[4];
+        uint32_t pairs[kValues / 2];
+        uint32_t rests[kValues / 2];
 #pragma unroll
         for (int c = 0; c < kValues; c += 2) {
           const float a = values[c] * (factor * weights[c]) * down;
           const float b = values[c + 1] * (factor * weights[c + 1]) * down;
           largest = fmaxf(largest, fmaxf(fabsf(a), fabsf(b)));
           pairs[c / 2] = pack_pair<__half>(a, b);
-          const bool rests = down != 1.0F;
-          pairs[2 + c / 2] =
-              rests ? pack_pair<__half>((a - round_f16(a)) * kRestScale, (b - round_f16(b)) * kRestScale) : 0U;
+          rests[c / 2] =
+              down == 1.0F ? 0U : pack_pair<__half>((a - round_f16(a)) * kRestScale, (b - round_f16(b)) * kRestScale);
         }
-        reinterpret_cast<uint2*>(x_)[piece] = make_uint2(pairs[0], pairs[1]);
-        reinterpret_cast<uint2*>(x_)[groups_ * 8 + piece] = make_uint2(pairs[2], pairs[3]);
+        auto* to = reinterpret_cast<uint4*>(x_) + piece;
+        to[0] = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+        to[groups_ * 4] = make_uint4(rests[0], rests[1], rests[2], rests[3]);
       });
       if (!sync_first_or<kThreads>(largest > kLargestHalf && down == 1.0F)) break;
       partial_[threadIdx.x / kWarp] = warp_max(largest);

@@ -7,20 +7,19 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Each thread has few pieces of 16 bytes, so that all of them are on their way at once.
+// A row of blocks for each piece; each thread has few pieces of 16 bytes, so that all are on their way at once.
 __global__ void fetch_kernel(const __grid_constant__ FetchTask task) {
   wait_for_previous();
+  const FetchTask::Piece& piece = task.piece[blockIdx.y];
   const uint32_t first = blockIdx.x * kThreads + threadIdx.x;
   const uint32_t threads = gridDim.x * kThreads;
-  for (int p = 0; p < task.pieces; ++p) {
-    const FetchTask::Piece& piece = task.piece[p];
-    const uint32_t wide = piece.bytes / 16;
-    for (uint32_t i = first; i < wide; i += threads) {
-      static_cast<uint4*>(piece.to)[i] = __ldcv(static_cast<const uint4*>(piece.from) + i);
-    }
-    for (uint32_t i = wide * 4 + first; i < piece.bytes / 4; i += threads) {
-      static_cast<uint32_t*>(piece.to)[i] = __ldcv(static_cast<const uint32_t*>(piece.from) + i);
-    }
+  const uint32_t wide = piece.bytes / 16;
+  for (uint32_t i = first; i < wide; i += threads) {
+    static_cast<uint4*>(piece.to)[i] = __ldcv(static_cast<const uint4*>(piece.from) + i);
+  }
+  const uint32_t rest = wide * 4 + first;
+  if (rest < piece.bytes / 4) {
+    static_cast<uint32_t*>(piece.to)[rest] = __ldcv(static_cast<const uint32_t*>(piece.from) + rest);
   }
 }
 
@@ -45,7 +44,13 @@ void launch_fetch(const LaunchContext& c, const FetchTask& task) {
   uint32_t most = 0;
   for (int p = 0; p < task.pieces; ++p) most = task.piece[p].bytes > most ? task.piece[p].bytes : most;
   const uint32_t blocks = divide_up<uint32_t>(most, kThreads * 16);
-  launch(c, {dim3(blocks < 1 ? 1 : blocks > kMaxBlocks ? kMaxBlocks : blocks), dim3(kThreads), 0}, fetch_kernel, task);
+  launch(c,
+         {dim3(blocks < 1            ? 1
+               : blocks > kMaxBlocks ? kMaxBlocks
+                                     : blocks,
+               static_cast<unsigned>(task.pieces)),
+          dim3(kThreads), 0},
+         fetch_kernel, task);
 }
 
 void launch_deliver(const LaunchContext& c, const void* from, int64_t bytes, void* to, uint32_t* count,

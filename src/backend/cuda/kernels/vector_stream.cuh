@@ -19,8 +19,9 @@ inline constexpr int kStreamWarps = 8;  // that multiply; one more asks for weig
 inline constexpr int kStreamThreads = kStreamWarps * kWarp;
 inline constexpr int kBatch = 4;
 inline constexpr int kMaxStages = 16;
-// Two kernels share a multiprocessor's shared memory: this one, and the next, which is already loading.
+// Two kernels share a multiprocessor's memory, and three its registers.
 inline constexpr int kRingBytes = 104 * 1024;
+inline constexpr int kStreamResident = 3;
 inline constexpr int kChunkBytes = 36 * 1024;
 inline constexpr int kSumBytes = 40 * 1024;
 inline constexpr int kMostStreamBytes = 220 * 1024;
@@ -46,23 +47,11 @@ struct StreamParams {
   int longer[kMaxSegments] = {};           // blocks, the first ones, that have one more
 };
 
-// Bytes between rows of 16-bit weights in a slot: neighbouring rows of a tile must not stand in the same banks.
-__host__ __device__ constexpr int tile_pitch(int row_bytes) {
-  return (row_bytes + 127) / 128 * 128 + 64;
-}
 __host__ __device__ constexpr int round_16(int bytes) {
   return (bytes + 15) / 16 * 16;
 }
-// When the next kernel may start to load: as soon as this one has asked for its own weights, or only when it starts to
-// multiply, which is better where the weights (16-bit) or the arithmetic (K formats) take longer (measured).
-template <DType F>
-__host__ __device__ constexpr bool starts_next_late() {
-  return on_tensor_cores(F) || activation_of<F>() == Activation::quant256;
-}
-// A chunk in its slot: quantized, the planes of `rows` neighbouring rows one after the other, each as in device memory.
-template <DType F>
+// A chunk in its slot: the planes of `rows` neighbouring rows one after the other, each as in device memory.
 __host__ __device__ constexpr int chunk_space(const RowBytes& b, int rows) {
-  if (on_tensor_cores(F)) return tile_pitch(b.q) * rows;
   return round_16(b.q * rows) + round_16(b.h * rows) + round_16(b.s * rows) + round_16(b.d * rows);
 }
 
@@ -114,18 +103,7 @@ __device__ __forceinline__ void ask_for_weights(const StreamShare<F, kSwiglu>& w
     const uint32_t barrier = w.full + slot * 8;
     uint32_t to = w.ring + slot * a.slot_bytes;
     wait_barrier(w.empty + slot * 8, parity);
-    if constexpr (on_tensor_cores(F)) {
-      if (lane == 0) arrive_expecting(barrier, kParts * count * w.bytes.q);
-      __syncwarp();
-      const int pitch = tile_pitch(w.bytes.q);
-      for (int r = lane; r < count; r += kWarp) {
-#pragma unroll
-        for (int part = 0; part < kParts; ++part) {
-          copy_bytes(to + (part * a.chunk_rows + r) * pitch,
-                     a.p.segment[w.segment + part].w.q + (first + r) * w.bytes.q, w.bytes.q, barrier);
-        }
-      }
-    } else if (lane == 0) {
+    if (lane == 0) {
       const RowBytes sizes = {round_16(w.bytes.q * count), round_16(w.bytes.h * count), round_16(w.bytes.s * count),
                               round_16(w.bytes.d * count)};
       arrive_expecting(barrier, kParts * (sizes.q + sizes.h + sizes.s + sizes.d));
@@ -138,11 +116,11 @@ __device__ __forceinline__ void ask_for_weights(const StreamShare<F, kSwiglu>& w
         };
         copy(row.q, sizes.q, w.bytes.q);
         if constexpr (group_bytes(F).h != 0) copy(row.h, sizes.h, w.bytes.h);
-        copy(row.s, sizes.s, w.bytes.s);
+        if constexpr (group_bytes(F).s != 0) copy(row.s, sizes.s, w.bytes.s);
         if constexpr (group_bytes(F).d != 0) copy(row.d, sizes.d, w.bytes.d);
       }
     }
-    if (!starts_next_late<F>() && (chunk == a.stages - 1 || chunk == w.chunks - 1)) let_next_start();
+    if (chunk == a.stages - 1 || chunk == w.chunks - 1) let_next_start();
     if (++slot == a.stages) slot = 0, parity ^= 1;
   }
 }
@@ -177,7 +155,7 @@ struct RowMultiplier {
   __device__ __forceinline__ void run(const StreamShare<F, kSwiglu>& w, uint32_t slot, int count, float* sums) const {
     const int row_step = w.a.row_step;
     if (row >= row_step) return;
-    const int part_space = chunk_space<F>(w.bytes, w.a.chunk_rows);
+    const int part_space = chunk_space(w.bytes, w.a.chunk_rows);
     SharedRow base;
     base.q = slot;
     base.h = base.q + round_16(w.bytes.q * w.a.chunk_rows);
@@ -211,47 +189,51 @@ struct RowMultiplier {
 };
 
 // Tiles of 16-bit rows: 16 rows, or 8 pairs with the gates in the upper half. A dot product does not care about the
-// order of its terms, so a lane takes 16 neighbouring bytes of its rows as its part of two products.
+// order of its terms, so a lane takes 16 neighbouring bytes of its rows as its part of two products. Neighbouring rows
+// stand in the same banks, so odd ones take blocks of 64 bytes in another order, and so do the values they meet: the
+// second operand's column 0 has the values for even rows, column 1 those for odd ones (f16: 2 and 3 the rests).
 template <DType F, bool kSwiglu>
 struct TileMultiplier {
   static constexpr int kParts = kSwiglu ? 2 : 1;
   static constexpr int kTileRows = kSwiglu ? 8 : 16;
   using T = std::conditional_t<F == DType::f16, __half, __nv_bfloat16>;
   int lane, warp, blocks;
-  uint32_t x;  // this lane's operand: column 0 has the values, column 1 (f16) the rests
+  uint32_t x;  // this lane's operand
 
   __device__ __forceinline__ TileMultiplier(const StreamShare<F, kSwiglu>& w, int warp_, int lane_)
       : lane(lane_), warp(warp_), blocks(w.a.p.k / 32) {
-    const int rest = F == DType::f16 ? lane / 4 % 2 * w.a.units * kUnit * 2 : 0;
+    const int rest = F == DType::f16 ? lane / 8 % 2 * w.a.units * kUnit * 2 : 0;
     x = shared_address(w.x) + rest + lane % 4 * 16;
   }
 
   __device__ __forceinline__ void run(const StreamShare<F, kSwiglu>& w, uint32_t slot, int count, float* sums) const {
     const int g = lane / 4;
-    const int pitch = tile_pitch(w.bytes.q);
+    const int odd_row = g % 2;
 #pragma unroll 1
     for (int first = 0; first < count; first += kTileRows) {
       const int upper = min(first + g, count - 1);
-      const int lower = kSwiglu ? upper + w.a.chunk_rows : min(first + g + 8, count - 1);
-      const uint32_t a = slot + upper * pitch + lane % 4 * 16;
-      const uint32_t b = slot + lower * pitch + lane % 4 * 16;
+      const int lower = kSwiglu ? upper : min(first + g + 8, count - 1);
+      const uint32_t a = slot + upper * w.bytes.q + lane % 4 * 16;
+      const uint32_t b =
+          slot + (kSwiglu ? chunk_space(w.bytes, w.a.chunk_rows) : 0) + lower * w.bytes.q + lane % 4 * 16;
       float even[4] = {};
       float odd[4] = {};
 #pragma unroll 4
       for (int block = warp; block < blocks; block += kStreamWarps) {
-        const uint4 values = load_shared_16(x + block * 64);
-        const uint4 above = load_shared_16(a + block * 64);
-        const uint4 below = load_shared_16(b + block * 64);
+        const int at = (block ^ odd_row) * 64;
+        const uint4 values = load_shared_16(x + at);
+        const uint4 above = load_shared_16(a + at);
+        const uint4 below = load_shared_16(b + at);
         mma<T>(even, above.x, below.x, above.y, below.y, values.x, values.y);
         mma<T>(odd, above.z, below.z, above.w, below.w, values.z, values.w);
       }
-      if (lane % 4 != 0) continue;
-      float high = even[0] + odd[0];
-      float low = even[2] + odd[2];
+      float high = odd_row == 0 ? even[0] + odd[0] : even[1] + odd[1];
+      float low = odd_row == 0 ? even[2] + odd[2] : even[3] + odd[3];
       if constexpr (F == DType::f16) {
-        high = fmaf(even[1] + odd[1], 1.0F / kRestScale, high);
-        low = fmaf(even[3] + odd[3], 1.0F / kRestScale, low);
+        high = fmaf(__shfl_down_sync(kFullMask, high, 1), 1.0F / kRestScale, high);
+        low = fmaf(__shfl_down_sync(kFullMask, low, 1), 1.0F / kRestScale, low);
       }
+      if (lane % 4 != 0) continue;
       if (first + g < count) sums[(first + g) * kParts * kStreamWarps + warp] = high;
       if constexpr (kSwiglu) {
         if (first + g < count) sums[((first + g) * 2 + 1) * kStreamWarps + warp] = low;
@@ -283,7 +265,6 @@ __device__ __forceinline__ void stream_rows(const StreamParams& a, int segment, 
   const Segment& s = w.s;
   StreamActivations<F, kStreamThreads> activations(p, a.units, w.x, w.partial);
   wait_for_previous();
-  if (starts_next_late<F>()) let_next_start();
 
   // What the thread that finishes its first row adds to the product: asked for here, looked at in the end.
   const int mine = static_cast<int>(threadIdx.x);
@@ -338,7 +319,7 @@ __device__ __forceinline__ void stream_rows(const StreamParams& a, int segment, 
 
 // Segments are of type F or F2.
 template <DType F, DType F2, bool kSwiglu>
-__global__ void __launch_bounds__(kStreamThreads + kWarp, 2)
+__global__ void __launch_bounds__(kStreamThreads + kWarp, kStreamResident)
     vector_stream_kernel(const __grid_constant__ StreamParams a) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) uint8_t shared[];
@@ -362,7 +343,7 @@ template <DType F, DType F2, bool kSwiglu>
 bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
   static_assert(stream_activation<F>() == stream_activation<F2>());
   constexpr int kParts = kSwiglu ? 2 : 1;
-  if (p.k % (on_tensor_cores(F) ? 32 : 8) != 0) return false;
+  if (p.k % (on_tensor_cores(F) ? 64 : 8) != 0) return false;
   const int segments = kSwiglu ? 1 : p.segments;
   StreamParams a;
   a.p = p;
@@ -380,8 +361,8 @@ bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
   int64_t byte_count = 0;
   const auto space_of = [&](int i, int rows) {
     const bool second = F != F2 && p.segment[i].dtype == F2;
-    return kParts * (second ? chunk_space<F2>(row_bytes_of<F2>(p.segment[i].w), rows)
-                            : chunk_space<F>(row_bytes_of<F>(p.segment[i].w), rows));
+    return kParts * (second ? chunk_space(row_bytes_of<F2>(p.segment[i].w), rows)
+                            : chunk_space(row_bytes_of<F>(p.segment[i].w), rows));
   };
   for (int i = 0; i < segments; ++i) {
     const bool second = F != F2 && p.segment[i].dtype == F2;
@@ -421,13 +402,13 @@ bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
     a.first_block[i + 1] = a.first_block[i] + mine;
   }
 
-  // A chunk is what the warps take in one turn, if that is not too much.
+  // A chunk is what the warps take in one turn, if there is as much and that is not too much.
+  const auto align = [](int n) { return (n + 127) / 128 * 128; };
   a.chunk_rows = on_tensor_cores(F) ? (kSwiglu ? 8 : 16) : a.row_step * (kBatch / kParts);
   const int most = on_tensor_cores(F) ? kRingBytes / 2 : kChunkBytes;
-  while (a.chunk_rows > 1 && most_space(a.chunk_rows) > most) a.chunk_rows /= 2;
+  while (a.chunk_rows > 1 && (a.chunk_rows >= 2 * most_rows || most_space(a.chunk_rows) > most)) a.chunk_rows /= 2;
   if (a.chunk_rows < a.row_quantum) a.chunk_rows = a.row_quantum;
   while (1 << a.chunk_shift < a.chunk_rows) ++a.chunk_shift;
-  const auto align = [](int n) { return (n + 127) / 128 * 128; };
   a.slot_bytes = align(most_space(a.chunk_rows));
   a.stages = divide_up(most_rows, a.chunk_rows);
   const int fit = kRingBytes / a.slot_bytes;
@@ -437,7 +418,9 @@ bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
   const int shared = 2 * kMaxStages * 8 + 32 * 4 + a.sum_bytes + activation_bytes(stream_activation<F>(), a.units) +
                      a.stages * a.slot_bytes;
   if (shared > kMostStreamBytes) return false;
-  launch(c, {dim3(static_cast<unsigned>(a.first_block[kMaxSegments])), dim3(kStreamThreads + kWarp), shared},
+  launch(c,
+         {dim3(static_cast<unsigned>(a.first_block[kMaxSegments])), dim3(kStreamThreads + kWarp),
+          shared < kStreamSlot ? kStreamSlot : shared},
          vector_stream_kernel<F, F2, kSwiglu>, a);
   return true;
 }
