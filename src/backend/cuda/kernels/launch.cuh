@@ -21,6 +21,9 @@ struct LaunchShape {
 // and others none.
 inline constexpr int kStreamSlot = 112 * 1024;
 inline constexpr int kAttentionSlot = 75 * 1024;
+// Of kernels that the memory's rate binds: beside one there is room for attention alone. There is nothing to be won by
+// loading for two kernels at a time, and a multiprocessor with two blocks of one would hold up all others.
+inline constexpr int kAloneSlot = 150 * 1024;
 
 // A failed launch stays in cudaGetLastError; the backend looks after every op.
 template <typename... Params, typename... Args>

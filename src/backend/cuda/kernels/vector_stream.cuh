@@ -23,6 +23,7 @@ inline constexpr int kMaxStages = 16;
 inline constexpr int kRingBytes = 104 * 1024;
 inline constexpr int kStreamResident = 3;
 inline constexpr int kChunkBytes = 36 * 1024;
+inline constexpr int kLongUnits = 4;  // rows of large models, whose kernels have their multiprocessors for themselves
 inline constexpr int kSumBytes = 40 * 1024;
 inline constexpr int kMostStreamBytes = 220 * 1024;
 
@@ -410,17 +411,19 @@ bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
   if (a.chunk_rows < a.row_quantum) a.chunk_rows = a.row_quantum;
   while (1 << a.chunk_shift < a.chunk_rows) ++a.chunk_shift;
   a.slot_bytes = align(most_space(a.chunk_rows));
-  a.stages = divide_up(most_rows, a.chunk_rows);
-  const int fit = kRingBytes / a.slot_bytes;
-  a.stages = a.stages > fit ? (fit < 2 ? 2 : fit) : a.stages;
-  a.stages = a.stages > kMaxStages ? kMaxStages : a.stages;
   a.sum_bytes = align(most_rows * kParts * a.row_parts * 4);
-  const int shared = 2 * kMaxStages * 8 + 32 * 4 + a.sum_bytes + activation_bytes(stream_activation<F>(), a.units) +
-                     a.stages * a.slot_bytes;
+  const int fixed = 2 * kMaxStages * 8 + 32 * 4 + a.sum_bytes + activation_bytes(stream_activation<F>(), a.units);
+  const int chunks = divide_up(most_rows, a.chunk_rows);
+  const bool alone = a.units >= kLongUnits && chunks > kRingBytes / a.slot_bytes;
+  const int fit = (alone ? kAloneSlot - fixed : kRingBytes) / a.slot_bytes;
+  a.stages = chunks > fit ? (fit < 2 ? 2 : fit) : chunks;
+  a.stages = a.stages > kMaxStages ? kMaxStages : a.stages;
+  const int shared = fixed + a.stages * a.slot_bytes;
   if (shared > kMostStreamBytes) return false;
+  const int slot = alone ? kAloneSlot : kStreamSlot;
   launch(c,
          {dim3(static_cast<unsigned>(a.first_block[kMaxSegments])), dim3(kStreamThreads + kWarp),
-          shared < kStreamSlot ? kStreamSlot : shared},
+          shared < slot ? slot : shared},
          vector_stream_kernel<F, F2, kSwiglu>, a);
   return true;
 }
