@@ -67,6 +67,8 @@ class CudaBackend final : public Backend {
   void deallocate(void* data) noexcept override;
 
  private:
+  static constexpr size_t kPlanCapacity = 4096;
+
   struct Graph {
     std::vector<OpRecord> ops;
     std::vector<Upload> uploads;  // before the ops

@@ -2,6 +2,7 @@
 // are held to their definitions by the parity tests.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -98,6 +99,24 @@ INSTANTIATE_TEST_SUITE_P(Models, Steps, testing::ValuesIn(configs()), [](const a
   return std::string(dtype_name(c.weight)) + "_" + std::to_string(c.head_dim) + "_wide_" +
          std::to_string(c.max_sequences) + "_sequences";
 });
+
+TEST(CudaBackend, OfUploadsToOnePlaceTheLastCounts) {
+  const auto device = device_or_null();
+  if (!device) GTEST_SKIP() << "no GPU";
+  const Buffer buffer = device->allocate(64 * sizeof(int32_t));
+  auto* data = static_cast<int32_t*>(buffer.data());
+  const std::vector<int32_t> first(64, 1);
+  const std::vector<int32_t> second(32, 2);
+  std::vector<int32_t> expected = first;
+  std::copy(second.begin(), second.end(), expected.begin() + 16);
+  for (int run = 0; run < 3; ++run) {
+    device->upload(data, first.data(), first.size() * sizeof(int32_t));
+    device->upload(data + 16, second.data(), second.size() * sizeof(int32_t));
+    std::vector<int32_t> read(64);
+    device->download(read.data(), data, read.size() * sizeof(int32_t));
+    EXPECT_EQ(read, expected);
+  }
+}
 
 TEST(CudaBackend, TheSameStepGivesTheSameBitsCapturedOrNot) {
   const auto device = device_or_null();

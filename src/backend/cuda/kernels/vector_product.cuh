@@ -8,7 +8,7 @@
 #pragma once
 
 #include "backend/cuda/kernels/activations.cuh"
-#include "backend/cuda/kernels/vector_stream.cuh"
+#include "backend/cuda/kernels/stream_launch.cuh"
 
 namespace inferno::cuda {
 

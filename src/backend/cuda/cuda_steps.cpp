@@ -1,0 +1,297 @@
+// The steps of the CUDA backend: recording, launching, graphs, times.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/error.h"
+#include "backend/cuda/same_op.h"
+#include "base/error.h"
+
+namespace inferno::cuda {
+namespace {
+
+// Graphs kept: one per number of sequences that is being decoded, and a few more.
+constexpr size_t kMaxGraphs = 64;
+// Larger steps spend long enough on the device to hide their launches, and seldom come twice.
+constexpr int32_t kMaxGraphTokens = 256;
+
+// Tokens of the step; 0 when no op says.
+int32_t tokens_of(const std::vector<OpRecord>& ops) {
+  for (const OpRecord& op : ops) {
+    if (op.op() == OpId::qkv_rope_store) return op.args<QkvRopeStoreArgs>().batch.tokens;
+  }
+  return 0;
+}
+
+bool same_ops(const std::vector<OpRecord>& a, const std::vector<OpRecord>& b) {
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), same_op);
+}
+
+// "linear", or of several: "one of embed, attention (INFERNO_CUDA_SYNC=1 tells which)".
+std::string names_of(const std::bitset<kOpCount>& ops) {
+  std::string names;
+  for (int i = 0; i < kOpCount; ++i) {
+    if (ops[static_cast<size_t>(i)])
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", op_name(static_cast<OpId>(i)));
+  }
+  return ops.count() > 1 ? fmt::format("one of {} (INFERNO_CUDA_SYNC=1 tells which)", names) : names;
+}
+
+}  // namespace
+
+// ---- steps
+
+void CudaBackend::begin_step(StepMode mode) {
+  INFERNO_CHECK(!in_step_);
+  plan_.clear();
+  times_.clear();
+  stamped_ = 0;
+  replayed_ = false;
+  in_step_ = true;
+  planning_ = mode == StepMode::plan;
+  const auto last = std::max_element(graphs_.begin(), graphs_.end(),
+                                     [](const Graph& a, const Graph& b) { return a.last_use < b.last_use; });
+  followed_ = planning_ || timing_ || last == graphs_.end() ? nullptr : &*last;
+  matched_ = 0;
+}
+
+void CudaBackend::end_step() {
+  execute();
+  followed_ = nullptr;
+  in_step_ = false;
+  planning_ = false;
+}
+
+void CudaBackend::synchronize() {
+  execute();
+  flush_uploads();
+  wait();
+}
+
+void CudaBackend::wait() {
+  const cudaError_t status = cudaStreamSynchronize(context_.stream);
+  if (status == cudaSuccess) {
+    transfers_->on_passed();
+    return;
+  }
+  fail("cuda: {} failed: {}", under_way_.any() ? names_of(under_way_) : "a copy", cudaGetErrorString(status));
+}
+
+void CudaBackend::wait_for_delivery() {
+  // The count comes a few microseconds before the stream is known to be done. A failed kernel never sends it.
+  constexpr uint32_t kLooksBetweenQueries = 1U << 14;
+  for (uint32_t looks = 1; !transfers_->delivered(); ++looks) {
+    if (looks % kLooksBetweenQueries != 0 || cudaStreamQuery(context_.stream) == cudaErrorNotReady) continue;
+    wait();
+    return;
+  }
+  transfers_->on_passed();
+}
+
+void CudaBackend::stop_following() {
+  if (followed_ == nullptr) return;
+  plan_.assign(followed_->ops.begin(), followed_->ops.begin() + static_cast<ptrdiff_t>(matched_));
+  followed_ = nullptr;
+}
+
+template <typename Args>
+void CudaBackend::record(const Args& args) {
+  if (planning_) {
+    OpRecord op;
+    op.assign(args);
+    ops_->reserve(op);
+    return;
+  }
+  if (followed_ != nullptr) {
+    const std::vector<OpRecord>& ops = followed_->ops;
+    if (matched_ < ops.size() && ops[matched_].op() == OpOf<Args>::kId && same_args(ops[matched_].args<Args>(), args)) {
+      ++matched_;
+      return;
+    }
+    stop_following();
+  }
+  INFERNO_CHECK(plan_.size() < kPlanCapacity);
+  plan_.emplace_back().assign(args);
+  if (!in_step_) execute();
+}
+
+void CudaBackend::execute() {
+  if (followed_ != nullptr && matched_ == 0) return;
+  if (followed_ == nullptr && plan_.empty()) return;
+  const bool timed = timing_ && in_step_;
+  Graph* graph = followed_;
+  if (graph == nullptr || matched_ != graph->ops.size() || graph->uploads != transfers_->staged() ||
+      graphs_frees_ != frees_->value) {
+    stop_following();
+    graph = graph_for_plan();
+  }
+  followed_ = nullptr;
+  delivered_ = {};
+  if (graph != nullptr) {
+    launch(*graph, timed);
+  } else {
+    flush_uploads();
+    under_way_.reset();
+    for (const OpRecord& op : plan_) under_way_.set(static_cast<size_t>(op.op()));
+  }
+  wanted_ = {};
+  if (graph == nullptr || timed) {
+    launch_ops(timed);
+    std::swap(previous_, plan_);
+  }
+  plan_.clear();
+}
+
+void CudaBackend::launch(Graph& graph, bool timed) {
+  under_way_ = graph.kinds;
+  graph.last_use = ++uses_;
+  if (timed) {
+    for (cudaEvent_t& event : replay_stamps_) {
+      if (event == nullptr) check(cudaEventCreate(&event), "creating an event");
+    }
+    check(cudaEventRecord(replay_stamps_[0], context_.stream), "taking the time");
+  }
+  check(cudaGraphLaunch(graph.executable, context_.stream), "launching a step");
+  if (timed) {
+    check(cudaEventRecord(replay_stamps_[1], context_.stream), "taking the time");
+    replayed_ = true;
+  }
+  if (!graph.uploads.empty()) transfers_->on_fetch();
+  if (!graph.download.empty()) {
+    transfers_->on_deliver();
+    // Ops that run once more for their times would still be writing.
+    if (!timed) delivered_ = graph.download;
+  }
+}
+
+void CudaBackend::launch_ops(bool timed) {
+  ops_->start_chain();
+  if (timed && stamped_ == 0) stamp();
+  for (size_t i = 0; i < plan_.size();) {
+    const std::string_view op = op_name(plan_[i].op());
+    const size_t launched = ops_->run(std::span(plan_).subspan(i, step_by_step_ ? 1 : plan_.size() - i));
+    check(cudaGetLastError(), op);
+    if (step_by_step_) check(cudaStreamSynchronize(context_.stream), op);
+    for (size_t j = 0; timed && j < launched; ++j) {
+      stamp();
+      times_.ops.push_back(plan_[i + j]);
+    }
+    i += launched;
+  }
+}
+
+// ---- times
+
+void CudaBackend::set_timing(bool on) {
+  timing_ = on;
+  times_.clear();
+  stamped_ = 0;
+}
+
+void CudaBackend::stamp() {
+  if (stamped_ == stamps_.size()) {
+    stamps_.emplace_back();
+    check(cudaEventCreate(&stamps_.back()), "creating an event");
+  }
+  check(cudaEventRecord(stamps_[stamped_++], context_.stream), "taking the time");
+}
+
+const StepTimes* CudaBackend::step_times() const {
+  if (times_.ops.empty()) return nullptr;
+  check(cudaEventSynchronize(stamps_[stamped_ - 1]), "taking the time");
+  times_.times.clear();
+  times_.replay_us = 0;
+  if (replayed_) {
+    float ms = 0;
+    check(cudaEventElapsedTime(&ms, replay_stamps_[0], replay_stamps_[1]), "taking the time");
+    times_.replay_us = static_cast<double>(ms) * 1e3;
+  }
+  times_.begin = 0;
+  uint64_t at = 0;
+  for (size_t i = 0; i < times_.ops.size(); ++i) {
+    float ms = 0;
+    check(cudaEventElapsedTime(&ms, stamps_[0], stamps_[i + 1]), "taking the time");
+    const auto end = static_cast<uint64_t>(static_cast<double>(ms) * 1e3 * times_.ticks_per_us);
+    times_.times.push_back({.begin = at, .end = end});
+    at = end;
+  }
+  times_.end = at;
+  times_.dispatches.assign(1, 0);
+  return &times_;
+}
+
+// ---- graphs
+
+CudaBackend::Graph* CudaBackend::graph_for_plan() {
+  if (step_by_step_) return nullptr;
+  if (graphs_frees_ != frees_->value) {
+    drop_graphs();
+    previous_.clear();
+    graphs_frees_ = frees_->value;  // dropping freed memory of its own
+  }
+  for (Graph& graph : graphs_) {
+    if (graph.uploads == transfers_->staged() && same_ops(graph.ops, plan_)) return &graph;
+  }
+  const int32_t tokens = tokens_of(plan_);
+  if (tokens == 0 || tokens > kMaxGraphTokens || !same_ops(previous_, plan_)) return nullptr;
+  if (graphs_.size() >= kMaxGraphs) {
+    const auto oldest = std::min_element(graphs_.begin(), graphs_.end(),
+                                         [](const Graph& a, const Graph& b) { return a.last_use < b.last_use; });
+    wait();
+    (void)cudaGraphExecDestroy(oldest->executable);
+    graphs_.erase(oldest);
+  }
+  Graph graph;
+  graph.ops = plan_;
+  graph.uploads = transfers_->staged();
+  graph.download = wanted_;
+  for (const OpRecord& op : plan_) graph.kinds.set(static_cast<size_t>(op.op()));
+  capture(graph);
+  graphs_.push_back(std::move(graph));
+  return &graphs_.back();
+}
+
+void CudaBackend::capture(Graph& graph) {
+  cudaGraph_t recorded = nullptr;
+  check(cudaStreamBeginCapture(context_.stream, cudaStreamCaptureModeThreadLocal), "capturing a step");
+  try {
+    LaunchContext alone = context_;
+    alone.overlap = false;
+    if (!graph.uploads.empty()) transfers_->launch_fetch(alone);
+    launch_ops(
+        false);  // the first kernel waits for the fetch to end: later ones look at the batch before their own wait
+    if (!graph.download.empty()) transfers_->launch_deliver(context_, graph.download);
+  } catch (...) {
+    (void)cudaStreamEndCapture(context_.stream, &recorded);
+    if (recorded != nullptr) (void)cudaGraphDestroy(recorded);
+    throw;
+  }
+  check(cudaStreamEndCapture(context_.stream, &recorded), "capturing a step");
+  const cudaError_t status = cudaGraphInstantiate(&graph.executable, recorded, 0);
+  (void)cudaGraphDestroy(recorded);
+  check(status, "capturing a step");
+}
+
+void CudaBackend::drop_graphs() {
+  if (graphs_.empty()) return;
+  (void)cudaStreamSynchronize(context_.stream);
+  for (Graph& graph : graphs_) (void)cudaGraphExecDestroy(graph.executable);
+  graphs_.clear();
+}
+
+// ---- ops
+
+#define PRIMITIVE(name, Args)
+#define FUSED(name, Args)                    \
+  void CudaBackend::name(const Args& args) { \
+    record(args);                            \
+  }
+#include "backend/op_list.inc"
+
+void CudaBackend::kv_store(const KvStoreArgs& args) {
+  record(args);
+}
+
+}  // namespace inferno::cuda

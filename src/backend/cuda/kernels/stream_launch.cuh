@@ -1,0 +1,97 @@
+// Dividing a product among the blocks of vector_stream_kernel, and launching it.
+#pragma once
+
+#include "backend/cuda/kernels/vector_stream.cuh"
+
+namespace inferno::cuda {
+
+// False: not for this kernel.
+template <DType F, DType F2, bool kSwiglu>
+bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
+  static_assert(stream_activation<F>() == stream_activation<F2>());
+  constexpr int kParts = kSwiglu ? 2 : 1;
+  if (p.k % (on_tensor_cores(F) ? 64 : 8) != 0) return false;
+  const int segments = kSwiglu ? 1 : p.segments;
+  StreamParams a;
+  a.p = p;
+  a.units = divide_up(p.k, kUnit);
+  a.row_parts = on_tensor_cores(F) || a.units > kStreamWarps ? kStreamWarps : a.units;
+  a.row_step = kStreamWarps / a.row_parts;
+  for (int w = 0; w < kStreamWarps; ++w) {
+    a.unit_of_warp |= static_cast<uint32_t>(w % a.row_parts) << (4 * w);
+    a.row_of_warp |= static_cast<uint32_t>(w / a.row_parts) << (4 * w);
+  }
+
+  // Copies begin at multiples of 16 bytes.
+  int64_t segment_bytes[kMaxSegments] = {};
+  int64_t row_count = 0;
+  int64_t byte_count = 0;
+  const auto space_of = [&](int i, int rows) {
+    const bool second = F != F2 && p.segment[i].dtype == F2;
+    return kParts * (second ? chunk_space(row_bytes_of<F2>(p.segment[i].w), rows)
+                            : chunk_space(row_bytes_of<F>(p.segment[i].w), rows));
+  };
+  for (int i = 0; i < segments; ++i) {
+    const bool second = F != F2 && p.segment[i].dtype == F2;
+    const RowBytes b = second ? row_bytes_of<F2>(p.segment[i].w) : row_bytes_of<F>(p.segment[i].w);
+    for (const int row : {b.q, b.h, b.s, b.d}) {
+      while (row * a.row_quantum % 16 != 0) a.row_quantum *= 2;
+    }
+    segment_bytes[i] = int64_t{p.segment[i].rows} * (b.q + b.h + b.s + b.d);
+    row_count += p.segment[i].rows;
+    byte_count += kParts * segment_bytes[i];
+  }
+  const auto most_space = [&](int rows) {
+    int most = 0;
+    for (int i = 0; i < segments; ++i) most = space_of(i, rows) > most ? space_of(i, rows) : most;
+    return most;
+  };
+
+  // Blocks by bytes, or, where all bytes arrive ahead of time, by rows; more than one per multiprocessor only where one
+  // has no room for the sums.
+  const bool by_rows = byte_count / c.sm_count < kRingBytes / 2;
+  int64_t blocks = c.sm_count;
+  while (divide_up(row_count, blocks) * kParts * a.row_parts * 4 > kSumBytes) blocks += c.sm_count;
+  int64_t before = 0;
+  int most_rows = 0;
+  for (int i = 0; i < kMaxSegments; ++i) {
+    int mine = 0;
+    if (i < segments) {
+      before += by_rows ? p.segment[i].rows : kParts * segment_bytes[i];
+      mine = static_cast<int>(before * blocks / (by_rows ? row_count : byte_count)) - a.first_block[i];
+      const int quanta = divide_up(p.segment[i].rows, a.row_quantum);
+      mine = mine < 1 ? 1 : mine > quanta ? quanta : mine;
+      a.quanta[i] = quanta / mine;
+      a.longer[i] = quanta % mine;
+      const int rows = divide_up(quanta, mine) * a.row_quantum;
+      most_rows = rows > most_rows ? rows : most_rows;
+    }
+    a.first_block[i + 1] = a.first_block[i] + mine;
+  }
+
+  // A chunk is what the warps take in one turn, if there is as much and that is not too much.
+  const auto align = [](int n) { return (n + 127) / 128 * 128; };
+  a.chunk_rows = on_tensor_cores(F) ? (kSwiglu ? 8 : 16) : a.row_step * (kBatch / kParts);
+  const int most = on_tensor_cores(F) ? kRingBytes / 2 : kChunkBytes;
+  while (a.chunk_rows > 1 && (a.chunk_rows >= 2 * most_rows || most_space(a.chunk_rows) > most)) a.chunk_rows /= 2;
+  if (a.chunk_rows < a.row_quantum) a.chunk_rows = a.row_quantum;
+  while (1 << a.chunk_shift < a.chunk_rows) ++a.chunk_shift;
+  a.slot_bytes = align(most_space(a.chunk_rows));
+  a.sum_bytes = align(most_rows * kParts * a.row_parts * 4);
+  const int fixed = 2 * kMaxStages * 8 + 32 * 4 + a.sum_bytes + activation_bytes(stream_activation<F>(), a.units);
+  const int chunks = divide_up(most_rows, a.chunk_rows);
+  const bool alone = a.units >= kLongUnits && chunks > kRingBytes / a.slot_bytes;
+  const int fit = (alone ? kAloneSlot - fixed : kRingBytes) / a.slot_bytes;
+  a.stages = chunks > fit ? (fit < 2 ? 2 : fit) : chunks;
+  a.stages = a.stages > kMaxStages ? kMaxStages : a.stages;
+  const int shared = fixed + a.stages * a.slot_bytes;
+  if (shared > kMostStreamBytes) return false;
+  const int slot = alone ? kAloneSlot : kStreamSlot;
+  launch(c,
+         {dim3(static_cast<unsigned>(a.first_block[kMaxSegments])), dim3(kStreamThreads + kWarp),
+          shared < slot ? slot : shared},
+         vector_stream_kernel<F, F2, kSwiglu>, a);
+  return true;
+}
+
+}  // namespace inferno::cuda
