@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cuda/error.h"
+#include "backend/cuda/op_support.h"
 #include "base/checked.h"
 
 namespace inferno::cuda {
@@ -11,20 +12,6 @@ namespace {
 // bf16 values of an unpacked weight that are in memory at a time.
 constexpr int64_t kUnpackedValues = int64_t{32} << 20;
 
-const CudaWeight& on_device(const Weight* w) {
-  return static_cast<const CudaWeight&>(*w);
-}
-const float* vector_or_null(const Weight* w) {
-  return w == nullptr ? nullptr : on_device(w).vector();
-}
-
-// The type in which a weight is multiplied in wide mode.
-DType wide_type(DType dtype) {
-  return dtype == DType::f32 || dtype == DType::f16 ? dtype : DType::bf16;
-}
-int64_t size_of(DType dtype) {
-  return row_bytes(dtype, 1);
-}
 // Elements between rows of a wide input: 16-byte pieces.
 int64_t wide_stride(DType dtype, int64_t k) {
   return round_up(k, 16 / size_of(dtype));
@@ -32,16 +19,6 @@ int64_t wide_stride(DType dtype, int64_t k) {
 
 int64_t logit_rows(const Tensor& rows, const Tensor& x) {
   return rows.empty() ? x.rows() : rows.elements();
-}
-
-// One token per sequence, and a kernel for that.
-bool decodes(const AttentionArgs& a) {
-  return a.batch.tokens == a.batch.sequences &&
-         decode_attention_supports(a.kv, static_cast<int>(a.q.cols() / a.kv.head_dim));
-}
-
-void require_mapped(bool mapped) {
-  if (!mapped) fail("cuda: the driver cannot map the KV cache for the copy engine");
 }
 
 }  // namespace
@@ -306,139 +283,6 @@ void OpRunner::run(const LogitsArgs& a) {
   job.w[0] = a.head;
   job.out[0] = a.out.data;
   project(job);
-}
-
-// ---- heads and attention
-
-RawHeads OpRunner::project_heads(const QkvRopeStoreArgs& a) {
-  Linear job;
-  job.x = a.x.f32();
-  job.norm = a.norm;
-  job.eps = a.eps;
-  job.tokens = a.x.rows();
-  job.k = a.x.cols();
-  job.count = 3;
-  bool all_bf16 = true;
-  for (int i = 0; i < 3; ++i) {
-    job.w[i] = a.w[i];
-    job.bias[i] = a.bias[i];
-    all_bf16 = all_bf16 && a.bias[i] == nullptr && wide_type(a.w[i]->dtype()) == DType::bf16;
-  }
-  const int64_t q_rows = a.w[0]->rows();
-  const int64_t kv_rows = a.w[1]->rows();
-  const bool wide = is_wide(job);
-  RawHeads raw;
-  raw.dtype = job.out_type = wide && all_bf16 ? DType::bf16 : DType::f32;
-  const int64_t size = size_of(raw.dtype);
-  auto* memory = static_cast<char*>(region(Region::raw_heads, job.tokens * (q_rows + 2 * kv_rows) * size));
-  if (wide) {  // side by side
-    job.out_stride = raw.q_stride = raw.kv_stride = q_rows + 2 * kv_rows;
-    job.out[0] = memory;
-    job.out[1] = memory + q_rows * size;
-    job.out[2] = memory + (q_rows + kv_rows) * size;
-  } else {
-    raw.q_stride = q_rows;
-    raw.kv_stride = kv_rows;
-    job.out[0] = a.q.data;
-    job.out[1] = memory;
-    job.out[2] = memory + job.tokens * kv_rows * size;
-  }
-  project(job);
-  raw.q = job.out[0];
-  raw.k = job.out[1];
-  raw.v = job.out[2];
-  return raw;
-}
-
-void OpRunner::run(const QkvRopeStoreArgs& a, std::span<const OpRecord> after) {
-  RopeStore task{.raw = project_heads(a),
-                 .norms = {vector_or_null(a.q_norm), vector_or_null(a.k_norm), a.eps},
-                 .rope = a.rope,
-                 .kv = a.kv,
-                 .batch = a.batch,
-                 .q_heads = static_cast<int>(a.q.cols() / a.kv.head_dim),
-                 .q_out = a.q.data};
-  if (narrow_q_supports(a.kv, a.rope) && hopper_attention_supports(context_, a.kv, task.q_heads)) {
-    void* narrow_q = region(Region::narrow_q, a.q.elements() * size_of(a.kv.dtype));
-    if (!after.empty() && after[0].op() == OpId::attention && after[0].args<AttentionArgs>().q.data == a.q.data &&
-        !decodes(after[0].args<AttentionArgs>())) {
-      task.q_out = narrow_q;
-      task.q_type = a.kv.dtype;
-      narrow_q_of_ = a.q.data;
-    }
-  }
-  enqueue([&](const LaunchContext& c) { launch_rope_store(c, task); });
-}
-
-DecodeAttention OpRunner::decode_task(const AttentionArgs& b) {
-  DecodeAttention d;
-  d.task = {.q = b.q.f32(),
-            .out = b.out.f32(),
-            .q_heads = static_cast<int>(b.q.cols() / b.kv.head_dim),
-            .scale = b.scale,
-            .kv = b.kv,
-            .batch = b.batch};
-  const int64_t floats = decode_partial_floats(context_, b.batch.tokens, d.task.q_heads, b.kv);
-  d.partials = static_cast<float*>(region(Region::partials, floats * size_of(DType::f32)));
-  d.counters = static_cast<uint32_t*>(
-      region(Region::counters, int64_t{b.batch.tokens} * b.kv.kv_heads * int64_t{sizeof(uint32_t)}));
-  return d;
-}
-
-bool OpRunner::fuses(const QkvRopeStoreArgs& a, const AttentionArgs& b) {
-  // One token per sequence, and the attention reads exactly what the projection made.
-  return a.batch.tokens == a.batch.sequences && a.q.data == b.q.data && a.kv.k == b.kv.k && a.kv.v == b.kv.v &&
-         a.batch.pos == b.batch.pos && a.batch.tokens == b.batch.tokens && a.rope.rotated_dims == a.kv.head_dim &&
-         decode_attention_supports(b.kv, static_cast<int>(b.q.cols() / b.kv.head_dim));
-}
-
-void OpRunner::run_fused(const QkvRopeStoreArgs& a, const AttentionArgs& b, std::span<const OpRecord> after) {
-  DecodeAttention d = decode_task(b);
-  d.fused = true;
-  d.raw = project_heads(a);
-  d.norms = {vector_or_null(a.q_norm), vector_or_null(a.k_norm), a.eps};
-  d.rope = a.rope;
-  if (batch_attention_supports(context_, b.kv, d.task.q_heads, b.batch.tokens)) {
-    narrow_output(d.task, after);
-    enqueue([&](const LaunchContext& c) { require_mapped(launch_batch_attention(c, d)); });
-  } else {
-    enqueue([&](const LaunchContext& c) { launch_decode_attention(c, d); });
-  }
-}
-
-void OpRunner::narrow_output(AttentionTask& task, std::span<const OpRecord> after) {
-  if (after.empty() || after[0].op() != OpId::linear) return;
-  const auto& next = after[0].args<LinearArgs>();
-  const DType type = wide_type(next.w[0]->dtype());
-  if (next.x.data != task.out || !next.rows.empty() || type == DType::f32 || !is_wide(linear_of(next))) return;
-  task.narrow_out = region(Region::wide_x, next.x.elements() * size_of(type));
-  task.narrow_type = type;
-  wide_x_of_ = next.x.data;
-  wide_x_type_ = type;
-}
-
-void OpRunner::run(const AttentionArgs& a, std::span<const OpRecord> after) {
-  const auto q_heads = static_cast<int>(a.q.cols() / a.kv.head_dim);
-  if (a.kv.head_dim > kMaxHeadDim) {
-    fail("backend \"cuda\" supports heads up to {} wide, this model's are {}", kMaxHeadDim, a.kv.head_dim);
-  }
-  if (decodes(a)) {
-    const DecodeAttention d = decode_task(a);
-    enqueue([&](const LaunchContext& c) { launch_decode_attention(c, d); });
-    return;
-  }
-  AttentionTask task{
-      .q = a.q.f32(), .out = a.out.f32(), .q_heads = q_heads, .scale = a.scale, .kv = a.kv, .batch = a.batch};
-  if (hopper_attention_supports(context_, a.kv, q_heads)) {
-    if (narrow_q_of_ == a.q.data) task.narrow_q = region(Region::narrow_q, 0);
-    narrow_q_of_ = nullptr;
-    narrow_output(task, after);
-    enqueue([&](const LaunchContext& c) { require_mapped(launch_hopper_attention(c, task)); });
-    return;
-  }
-  enqueue([&](const LaunchContext& c) {
-    prefill_attention_supports(a.kv, q_heads) ? launch_prefill_attention(c, task) : launch_attention_any(c, task);
-  });
 }
 
 // ---- the rest
