@@ -78,13 +78,19 @@ inline float quantize_block(const float* x, int8_t* q) {
 inline int sum_16(const int8_t* q) {
   return vaddlvq_s8(vld1q_s8(q));
 }
+// The sums over 16 columns each of q[128].
+inline int16x8_t sums_of_16(const int8_t* q) {
+  int16x8_t s[8];
+  for (int i = 0; i < 8; ++i) s[i] = vpaddlq_s8(vld1q_s8(q + 16 * i));
+  const int16x8_t low = vpaddq_s16(vpaddq_s16(s[0], s[1]), vpaddq_s16(s[2], s[3]));
+  const int16x8_t high = vpaddq_s16(vpaddq_s16(s[4], s[5]), vpaddq_s16(s[6], s[7]));
+  return vpaddq_s16(low, high);
+}
 
 // sums[48] of one block of 256.
 inline void split_sums(const int8_t* q, int8_t* sums) {
-  int16_t by_16[16];
-  for (int i = 0; i < 16; ++i) by_16[i] = static_cast<int16_t>(sum_16(q + 16 * i));
-  const int16x8_t a = vld1q_s16(by_16);
-  const int16x8_t b = vld1q_s16(by_16 + 8);
+  const int16x8_t a = sums_of_16(q);
+  const int16x8_t b = sums_of_16(q + 128);
   const int16x8_t by_32 = vpaddq_s16(a, b);
   const int16x8_t low = vdupq_n_s16(63);
   vst1_s8(sums, vshrn_n_s16(by_32, 6));

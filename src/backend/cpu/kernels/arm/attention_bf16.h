@@ -91,9 +91,9 @@ inline float32x4_t bf16_step(float32x4_t sum, uint16x8_t a, uint16x8_t b) {
   return vbfmmlaq_f32(sum, vreinterpretq_bf16_u16(a), vreinterpretq_bf16_u16(b));
 }
 
-// sums[4 of a][4 of b] += `steps` (even) steps of 4 vectors of a times 4 of b. In assembly: a compiler's order of the
-// same instructions takes half as long again.
-inline void multiply_quads(const uint16_t* a, const uint16_t* b, int64_t steps, float32x4_t* sums) {
+// sums[4 of a][4 of b], or zero if `fresh`, plus `steps` (even) steps of 4 vectors of a times 4 of b. In assembly: a
+// compiler's order of the same instructions takes half as long again.
+inline void multiply_quads(const uint16_t* a, const uint16_t* b, int64_t steps, int64_t fresh, float32x4_t* sums) {
   // clang-format off
 #define INFERNO_COLUMN(b, c0, c1, c2, c3, a0, a1, a2, a3) \
   "bfmmla v" #c0 ".4s, v" #a0 ".8h, v" #b ".8h\n bfmmla v" #c1 ".4s, v" #a1 ".8h, v" #b ".8h\n" \
@@ -106,9 +106,16 @@ inline void multiply_quads(const uint16_t* a, const uint16_t* b, int64_t steps, 
   "ldr q" #b2 ", [%[b], #" #at2 "]\n" INFERNO_COLUMN(b2, 2, 6, 10, 14, a0, a1, a2, a3) \
   "ldr q" #b3 ", [%[b], #" #at3 "]\n" INFERNO_COLUMN(b3, 3, 7, 11, 15, a0, a1, a2, a3)
   __asm__ volatile(
+      "cbnz %[fresh], 2f\n"
       "ldp q0, q1, [%[sums]]\n ldp q2, q3, [%[sums], #32]\n ldp q4, q5, [%[sums], #64]\n"
       "ldp q6, q7, [%[sums], #96]\n ldp q8, q9, [%[sums], #128]\n ldp q10, q11, [%[sums], #160]\n"
       "ldp q12, q13, [%[sums], #192]\n ldp q14, q15, [%[sums], #224]\n"
+      "b 1f\n"
+      "2:\n"
+      "movi v0.2d, #0\n movi v1.2d, #0\n movi v2.2d, #0\n movi v3.2d, #0\n"
+      "movi v4.2d, #0\n movi v5.2d, #0\n movi v6.2d, #0\n movi v7.2d, #0\n"
+      "movi v8.2d, #0\n movi v9.2d, #0\n movi v10.2d, #0\n movi v11.2d, #0\n"
+      "movi v12.2d, #0\n movi v13.2d, #0\n movi v14.2d, #0\n movi v15.2d, #0\n"
       ".p2align 5\n"
       "1:\n"
       INFERNO_QUADS(0, 16, 32, 48, 16, 17, 18, 19, 24, 25, 26, 27)
@@ -120,7 +127,7 @@ inline void multiply_quads(const uint16_t* a, const uint16_t* b, int64_t steps, 
       "stp q6, q7, [%[sums], #96]\n stp q8, q9, [%[sums], #128]\n stp q10, q11, [%[sums], #160]\n"
       "stp q12, q13, [%[sums], #192]\n stp q14, q15, [%[sums], #224]\n"
       : [a] "+r"(a), [b] "+r"(b), [n] "+r"(steps)
-      : [sums] "r"(sums)
+      : [fresh] "r"(fresh), [sums] "r"(sums)
       : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16",
         "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31", "cc",
         "memory");
@@ -174,8 +181,8 @@ inline void put_scores(float32x4_t first, float32x4_t second, float* scores) {
 
 // 8 queries x 8 positions of packed keys.
 inline void packed_scores(const uint16_t* q, const uint16_t* chunk, int64_t steps, float* scores) {
-  float32x4_t s[4][4] = {};
-  multiply_quads(q, chunk, steps, &s[0][0]);
+  float32x4_t s[4][4];
+  multiply_quads(q, chunk, steps, 1, &s[0][0]);
   for (int j = 0; j < 4; ++j) {
     put_scores(s[j][0], s[j][1], scores + j * 2 * kAttentionSpan);
     put_scores(s[j][2], s[j][3], scores + j * 2 * kAttentionSpan + 4);
@@ -247,6 +254,16 @@ inline bool is_direct(const SpanTask& task) {
   return (task.queries + 1) / 2 <= kFewPairs && task.head_dim % 8 == 0;
 }
 
+// The positions any query of a quad sees, in steps of 8: the rest of a block's rectangle would be multiplied for
+// nothing.
+inline int64_t quad_limit(const SpanTask& task, int64_t quad) {
+  int64_t most = 0;
+  for (int64_t i = 8 * quad; i < 8 * quad + 8 && i < task.queries; ++i) {
+    most = task.visible[i] > most ? task.visible[i] : most;
+  }
+  return (most + 7) / 8 * 8;
+}
+
 // All queries x one chunk.
 inline void chunk_scores(const SpanTask& task, const Bf16Scratch& s, const uint8_t* const* rows, int64_t p,
                          int64_t count) {
@@ -260,7 +277,8 @@ inline void chunk_scores(const SpanTask& task, const Bf16Scratch& s, const uint8
   for (int64_t quad = 0; quad < query_quads(task.queries); ++quad) {
     const uint16_t* q = s.q + in_quads(4 * quad, 0, steps);
     float* scores = s.scores + quad * 8 * kAttentionSpan + p;
-    for (int64_t i = 0; i < count; i += 8) {
+    const int64_t limit = quad_limit(task, quad) - p;
+    for (int64_t i = 0; i < count && i < limit; i += 8) {
       packed_scores(q, s.chunk + in_quads(i / 2, 0, steps), steps, scores + i);
     }
   }
@@ -289,9 +307,11 @@ inline void chunk_outputs(const SpanTask& task, const Bf16Scratch& s, const uint
   for (int64_t quad = 0; quad < query_quads(task.queries); ++quad) {
     const uint16_t* part = weights + quad * kAttentionSpan * 8;
     float* o = s.o + quad * 8 * dims;
-    for (int64_t d = 0; d < dims; d += 8) {
+    const int64_t limit = quad_limit(task, quad) - p;
+    const int64_t positions = limit < count ? limit : count;
+    for (int64_t d = 0; d < dims && positions > 0; d += 8) {
       auto* sums = static_cast<float32x4_t*>(static_cast<void*>(o + d * 8));
-      multiply_quads(part, s.chunk + d * kBf16Chunk, count / 4, sums);
+      multiply_quads(part, s.chunk + d * kBf16Chunk, positions / 4, p == 0 ? 1 : 0, sums);
     }
   }
 }
@@ -392,7 +412,8 @@ inline void run_bf16_attention(const SpanTask& task) noexcept {
   for (int64_t i = 0; i < task.queries; i += 2) {
     const int32_t visible[2] = {task.visible[i], i + 1 < task.queries ? task.visible[i + 1] : 0};
     Softmax soft[2];
-    pair_softmax(s.scores + i * kAttentionSpan, visible, padded, task.scale,
+    const int64_t end = is_direct(task) ? padded : quad_limit(task, i / 8);
+    pair_softmax(s.scores + i * kAttentionSpan, visible, end, task.scale,
                  s.weights + in_quads(i / 2, 0, kAttentionSpan / 4), soft);
     for (int64_t j = 0; j < 2 && i + j < task.queries; ++j) {
       task.m[i + j] = soft[j].m;
@@ -404,7 +425,10 @@ inline void run_bf16_attention(const SpanTask& task) noexcept {
     uint16_t* weights = s.weights + in_quads(pair, 0, kAttentionSpan / 4);
     for (int64_t p = 0; p < padded; p += 4) vst1q_u16(weights + 8 * p, vdupq_n_u16(0));
   }
-  for (int64_t i = 0; i < query_quads(task.queries) * 8 * dims; i += 4) vst1q_f32(s.o + i, vdupq_n_f32(0));
+  for (int64_t quad = 0; quad < query_quads(task.queries); ++quad) {
+    if (!is_direct(task) && quad_limit(task, quad) > 0) continue;
+    for (int64_t i = 0; i < 8 * dims; i += 4) vst1q_f32(s.o + quad * 8 * dims + i, vdupq_n_f32(0));
+  }
   for (int64_t p = 0; p < padded; p += kBf16Chunk) {
     const int64_t count = padded - p < kBf16Chunk ? padded - p : kBf16Chunk;
     find_rows(task, task.v_pages, p, count, rows, row);

@@ -235,7 +235,7 @@ inline void put_tile(const LinearTask& task, int64_t token, int64_t row, const T
 template <InterleavedFormat kFormat>
 struct Chunks {
   static constexpr bool kWhole = kFormat.block == 32;
-  static constexpr int64_t kBytes = (kWhole ? 400 : 36) << 10;
+  static constexpr int64_t kBytes = (kWhole ? 400 : 44) << 10;
   static constexpr int64_t kBlocks = 512 / kFormat.block;  // unless the panels are whole
 
   int64_t blocks;  // of a chunk

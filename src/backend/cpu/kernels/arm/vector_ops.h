@@ -23,7 +23,7 @@ inline void map(const float* a, const float* b, float* out, int64_t n, F f) {
 }
 
 // x / (1 + e^-x), from e = e^-|x|, which cannot overflow: x times (1 or e) / (1 + e). Step by step for all vectors,
-// because one vector's steps wait for each other. Below -88 it is zero.
+// because one vector's steps wait for each other. Below -88.4 it is zero.
 template <int kCount>
 __attribute__((always_inline)) inline void silu_f32(float32x4_t (&x)[kCount]) {
   const float32x4_t one = vdupq_n_f32(1.0F);
@@ -34,13 +34,13 @@ __attribute__((always_inline)) inline void silu_f32(float32x4_t (&x)[kCount]) {
   float32x4_t p[kCount];
   float32x4_t q[kCount];
   float32x4_t square[kCount];
-  for (int i = 0; i < kCount; ++i) r[i] = vminq_f32(vabsq_f32(x[i]), vdupq_n_f32(88.0F));
+  for (int i = 0; i < kCount; ++i) r[i] = vminq_f32(vabsq_f32(x[i]), vdupq_n_f32(88.9F));
   for (int i = 0; i < kCount; ++i) shifted[i] = vfmsq_f32(magic, r[i], vdupq_n_f32(0x1.715476p+0F));
   for (int i = 0; i < kCount; ++i) p[i] = vsubq_f32(shifted[i], magic);
   // r = |x| + n ln 2, so that e = 2^n e^-r; ln 2 in two parts.
   for (int i = 0; i < kCount; ++i) r[i] = vfmaq_f32(r[i], p[i], vdupq_n_f32(0x1.62e4p-1F));
   for (int i = 0; i < kCount; ++i) r[i] = vfmaq_f32(r[i], p[i], vdupq_n_f32(0x1.7f7d1cp-20F));
-  // Half the polynomial of exp_nonpositive in -r, so that 2 * 2^n is never subnormal.
+  // Half the polynomial of exp_nonpositive in -r: 2 * 2^n is never subnormal, and zero for the least n, -128.
   for (int i = 0; i < kCount; ++i) square[i] = vmulq_f32(r[i], r[i]);
   for (int i = 0; i < kCount; ++i) p[i] = vfmsq_f32(vdupq_n_f32(0x1.573a6cp-6F), r[i], vdupq_n_f32(0x1.0fa82p-8F));
   for (int i = 0; i < kCount; ++i) q[i] = vfmsq_f32(vdupq_n_f32(0x1.fffdc6p-3F), r[i], vdupq_n_f32(0x1.555a6cp-4F));
@@ -52,10 +52,7 @@ __attribute__((always_inline)) inline void silu_f32(float32x4_t (&x)[kCount]) {
     const int32x4_t power =
         vaddq_s32(vshlq_n_s32(vreinterpretq_s32_f32(shifted[i]), 23), vreinterpretq_s32_f32(vdupq_n_f32(2.0F)));
     const float32x4_t e = vmulq_f32(p[i], vreinterpretq_f32_s32(power));
-    const uint32x4_t vanishing = vcltq_f32(x[i], vdupq_n_f32(-88.0F));
-    const float32x4_t part = vbslq_f32(vcltzq_f32(x[i]), e, one);
-    const float32x4_t product =
-        vmulq_f32(x[i], vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(part), vanishing)));
+    const float32x4_t product = vmulq_f32(x[i], vbslq_f32(vcltzq_f32(x[i]), e, one));
     x[i] = vdivq_f32(product, vaddq_f32(e, one));
   }
 }
