@@ -157,15 +157,17 @@ inline __m512i cvtps_epi32(__m512 a) {
     return x >= -2147483648.0F && x < 2147483648.0F ? static_cast<int32_t>(x) : INT32_MIN;
   });
 }
-inline __m256 low_ps(__m512 a) {
-  __m256 r;
-  std::memcpy(&r, &a, 32);
-  return r;
-}
-inline __m256 extract_ps(__m512 a, int half) {
-  __m256 r;
+template <typename Half, typename Whole>
+inline Half half_of(const Whole& a, int half) {
+  Half r;
   std::memcpy(&r, reinterpret_cast<const char*>(&a) + 32 * half, 32);
   return r;
+}
+inline __m256 low_ps(__m512 a) {
+  return half_of<__m256>(a, 0);
+}
+inline __m256 extract_ps(__m512 a, int half) {
+  return half_of<__m256>(a, half);
 }
 inline __m512bh cvtne2ps_pbh(__m512 high, __m512 low) {
   const auto round = [](float x) -> uint16_t {
@@ -193,14 +195,10 @@ inline __m512d cvtps_pd(__m256 a) {
   return make<__m512d, double>([&](int i) { return static_cast<double>(x[i]); });
 }
 inline __m256d low_pd(__m512d a) {
-  __m256d r;
-  std::memcpy(&r, &a, 32);
-  return r;
+  return half_of<__m256d>(a, 0);
 }
 inline __m256d extract_pd(__m512d a, int half) {
-  __m256d r;
-  std::memcpy(&r, reinterpret_cast<const char*>(&a) + 32 * half, 32);
-  return r;
+  return half_of<__m256d>(a, half);
 }
 
 // ---- integers
