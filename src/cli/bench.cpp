@@ -227,6 +227,7 @@ const MachineLimits& BenchCommand::limits_of_device(Backend& backend) {
 
 void BenchCommand::add_row(Engine& instance, BenchRow row, const WorkCounter& counter,
                            const std::vector<double>& seconds) {
+  if (seconds.empty()) return;
   std::vector<double> speeds;
   for (const double s : seconds) speeds.push_back(1.0 * row.tokens * row.batch / s);
   row.tokens_per_second = summarize(speeds);
@@ -254,6 +255,7 @@ void BenchCommand::run() {
   if (instruments.writes_files() && (models.size() > 1 || engine.thread_counts().size() > 1)) {
     fail_usage("--trace and --profile-json hold one run: give one model and one number of threads");
   }
+  if (repeat == 0 && (ops || !plot.empty())) fail_usage("--ops and --plot need measurements: --repeat 1 or more");
   if (ops && !plot.empty()) fail_usage("--plot draws models, not --ops");
   std::optional<AtomicOutputFile> picture;
   if (!plot.empty()) picture.emplace(plot);
@@ -265,7 +267,7 @@ void BenchCommand::run() {
     }
     for (const std::string& model : models.empty() ? std::vector<std::string>{""} : models) run_model(model, threads);
   }
-  write_stdout(format_rows(rows, format));
+  if (repeat > 0) write_stdout(format_rows(rows, format));
   if (picture) {
     picture->write(plot_rows(rows, fmt::format("{} on {}", rows.front().name, cpu_name())));
     picture->commit();
@@ -292,7 +294,9 @@ void add_bench(CLI::App& app) {
   sub->add_option("--batch", command->batches, "sequences decoded together, one number or several: 1,8,32")
       ->delimiter(',')
       ->check(CLI::Range(1, 1024));
-  sub->add_option("--repeat", command->repeat, "measurements of each row")->check(CLI::Range(1, 1000));
+  sub->add_option("--repeat", command->repeat,
+                  "measurements of each row; 0: only run the model, for tools that watch it")
+      ->check(CLI::Range(0, 1000));
   sub->add_option("--format", command->format, "md, json or csv")->check(CLI::IsMember({"md", "json", "csv"}));
   sub->add_option("--plot", command->plot, "also draw the rows into this SVG file");
   sub->add_flag("--ops", command->ops, "time every op at decode and prefill shapes instead of a model");
