@@ -1,6 +1,7 @@
-// Eight tokens times Q8_0 weights from memory: decoding eight sequences. The weights lie in groups of 8 rows, made for
-// the matrix-vector kernels; two halves of four rows each, which take turns within a block. The ladder is about memory:
-// the product of a group takes longer than reading it, so reading should cost nothing, if only it goes on all the time.
+// Eight tokens times Q8_0 weights from memory: decoding eight sequences. The weights lie in groups of 8 rows, in two
+// halves of four rows. Two orders inside a half: by fours (a vector has 4 columns of 4 rows, made for dot products), or
+// by pairs (8 columns of 2 rows, what the matrix instruction reads). The ladder is about memory first: the product of a
+// group takes longer than reading it, so reading should cost nothing, if only it goes on all the time.
 #include "backend/cpu/kernels/arm/gemm_few.h"
 #include "ladder.h"
 
@@ -12,9 +13,10 @@ constexpr int kPairs = 4;
 constexpr int64_t kGroups = 20000;  // 174 MB
 using Layout = InterleavedBlock<kFormatQ8_0>;
 constexpr int64_t kGroupBytes = kBlocks * Layout::kBytes;
-constexpr int64_t kTileBytes = kBlocks * (kPairBlock32 + kPairStep);
+using X = FewLayout;
 
-using Sums = FewSums<kPairs>[2];
+using Sums = FewGroup<kPairs>;
+enum class Order { fours, pairs };
 
 struct Tokens {
   std::vector<int8_t> q;
@@ -22,6 +24,7 @@ struct Tokens {
 };
 
 // Blocks [first, first + count) of one half.
+template <Order kOrder>
 void add_half(const uint8_t* group, int half, const Tokens& x, int first, int count, FewSums<kPairs>& sums) {
   FewSums<kPairs> s = sums;
   for (int b = first; b < first + count; ++b) {
@@ -29,11 +32,11 @@ void add_half(const uint8_t* group, int half, const Tokens& x, int first, int co
     int8x16_t w[8];
     unpack_tile<8, true>(block + Layout::kTiles + half * Layout::kTileBytes, w);
     int32x4_t c[2][kPairs] = {};
-    multiply_tile<0, 4>(w, x.pair, b * kPairBlock32, c);
+    multiply_tile<kOrder == Order::pairs, 0, 4>(w, x.pair, b * X::kBlock32, c);
     float32x4_t d[2];
     double_scales(half_scales(block + Layout::kD, half), d);
     for (int j = 0; j < kPairs; ++j) {
-      const float32x4_t dx = vreinterpretq_f32_s8(vld1q_s8(x.pair[j] + b * kPairBlock32 + kPairD32));
+      const float32x4_t dx = vector_f32(x.pair[j] + b * X::kBlock32 + X::kD32);
       for (int i = 0; i < 2; ++i) {
         s.of[i][j] = vfmaq_f32(s.of[i][j], vcvtq_f32_s32(c[i][j]), vmulq_f32(d[i], dx));
       }
@@ -43,11 +46,12 @@ void add_half(const uint8_t* group, int half, const Tokens& x, int first, int co
 }
 
 void half_by_half(const uint8_t* group, const Tokens& x, Sums& sums) {
-  for (int half = 0; half < 2; ++half) add_half(group, half, x, 0, kBlocks, sums[half]);
+  for (int half = 0; half < 2; ++half) add_half<Order::fours>(group, half, x, 0, kBlocks, sums.half[half]);
 }
+template <Order kOrder>
 void block_by_block(const uint8_t* group, const Tokens& x, Sums& sums) {
   for (int b = 0; b < kBlocks; ++b) {
-    for (int half = 0; half < 2; ++half) add_half(group, half, x, b, 1, sums[half]);
+    for (int half = 0; half < 2; ++half) add_half<kOrder>(group, half, x, b, 1, sums.half[half]);
   }
 }
 void prefetched(const uint8_t* group, const Tokens& x, Sums& sums) {
@@ -55,44 +59,46 @@ void prefetched(const uint8_t* group, const Tokens& x, Sums& sums) {
     for (int b = 0; b < kBlocks; ++b) {
       const uint8_t* next = group + kGroupBytes + (half * kBlocks + b) * Layout::kBytes / 2;
       for (int i = 0; i < Layout::kBytes / 2; i += 64) __builtin_prefetch(next + i);
-      add_half(group, half, x, b, 1, sums[half]);
+      add_half<Order::fours>(group, half, x, b, 1, sums.half[half]);
     }
   }
 }
 void assembly(const uint8_t* group, const Tokens& x, Sums& sums) {
-  few_q8_0(group, x.pair[0], x.pair[3], kBlocks, &sums[0].of[0][0]);
+  few_q8_0(group, x.pair[0], x.pair[2], kBlocks, &sums.half[0].of[0][0]);
 }
 
 // One output with the numbers taken one by one: row of the group, token.
-float plain(const uint8_t* group, const Tokens& x, int row, int token) {
+float plain(const uint8_t* group, Order order, const Tokens& x, int row, int token) {
   float acc = 0;
   for (int b = 0; b < kBlocks; ++b) {
     const uint8_t* block = group + b * Layout::kBytes;
     const auto* levels = reinterpret_cast<const int8_t*>(block + Layout::kTiles + row / 4 * Layout::kTileBytes);
     int sum = 0;
     for (int c = 0; c < 32; ++c) {
-      const int w = levels[c / 4 * 16 + row % 4 * 4 + c % 4];
-      sum += w * x.pair[token / 2][b * kPairBlock32 + c / 8 * kPairStep + token % 2 * 8 + c % 8];
+      const int by_fours = c / 4 * 16 + row % 4 * 4 + c % 4;
+      const int by_pairs = (c / 8 * 2 + row % 4 / 2) * 16 + row % 2 * 8 + c % 8;
+      const int w = levels[order == Order::fours ? by_fours : by_pairs];
+      sum += w * x.pair[token / 2][b * X::kBlock32 + c / 8 * X::kStep + token % 2 * 8 + c % 8];
     }
     __fp16 d;
     std::memcpy(&d, block + Layout::kD + 2 * row, 2);
     float dx;
-    std::memcpy(&dx, x.pair[token / 2] + b * kPairBlock32 + kPairD32 + 4 * (token % 2), 4);
+    std::memcpy(&dx, x.pair[token / 2] + b * X::kBlock32 + X::kD32 + 4 * (token % 2), 4);
     acc = std::fma(static_cast<float>(sum), static_cast<float>(d) * dx, acc);
   }
   return acc;
 }
 
-bool step(const char* name, void (*kernel)(const uint8_t*, const Tokens&, Sums&), const std::vector<uint8_t>& weights,
-          const Tokens& x) {
+bool step(const char* name, void (*kernel)(const uint8_t*, const Tokens&, Sums&), Order order,
+          const std::vector<uint8_t>& weights, const Tokens& x) {
   std::vector<float> got;
   std::vector<float> want;
   Sums sums = {};
   kernel(weights.data(), x, sums);
   for (int row = 0; row < 8; ++row) {
     for (int token = 0; token < 2 * kPairs; ++token) {
-      got.push_back(sums[row / 4].of[row % 4 / 2][token / 2][row % 2 * 2 + token % 2]);
-      want.push_back(plain(weights.data(), x, row, token));
+      got.push_back(sums.half[row / 4].of[row % 4 / 2][token / 2][row % 2 * 2 + token % 2]);
+      want.push_back(plain(weights.data(), order, x, row, token));
     }
   }
   const bool right = same(got, want);
@@ -121,22 +127,25 @@ int run() {
       std::memcpy(weights.data() + b * Layout::kBytes + Layout::kD + 2 * i, &d, 2);
     }
   }
-  Tokens x{std::vector<int8_t>(2 * kTileBytes), {}};
+  constexpr int64_t kTokens = 2 * kPairs;
+  Tokens x{std::vector<int8_t>(static_cast<size_t>(token_pairs_bytes<32>(kTokens, kBlocks * 32))), {}};
   for (int8_t& q : x.q) q = static_cast<int8_t>(static_cast<int>(random.next() % 255) - 127);
-  for (int j = 0; j < kPairs; ++j) x.pair[j] = x.q.data() + pair_offset<32>(j, kBlocks * 32);
-  for (int b = 0; b < kBlocks; ++b) {
-    for (int j = 0; j < kPairs; ++j) {
+  for (int j = 0; j < kPairs; ++j) {
+    int8_t* pair = x.q.data() + j / 2 * tile_bytes<32>(kTokens, kBlocks * 32) + j % 2 * 16;
+    x.pair[j] = pair;
+    for (int b = 0; b < kBlocks; ++b) {
       const float first = static_cast<float>(random.next() % 1000 + 1) * 1e-4F;
       const float second = static_cast<float>(random.next() % 1000 + 1) * 1e-4F;
       const float d[4] = {first, second, first, second};
-      std::memcpy(x.q.data() + pair_offset<32>(j, kBlocks * 32) + b * kPairBlock32 + kPairD32, d, sizeof(d));
+      std::memcpy(pair + b * X::kBlock32 + X::kD32, d, sizeof(d));
     }
   }
   bool right = true;
-  right &= step("one half of the group after the other", half_by_half, weights, x);
-  right &= step("the same, the next group asked for ahead", prefetched, weights, x);
-  right &= step("both halves of a block in turn", block_by_block, weights, x);
-  right &= step("both halves in turn, assembly (in use)", assembly, weights, x);
+  right &= step("one half of the group after the other", half_by_half, Order::fours, weights, x);
+  right &= step("the same, the next group asked for ahead", prefetched, Order::fours, weights, x);
+  right &= step("both halves of a block in turn", block_by_block<Order::fours>, Order::fours, weights, x);
+  right &= step("the same, rows by pairs", block_by_block<Order::pairs>, Order::pairs, weights, x);
+  right &= step("rows by pairs, assembly (in use)", assembly, Order::pairs, weights, x);
   return right ? 0 : 1;
 }
 

@@ -43,6 +43,18 @@ inline Row256 row_256(const void* buffer, int64_t token, int64_t k) {
   return {row, static_cast<float*>(static_cast<void*>(row + k)), row + k + k / 256 * 4};
 }
 
+// q[kCount] = round(x * inverse), halves to even.
+template <int kCount>
+inline void to_levels(const float* x, float inverse, int8_t* q) {
+  for (int i = 0; i < kCount; i += 16) {
+    int32x4_t v[4];
+    for (int j = 0; j < 4; ++j) v[j] = vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + i + 4 * j), inverse));
+    const int16x8_t low = vuzp1q_s16(vreinterpretq_s16_s32(v[0]), vreinterpretq_s16_s32(v[1]));
+    const int16x8_t high = vuzp1q_s16(vreinterpretq_s16_s32(v[2]), vreinterpretq_s16_s32(v[3]));
+    vst1q_s8(q + i, vuzp1q_s8(vreinterpretq_s8_s16(low), vreinterpretq_s8_s16(high)));
+  }
+}
+
 // x[kBlock] -> q[kBlock], the scale as result.
 template <int kBlock>
 inline float quantize_block(const float* x, int8_t* q) {
@@ -65,19 +77,33 @@ inline float quantize_block(const float* x, int8_t* q) {
     for (int i = 0; i < kBlock; i += 16) vst1q_s8(q + i, vdupq_n_s8(0));
     return bits >= kInfinity ? __builtin_nanf("") : 0.0F;
   }
-  for (int i = 0; i < kBlock; i += 16) {
-    int32x4_t v[4];
-    for (int j = 0; j < 4; ++j) v[j] = vcvtnq_s32_f32(vmulq_n_f32(vld1q_f32(x + i + 4 * j), inverse));
-    const int16x8_t low = vuzp1q_s16(vreinterpretq_s16_s32(v[0]), vreinterpretq_s16_s32(v[1]));
-    const int16x8_t high = vuzp1q_s16(vreinterpretq_s16_s32(v[2]), vreinterpretq_s16_s32(v[3]));
-    vst1q_s8(q + i, vuzp1q_s8(vreinterpretq_s8_s16(low), vreinterpretq_s8_s16(high)));
-  }
+  to_levels<kBlock>(x, inverse, q);
   return d;
 }
 
-inline int sum_16(const int8_t* q) {
-  return vaddlvq_s8(vld1q_s8(q));
+// d and 1 / d of four blocks of 32. The cases apart: d is NaN for a block with a value that is not finite and 0 for one
+// so small that 1 / d overflows; 1 / d is 0 for both, which makes their levels 0.
+inline void scales_of_four(const float* x, float* d, float* inverse) {
+  const uint32x4_t magnitude = vdupq_n_u32(0x7fffffffU);
+  const uint32x4_t infinity = vdupq_n_u32(0x7f800000U);
+  const auto bits = [&](int64_t i) { return vandq_u32(vreinterpretq_u32_f32(vld1q_f32(x + i)), magnitude); };
+  uint32x4_t top[4];
+  for (int b = 0; b < 4; ++b) {
+    uint32x4_t m[4];
+    for (int j = 0; j < 4; ++j) m[j] = vmaxq_u32(bits(32 * b + 4 * j), bits(32 * b + 16 + 4 * j));
+    top[b] = vmaxq_u32(vmaxq_u32(m[0], m[1]), vmaxq_u32(m[2], m[3]));
+  }
+  const uint32x4_t amax = vpmaxq_u32(vpmaxq_u32(top[0], top[1]), vpmaxq_u32(top[2], top[3]));
+  const float32x4_t scale = vdivq_f32(vreinterpretq_f32_u32(amax), vdupq_n_f32(127.0F));
+  const float32x4_t by = vdivq_f32(vdupq_n_f32(1.0F), scale);
+  const uint32x4_t not_finite = vcgeq_u32(amax, infinity);
+  const uint32x4_t apart = vorrq_u32(not_finite, vcgeq_u32(vandq_u32(vreinterpretq_u32_f32(by), magnitude), infinity));
+  const float32x4_t zero = vdupq_n_f32(0.0F);
+  const float32x4_t nan = vdupq_n_f32(__builtin_nanf(""));
+  vst1q_f32(d, vbslq_f32(not_finite, nan, vbslq_f32(apart, zero, scale)));
+  vst1q_f32(inverse, vbslq_f32(apart, zero, by));
 }
+
 // The sums over 16 columns each of q[128].
 inline int16x8_t sums_of_16(const int8_t* q) {
   int16x8_t s[8];
@@ -99,12 +125,39 @@ inline void split_sums(const int8_t* q, int8_t* sums) {
   vst1q_s8(sums + 32, vmovn_high_s16(vmovn_s16(vandq_s16(a, low)), vandq_s16(b, low)));
 }
 
-inline void quantize_row_32(const float* x, int64_t k, const Row32& row) {
-  for (int64_t b = 0; b < k / 32; ++b) {
-    int8_t* q = row.q + b * 32;
-    row.d[b] = quantize_block<32>(x + b * 32, q);
-    row.sums[b] = static_cast<float>(sum_16(q) + sum_16(q + 16));
+// Blocks of 32, up to four at a time: put(block, count, q, d, sums). The scales of a stretch come first: their
+// divisions take long, and this way they run side by side.
+template <typename Put>
+inline void quantize_blocks_32(const float* x, int64_t blocks, const Put& put) {
+  constexpr int64_t kStretch = 16;
+  float d[kStretch];
+  float inverse[kStretch];
+  alignas(16) int8_t q[128];
+  float sums[4];
+  for (int64_t first = 0; first + 4 <= blocks; first += kStretch) {
+    const int64_t fours = (blocks - first < kStretch ? blocks - first : kStretch) / 4;
+    for (int64_t i = 0; i < fours; ++i) scales_of_four(x + (first + 4 * i) * 32, d + 4 * i, inverse + 4 * i);
+    for (int64_t i = 0; i < 4 * fours; i += 4) {
+      for (int j = 0; j < 4; ++j) to_levels<32>(x + (first + i + j) * 32, inverse[i + j], q + 32 * j);
+      vst1q_f32(sums, vcvtq_f32_s32(vpaddlq_s16(sums_of_16(q))));
+      put(first + i, 4, q, d + i, sums);
+    }
   }
+  for (int64_t b = blocks / 4 * 4; b < blocks; ++b) {
+    d[0] = quantize_block<32>(x + b * 32, q);
+    sums[0] = static_cast<float>(vaddlvq_s8(vld1q_s8(q)) + vaddlvq_s8(vld1q_s8(q + 16)));
+    put(b, 1, q, d, sums);
+  }
+}
+
+inline void quantize_row_32(const float* x, int64_t k, const Row32& row) {
+  quantize_blocks_32(x, k / 32, [&](int64_t b, int64_t count, const int8_t* q, const float* d, const float* sums) {
+    for (int64_t i = 0; i < count * 32; i += 16) vst1q_s8(row.q + b * 32 + i, vld1q_s8(q + i));
+    for (int64_t i = 0; i < count; ++i) {
+      row.d[b + i] = d[i];
+      row.sums[b + i] = sums[i];
+    }
+  });
 }
 
 inline void quantize_row_256(const float* x, int64_t k, const Row256& row) {

@@ -1,4 +1,4 @@
-// Quantized weights times more than eight tokens (four to eight: gemm_few.h) with the 8-bit matrix instructions:
+// Quantized weights times more than eight tokens (up to eight: gemm_few.h) with the 8-bit matrix instructions:
 // prefill and batches. Bit-equal to quant/numerics.h.
 //
 // Every format is first unpacked, losslessly, into the same panels: 8 rows of int8 levels in the order of the matrix
@@ -55,8 +55,9 @@ inline void unpack_levels(const uint8_t* tiles, uint8_t* out) {
     }
     auto* to = static_cast<int8_t*>(static_cast<void*>(out)) + tile / 2 * 256 + tile % 2 * 32;
     for (int s = 0; s < 4; ++s) {
-      vst1q_s8(to + 64 * s, rows_01(w[2 * s], w[2 * s + 1]));
-      vst1q_s8(to + 64 * s + 16, rows_23(w[2 * s], w[2 * s + 1]));
+      const bool paired = kFormat.row_pairs;
+      vst1q_s8(to + 64 * s, paired ? w[2 * s] : rows_01(w[2 * s], w[2 * s + 1]));
+      vst1q_s8(to + 64 * s + 16, paired ? w[2 * s + 1] : rows_23(w[2 * s], w[2 * s + 1]));
     }
   }
 }
@@ -116,7 +117,7 @@ inline void multiply_steps(const uint8_t* levels, const int8_t* x, int32x4_t (&c
   const auto* w = static_cast<const int8_t*>(static_cast<const void*>(levels));
   for (int s = 0; s < kSteps; ++s) {
     int8x16_t token[kTilePairs];
-    for (int j = 0; j < kTilePairs; ++j) token[j] = vld1q_s8(x + 16 * j + kPairStep * s);
+    for (int j = 0; j < kTilePairs; ++j) token[j] = vld1q_s8(x + 16 * j + TileLayout::kStep * s);
     for (int i = 0; i < 4; ++i) {
       const int8x16_t row = vld1q_s8(w + 64 * s + 16 * i);
       for (int j = 0; j < kTilePairs; ++j) c[i][j] = vmmlaq_s32(c[i][j], row, token[j]);
@@ -129,20 +130,20 @@ template <InterleavedFormat kFormat>
 inline void add_tile_32(const uint8_t* panel, const int8_t* x, const int8_t* q_sums, int64_t blocks, TileSums& sums) {
   using P = Panel<kFormat>;
   if constexpr (!kFormat.minimums) {
-    static_assert(P::kBytes == 320 && kPairBlock32 == 240);
+    static_assert(P::kBytes == 320 && TileLayout::kBlock32 == 240);
     return multiply_blocks_32(panel, x, blocks, &sums.of[0][0]);
   }
   TileSums s = sums;
   for (int64_t b = 0; b < blocks; ++b) {
     const uint8_t* w = panel + b * P::kBytes;
-    const int8_t* q = x + b * kPairBlock32;
+    const int8_t* q = x + b * TileLayout::kBlock32;
     int32x4_t c[4][kTilePairs] = {};
     multiply_steps<4>(w, q, c);
     for (int i = 0; i < 4; ++i) {
       const float32x4_t d = load_f32(w + P::kD, i);
       for (int j = 0; j < kTilePairs; ++j) {
-        const float32x4_t dx = load_f32(q + 16 * j + kPairD32, 0);
-        const float32x4_t q_sum = load_f32(q_sums + 16 * j + kPairStep * b, 0);
+        const float32x4_t dx = load_f32(q + 16 * j + TileLayout::kD32, 0);
+        const float32x4_t q_sum = load_f32(q_sums + 16 * j + TileLayout::kStep * b, 0);
         s.of[i][j] = vfmaq_f32(s.of[i][j], vcvtq_f32_s32(c[i][j]), vmulq_f32(d, dx));
         s.of[i][j] = vfmaq_f32(s.of[i][j], q_sum, vmulq_f32(load_f32(w + P::kM, i), dx));
       }
@@ -159,7 +160,7 @@ inline void scaled_sums(const uint8_t* w, const int8_t* q, int32x4_t (&isum)[4][
   int32x4_t s[4][kTilePairs] = {};
   int32x4_t c[4][kTilePairs] = {};
   for (int sub = 0; sub < Panel<kFormat>::kSubs; ++sub) {
-    multiply_steps<kSteps>(w + 64 * kSteps * sub, q + kPairStep * kSteps * sub, c);
+    multiply_steps<kSteps>(w + 64 * kSteps * sub, q + TileLayout::kStep * kSteps * sub, c);
     for (int i = 0; i < 4; ++i) {
       const int32x4_t scale = vld1q_s32(scales + 16 * sub + 4 * i);
       for (int j = 0; j < kTilePairs; ++j) s[i][j] = vmlaq_s32(s[i][j], c[i][j], scale);
@@ -175,14 +176,14 @@ template <InterleavedFormat kFormat>
 inline int32x4_t minimum_sums(const uint8_t* w, const int8_t* q, int i) {
   using P = Panel<kFormat>;
   const auto* mins = static_cast<const int8_t*>(static_cast<const void*>(w + P::kMins)) + 16 * i;
-  const int8_t* q_sums = q + (kFormat.sub == 32 ? kPairSums32 : kPairSums16);
+  const int8_t* q_sums = q + (kFormat.sub == 32 ? TileLayout::kSums32 : TileLayout::kSums16);
   int32x4_t msum = zero_s32();
   for (int part = 0; part < P::kSubs / 8; ++part) {
-    msum = vmmlaq_s32(msum, vld1q_s8(mins + 64 * part), vld1q_s8(q_sums + kPairStep * 2 * part));
+    msum = vmmlaq_s32(msum, vld1q_s8(mins + 64 * part), vld1q_s8(q_sums + TileLayout::kStep * 2 * part));
   }
   msum = vshlq_n_s32(msum, 6);
   for (int part = 0; part < P::kSubs / 8; ++part) {
-    msum = vmmlaq_s32(msum, vld1q_s8(mins + 64 * part), vld1q_s8(q_sums + kPairStep * (2 * part + 1)));
+    msum = vmmlaq_s32(msum, vld1q_s8(mins + 64 * part), vld1q_s8(q_sums + TileLayout::kStep * (2 * part + 1)));
   }
   return msum;
 }
@@ -198,13 +199,13 @@ inline void add_tile_256(const uint8_t* panel, const int8_t* x, int64_t blocks, 
   }
   for (int64_t b = 0; b < blocks; ++b) {
     const uint8_t* w = panel + b * P::kBytes;
-    const int8_t* q = x + b * kPairBlock256;
+    const int8_t* q = x + b * TileLayout::kBlock256;
     int32x4_t isum[4][kTilePairs];
     scaled_sums<kFormat>(w, q, isum);
     for (int i = 0; i < 4; ++i) {
       const float32x4_t d = load_f32(w + P::kD, i);
       for (int j = 0; j < kTilePairs; ++j) {
-        const float32x4_t dx = load_f32(q + 16 * j + kPairD256, 0);
+        const float32x4_t dx = load_f32(q + 16 * j + TileLayout::kD256, 0);
         sums.of[i][j] = vfmaq_f32(sums.of[i][j], vcvtq_f32_s32(isum[i][j]), vmulq_f32(d, dx));
         if constexpr (kFormat.minimums) {
           const float32x4_t msum = vcvtq_f32_s32(minimum_sums<kFormat>(w, q + 16 * j, i));
@@ -274,16 +275,17 @@ inline void multiply_panels(const LinearTask& task, const Chunks<kFormat>& chunk
       }
     }
     for (int64_t tile = 0; tile < token_tiles(task.tokens); ++tile) {
-      const int8_t* x = static_cast<const int8_t*>(task.activations) + tile * tile_bytes<kFormat.block>(task.k);
+      const int8_t* x =
+          static_cast<const int8_t*>(task.activations) + tile * tile_bytes<kFormat.block>(task.tokens, task.k);
       for (int64_t p = 0; p < count; ++p) {
         TileSums& s = sums[Chunks<kFormat>::kWhole ? 0 : tile * chunks.panels + p];
         if (first == 0) s = {};
         const uint8_t* panel = panels + p * chunks.panel_bytes();
         if constexpr (kFormat.block == 32) {
-          const int8_t* q_sums = x + blocks * kPairBlock32 + first * kPairStep;
-          add_tile_32<kFormat>(panel, x + first * kPairBlock32, q_sums, chunk, s);
+          const int8_t* q_sums = x + blocks * TileLayout::kBlock32 + first * TileLayout::kStep;
+          add_tile_32<kFormat>(panel, x + first * TileLayout::kBlock32, q_sums, chunk, s);
         } else {
-          add_tile_256<kFormat>(panel, x + first * kPairBlock256, chunk, s);
+          add_tile_256<kFormat>(panel, x + first * TileLayout::kBlock256, chunk, s);
         }
         if (first + chunk == blocks) put_tile(task, tile * 2 * kTilePairs, (group + p) * kInterleavedRows, s);
       }
@@ -293,7 +295,7 @@ inline void multiply_panels(const LinearTask& task, const Chunks<kFormat>& chunk
 
 template <InterleavedFormat kFormat>
 inline void run_gemm(const LinearTask& task) noexcept {
-  if (task.tokens < kGemmTokens) return run_gemv<kFormat>(task);
+  if (task.tokens < kGemmTokens) return run_rows<kFormat>(task);
   if (task.tokens <= kFewTokens) return run_few<kFormat>(task);
   const Chunks<kFormat> chunks(task.k);
   const int64_t end = (task.row_end + kInterleavedRows - 1) / kInterleavedRows;
@@ -305,7 +307,7 @@ inline void run_gemm(const LinearTask& task) noexcept {
 template <InterleavedFormat kFormat>
 inline void set_gemm(KernelTable& table, const char* name, KernelDType dtype) {
   table.linear[static_cast<int>(dtype)] = {name,
-                                           &interleaved_layout(dtype),
+                                           kFormat.row_pairs ? &row_pairs_layout() : &interleaved_layout(dtype),
                                            &kTokenPairs<kFormat.block>,
                                            kInterleavedRows,
                                            gemm_scratch<kFormat>,
@@ -313,7 +315,7 @@ inline void set_gemm(KernelTable& table, const char* name, KernelDType dtype) {
 }
 
 inline void fill_quantized_gemm(KernelTable& table, const char* name) {
-  set_gemm<kFormatQ8_0>(table, name, KernelDType::q8_0);
+  set_gemm<kFormatQ8_0Pairs>(table, name, KernelDType::q8_0);
   set_gemm<kFormatQ4_0>(table, name, KernelDType::q4_0);
   set_gemm<kFormatQ4_1>(table, name, KernelDType::q4_1);
   set_gemm<kFormatQ5_0>(table, name, KernelDType::q5_0);

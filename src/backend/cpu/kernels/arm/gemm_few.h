@@ -1,8 +1,9 @@
-// Quantized weights times four to eight tokens with the 8-bit matrix instructions: small batches. Every weight is read
-// once and meets all tokens, so unpacking it into a panel first (gemm.h) would cost more than the product: levels are
-// brought into the instruction's order in registers. Bit-equal to quant/numerics.h.
+// Quantized weights times up to eight tokens with the 8-bit matrix instructions: decoding and small batches. Every
+// weight is read once and meets all tokens, so unpacking it into a panel first (gemm.h) would cost more than the
+// product. Bit-equal to quant/numerics.h.
 //
-// Four rows of a group at a time: row pairs (0,1) and (2,3) x up to four token pairs.
+// The plain formats lie by pairs of rows, ready for the instruction. The K formats do not: their levels are brought
+// into its order in registers, and up to three tokens take the dot products of gemv.h, which scale four rows at once.
 #pragma once
 
 #include "backend/cpu/kernels/arm/gemm_activations.h"
@@ -11,20 +12,15 @@
 namespace inferno {
 namespace {
 
-inline constexpr int64_t kFewTokens = 8;
-
-// Vectors of 4 columns x 4 rows -> vectors of 8 columns x 2 rows.
-inline int8x16_t rows_01(int8x16_t a, int8x16_t b) {
-  return vreinterpretq_s8_s32(vzip1q_s32(vreinterpretq_s32_s8(a), vreinterpretq_s32_s8(b)));
-}
-inline int8x16_t rows_23(int8x16_t a, int8x16_t b) {
-  return vreinterpretq_s8_s32(vzip2q_s32(vreinterpretq_s32_s8(a), vreinterpretq_s32_s8(b)));
-}
-
-// [row pair][token pair], each a 2 x 2 result.
+// [row pair of a half][token pair], each a 2 x 2 result.
 template <int kPairs>
 struct FewSums {
   float32x4_t of[2][kPairs];
+};
+// Both halves of a group.
+template <int kPairs>
+struct FewGroup {
+  FewSums<kPairs> half[2];
 };
 
 // Four scales, one per row, doubled for the two row pairs.
@@ -36,120 +32,147 @@ inline float32x4_t half_scales(const uint8_t* f16, int half) {
   const EightScales d = load_scales(f16);
   return half == 0 ? d.low : d.high;
 }
+inline float32x4_t vector_f32(const int8_t* at) {
+  return vreinterpretq_f32_s8(vld1q_s8(at));
+}
 
-// c += steps [first, last) of 8 columns of a tile. x[j]: the pair's vector of step 0 of the tile.
-template <int kFirst, int kLast, int kPairs>
+// Vectors of 4 columns x 4 rows -> vectors of 8 columns x 2 rows.
+inline int8x16_t rows_01(int8x16_t a, int8x16_t b) {
+  return vreinterpretq_s8_s32(vzip1q_s32(vreinterpretq_s32_s8(a), vreinterpretq_s32_s8(b)));
+}
+inline int8x16_t rows_23(int8x16_t a, int8x16_t b) {
+  return vreinterpretq_s8_s32(vzip2q_s32(vreinterpretq_s32_s8(a), vreinterpretq_s32_s8(b)));
+}
+
+// c += steps [first, last) of 8 columns of a tile. x[j] + at: the pair's vector of step 0 of the tile.
+template <bool kRowPairs, int kFirst, int kLast, int kPairs>
 inline void multiply_tile(const int8x16_t (&w)[8], const int8_t* const (&x)[kPairs], int64_t at,
                           int32x4_t (&c)[2][kPairs]) {
   for (int s = kFirst; s < kLast; ++s) {
-    const int8x16_t first = rows_01(w[2 * s], w[2 * s + 1]);
-    const int8x16_t second = rows_23(w[2 * s], w[2 * s + 1]);
+    const int8x16_t first = kRowPairs ? w[2 * s] : rows_01(w[2 * s], w[2 * s + 1]);
+    const int8x16_t second = kRowPairs ? w[2 * s + 1] : rows_23(w[2 * s], w[2 * s + 1]);
     for (int j = 0; j < kPairs; ++j) {
-      const int8x16_t token = vld1q_s8(x[j] + at + s * kPairStep);
+      const int8x16_t token = vld1q_s8(x[j] + at + s * FewLayout::kStep);
       c[0][j] = vmmlaq_s32(c[0][j], first, token);
       c[1][j] = vmmlaq_s32(c[1][j], second, token);
     }
   }
 }
 
-// A whole group of 8-bit levels with one scale per 32 columns times four token pairs, in assembly: both halves of a
-// block in turn, so that the weights pass as one steady stream, which takes all registers. group: its first block
-// (Q8_0's layout); x: pair 0, x3: pair 3. out[half][row pair][token pair].
-inline void few_q8_0(const uint8_t* group, const int8_t* x, const int8_t* x3, int64_t blocks, float32x4_t* out) {
+// ---- plain formats --------------------------------------------------------------------------------------------------
+
+// sums[half][row pair][token pair] += a group of 8-bit levels by row pairs times four token pairs, those of tile x,
+// then those of tile y, in assembly: both halves of a block in turn, so that the weights pass as one steady stream,
+// which takes all registers.
+inline void few_q8_0(const uint8_t* w, const int8_t* x, const int8_t* y, int64_t blocks, float32x4_t* sums) {
   // clang-format off
-#define INFERNO_FEW_STEP(w0, w1, x0, x1, x2) \
-  "ldr q24, [%[w], #" #w0 "]\n ldr q25, [%[w], #" #w1 "]\n" \
-  "ldr q28, [%[x], #" #x0 "]\n ldr q29, [%[x], #" #x1 "]\n ldr q30, [%[x], #" #x2 "]\n ldr q31, [%[x3], #" #x0 "]\n" \
-  "zip1 v26.4s, v24.4s, v25.4s\n zip2 v27.4s, v24.4s, v25.4s\n" \
-  "smmla v0.4s, v26.16b, v28.16b\n smmla v1.4s, v26.16b, v29.16b\n" \
-  "smmla v2.4s, v26.16b, v30.16b\n smmla v3.4s, v26.16b, v31.16b\n" \
-  "smmla v4.4s, v27.16b, v28.16b\n smmla v5.4s, v27.16b, v29.16b\n" \
-  "smmla v6.4s, v27.16b, v30.16b\n smmla v7.4s, v27.16b, v31.16b\n"
+#define INFERNO_FEW_TOKENS(first, second) \
+  "ldr q24, [%[x], #" #first "]\n ldr q25, [%[x], #" #second "]\n" \
+  "ldr q26, [%[y], #" #first "]\n ldr q27, [%[y], #" #second "]\n"
+#define INFERNO_FEW_LOADS(w0, w1, first, second) \
+  "ldr q28, [%[w], #" #w0 "]\n ldr q29, [%[w], #" #w1 "]\n" INFERNO_FEW_TOKENS(first, second)
+#define INFERNO_FEW_PRODUCTS \
+  "smmla v0.4s, v28.16b, v24.16b\n smmla v1.4s, v28.16b, v25.16b\n" \
+  "smmla v2.4s, v28.16b, v26.16b\n smmla v3.4s, v28.16b, v27.16b\n" \
+  "smmla v4.4s, v29.16b, v24.16b\n smmla v5.4s, v29.16b, v25.16b\n" \
+  "smmla v6.4s, v29.16b, v26.16b\n smmla v7.4s, v29.16b, v27.16b\n"
 #define INFERNO_FEW_SCALE(sum, running, rows, tokens, product) \
   "fmul v" #product ".4s, v" #rows ".4s, v" #tokens ".4s\n scvtf v" #sum ".4s, v" #sum ".4s\n" \
   "fmla v" #running ".4s, v" #sum ".4s, v" #product ".4s\n"
+  // The scales of the rows are widened and doubled (v28, v29) while the products run.
 #define INFERNO_FEW_HALF(d, w0, w1, w2, w3, w4, w5, w6, w7, r0, r1, r2, r3, r4, r5, r6, r7) \
+  INFERNO_FEW_LOADS(w0, w1, 0, 16) \
   "movi v0.2d, #0\n movi v1.2d, #0\n movi v2.2d, #0\n movi v3.2d, #0\n" \
   "movi v4.2d, #0\n movi v5.2d, #0\n movi v6.2d, #0\n movi v7.2d, #0\n" \
-  INFERNO_FEW_STEP(w0, w1, 0, 16, 32) INFERNO_FEW_STEP(w2, w3, 48, 64, 80) \
-  INFERNO_FEW_STEP(w4, w5, 96, 112, 128) INFERNO_FEW_STEP(w6, w7, 144, 160, 176) \
-  "ldr d25, [%[w], #" #d "]\n ldr q28, [%[x], #192]\n ldr q29, [%[x], #208]\n ldr q30, [%[x], #224]\n" \
-  "ldr q31, [%[x3], #192]\n" \
-  "fcvtl v25.4s, v25.4h\n zip1 v24.4s, v25.4s, v25.4s\n zip2 v25.4s, v25.4s, v25.4s\n" \
-  INFERNO_FEW_SCALE(0, r0, 24, 28, 26) INFERNO_FEW_SCALE(1, r1, 24, 29, 27) \
-  INFERNO_FEW_SCALE(2, r2, 24, 30, 26) INFERNO_FEW_SCALE(3, r3, 24, 31, 27) \
-  INFERNO_FEW_SCALE(4, r4, 25, 28, 26) INFERNO_FEW_SCALE(5, r5, 25, 29, 27) \
-  INFERNO_FEW_SCALE(6, r6, 25, 30, 26) INFERNO_FEW_SCALE(7, r7, 25, 31, 27)
+  INFERNO_FEW_PRODUCTS \
+  INFERNO_FEW_LOADS(w2, w3, 32, 48) INFERNO_FEW_PRODUCTS \
+  INFERNO_FEW_LOADS(w4, w5, 64, 80) "ldr d31, [%[w], #" #d "]\n" INFERNO_FEW_PRODUCTS \
+  INFERNO_FEW_LOADS(w6, w7, 96, 112) "fcvtl v31.4s, v31.4h\n" INFERNO_FEW_PRODUCTS \
+  "zip1 v28.4s, v31.4s, v31.4s\n zip2 v29.4s, v31.4s, v31.4s\n" \
+  INFERNO_FEW_TOKENS(128, 144) \
+  INFERNO_FEW_SCALE(0, r0, 28, 24, 30) INFERNO_FEW_SCALE(1, r1, 28, 25, 31) \
+  INFERNO_FEW_SCALE(2, r2, 28, 26, 30) INFERNO_FEW_SCALE(3, r3, 28, 27, 31) \
+  INFERNO_FEW_SCALE(4, r4, 29, 24, 30) INFERNO_FEW_SCALE(5, r5, 29, 25, 31) \
+  INFERNO_FEW_SCALE(6, r6, 29, 26, 30) INFERNO_FEW_SCALE(7, r7, 29, 27, 31)
   __asm__ volatile(
-      "movi v8.2d, #0\n movi v9.2d, #0\n movi v10.2d, #0\n movi v11.2d, #0\n"
-      "movi v12.2d, #0\n movi v13.2d, #0\n movi v14.2d, #0\n movi v15.2d, #0\n"
-      "movi v16.2d, #0\n movi v17.2d, #0\n movi v18.2d, #0\n movi v19.2d, #0\n"
-      "movi v20.2d, #0\n movi v21.2d, #0\n movi v22.2d, #0\n movi v23.2d, #0\n"
+      "ldp q8, q9, [%[sums]]\n ldp q10, q11, [%[sums], #32]\n ldp q12, q13, [%[sums], #64]\n"
+      "ldp q14, q15, [%[sums], #96]\n ldp q16, q17, [%[sums], #128]\n ldp q18, q19, [%[sums], #160]\n"
+      "ldp q20, q21, [%[sums], #192]\n ldp q22, q23, [%[sums], #224]\n"
       ".p2align 5\n"
       "1:\n"
       INFERNO_FEW_HALF(0, 16, 32, 48, 64, 80, 96, 112, 128, 8, 9, 10, 11, 12, 13, 14, 15)
       INFERNO_FEW_HALF(8, 144, 160, 176, 192, 208, 224, 240, 256, 16, 17, 18, 19, 20, 21, 22, 23)
-      "add %[w], %[w], #272\n add %[x], %[x], #240\n add %[x3], %[x3], #240\n"
+      "add %[w], %[w], #272\n add %[x], %[x], #160\n add %[y], %[y], #160\n"
       "subs %[n], %[n], #1\n"
       "b.ne 1b\n"
-      "stp q8, q9, [%[out]]\n stp q10, q11, [%[out], #32]\n stp q12, q13, [%[out], #64]\n"
-      "stp q14, q15, [%[out], #96]\n stp q16, q17, [%[out], #128]\n stp q18, q19, [%[out], #160]\n"
-      "stp q20, q21, [%[out], #192]\n stp q22, q23, [%[out], #224]\n"
-      : [w] "+r"(group), [x] "+r"(x), [x3] "+r"(x3), [n] "+r"(blocks)
-      : [out] "r"(out)
+      "stp q8, q9, [%[sums]]\n stp q10, q11, [%[sums], #32]\n stp q12, q13, [%[sums], #64]\n"
+      "stp q14, q15, [%[sums], #96]\n stp q16, q17, [%[sums], #128]\n stp q18, q19, [%[sums], #160]\n"
+      "stp q20, q21, [%[sums], #192]\n stp q22, q23, [%[sums], #224]\n"
+      : [w] "+r"(w), [x] "+r"(x), [y] "+r"(y), [n] "+r"(blocks)
+      : [sums] "r"(sums)
       : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16",
         "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31", "cc",
         "memory");
-#undef INFERNO_FEW_STEP
+#undef INFERNO_FEW_TOKENS
+#undef INFERNO_FEW_LOADS
+#undef INFERNO_FEW_PRODUCTS
 #undef INFERNO_FEW_SCALE
 #undef INFERNO_FEW_HALF
   // clang-format on
 }
 
-// sums[half]. Both halves of a block before the next one: the weights pass once, as one steady stream.
+// sums += a group times the pairs at x. Both halves of a block before the next one: the weights pass once, as one
+// steady stream.
 template <InterleavedFormat kFormat, int kPairs>
-inline void few_32(const uint8_t* group, const int8_t* const (&x)[kPairs], int64_t blocks, FewSums<kPairs> (&sums)[2]) {
+inline void add_few_32(const uint8_t* group, const int8_t* const (&x)[kPairs], int64_t blocks, FewGroup<kPairs>& sums) {
   using Layout = InterleavedBlock<kFormat>;
-  if constexpr (kFormat.bits == 8 && kPairs == 4) {
+  using X = FewLayout;
+  if constexpr (kFormat.row_pairs && kPairs == 4) {
     static_assert(Layout::kD == 0 && Layout::kTiles == 16 && Layout::kBytes == 272);
-    static_assert(kPairStep == 48 && kPairBlock32 == 240 && kPairD32 == 192);
-    few_q8_0(group, x[0], x[3], blocks, &sums[0].of[0][0]);
+    static_assert(X::kStep == 32 && X::kBlock32 == 160 && X::kD32 == 128);
+    few_q8_0(group, x[0], x[2], blocks, &sums.half[0].of[0][0]);
     return;
   }
-  FewSums<kPairs> s[2] = {};
+  FewGroup<kPairs> s = sums;
   for (int64_t b = 0; b < blocks; ++b) {
     const uint8_t* block = group + b * Layout::kBytes;
     for (int half = 0; half < 2; ++half) {
       int8x16_t w[8];
       unpack_tile<kFormat.bits, kFormat.is_signed>(block + Layout::kTiles + half * Layout::kTileBytes, w);
-      int32x4_t c[2][kPairs] = {};
-      multiply_tile<0, 4>(w, x, b * kPairBlock32, c);
+      int32x4_t c[2][kPairs];
+      for (int j = 0; j < kPairs; ++j) c[0][j] = c[1][j] = zero_s32();
+      multiply_tile<kFormat.row_pairs, 0, 4>(w, x, b * X::kBlock32, c);
       float32x4_t d[2];
       double_scales(half_scales(block + Layout::kD, half), d);
       for (int j = 0; j < kPairs; ++j) {
-        const float32x4_t dx = vreinterpretq_f32_s8(vld1q_s8(x[j] + b * kPairBlock32 + kPairD32));
+        const float32x4_t dx = vector_f32(x[j] + b * X::kBlock32 + X::kD32);
         for (int i = 0; i < 2; ++i) {
-          float32x4_t& sum = s[half].of[i][j];
+          float32x4_t& sum = s.half[half].of[i][j];
           sum = vfmaq_f32(sum, to_f32<Layout::kFraction>(c[i][j]), vmulq_f32(d[i], dx));
         }
         if constexpr (kFormat.minimums) {
           float32x4_t m[2];
           double_scales(half_scales(block + Layout::kM, half), m);
-          const float32x4_t q_sum = vreinterpretq_f32_s8(vld1q_s8(x[j] + blocks * kPairBlock32 + b * kPairStep));
-          for (int i = 0; i < 2; ++i) s[half].of[i][j] = vfmaq_f32(s[half].of[i][j], q_sum, vmulq_f32(m[i], dx));
+          const float32x4_t q_sum = vector_f32(x[j] + blocks * X::kBlock32 + b * X::kStep);
+          for (int i = 0; i < 2; ++i) {
+            float32x4_t& sum = s.half[half].of[i][j];
+            sum = vfmaq_f32(sum, q_sum, vmulq_f32(m[i], dx));
+          }
         }
       }
     }
   }
-  sums[0] = s[0];
-  sums[1] = s[1];
+  sums = s;
 }
+
+// ---- K formats ------------------------------------------------------------------------------------------------------
 
 // One super-block: isum = the integer sums over its sub-blocks, scaled.
 template <InterleavedFormat kFormat, int kPairs>
 inline void few_scaled_sums(const uint8_t* block, int half, const int8_t* const (&x)[kPairs], int64_t at,
                             int32x4_t (&isum)[2][kPairs]) {
   using Layout = InterleavedBlock<kFormat>;
+  constexpr int64_t kStep = FewLayout::kStep;
   constexpr int kSubsPerTile = 32 / kFormat.sub;
   constexpr int kTilesPerLoad = 4 / kSubsPerTile;
   const auto scale = [&](const int32x4_t(&c)[2][kPairs], int32x4_t by) {
@@ -169,14 +192,14 @@ inline void few_scaled_sums(const uint8_t* block, int half, const int8_t* const 
       unpack_tile<kFormat.bits, kFormat.is_signed>(block + Layout::kTiles + (2 * tile + half) * Layout::kTileBytes, w);
       if constexpr (kSubsPerTile == 1) {
         int32x4_t c[2][kPairs] = {};
-        multiply_tile<0, 4>(w, x, at + tile * 4 * kPairStep, c);
+        multiply_tile<false, 0, 4>(w, x, at + tile * 4 * kStep, c);
         scale(c, scales[i]);
       } else {
         int32x4_t c[2][kPairs] = {};
-        multiply_tile<0, 2>(w, x, at + tile * 4 * kPairStep, c);
+        multiply_tile<false, 0, 2>(w, x, at + tile * 4 * kStep, c);
         scale(c, scales[2 * i]);
         int32x4_t e[2][kPairs] = {};
-        multiply_tile<2, 4>(w, x, at + tile * 4 * kPairStep, e);
+        multiply_tile<false, 2, 4>(w, x, at + tile * 4 * kStep, e);
         scale(e, scales[2 * i + 1]);
       }
     }
@@ -188,6 +211,7 @@ template <InterleavedFormat kFormat, int kPairs>
 inline void add_few_256(const uint8_t* block, int half, const int8_t* const (&x)[kPairs], int64_t at,
                         FewSums<kPairs>& sums) {
   using Layout = InterleavedBlock<kFormat>;
+  using X = FewLayout;
   int32x4_t isum[2][kPairs] = {};
   few_scaled_sums<kFormat>(block, half, x, at, isum);
   float32x4_t d[2];
@@ -207,18 +231,18 @@ inline void add_few_256(const uint8_t* block, int half, const int8_t* const (&x)
     }
   }
   for (int j = 0; j < kPairs; ++j) {
-    const float32x4_t dx = vreinterpretq_f32_s8(vld1q_s8(x[j] + at + kPairD256));
+    const float32x4_t dx = vector_f32(x[j] + at + X::kD256);
     for (int i = 0; i < 2; ++i) {
       sums.of[i][j] = vfmaq_f32(sums.of[i][j], to_f32<Layout::kFraction>(isum[i][j]), vmulq_f32(d[i], dx));
       if constexpr (kFormat.minimums) {
-        const int8_t* q_sums = x[j] + at + (kFormat.sub == 32 ? kPairSums32 : kPairSums16);
+        const int8_t* q_sums = x[j] + at + (kFormat.sub == 32 ? X::kSums32 : X::kSums16);
         int32x4_t msum = vdupq_n_s32(0);
         for (int part = 0; part < Layout::kSubs / 8; ++part) {
-          msum = vmmlaq_s32(msum, mins[part][i], vld1q_s8(q_sums + kPairStep * 2 * part));
+          msum = vmmlaq_s32(msum, mins[part][i], vld1q_s8(q_sums + X::kStep * 2 * part));
         }
         msum = vshlq_n_s32(msum, 6);
         for (int part = 0; part < Layout::kSubs / 8; ++part) {
-          msum = vmmlaq_s32(msum, mins[part][i], vld1q_s8(q_sums + kPairStep * (2 * part + 1)));
+          msum = vmmlaq_s32(msum, mins[part][i], vld1q_s8(q_sums + X::kStep * (2 * part + 1)));
         }
         sums.of[i][j] = vfmsq_f32(sums.of[i][j], vcvtq_f32_s32(msum), vmulq_f32(m[i], dx));
       }
@@ -226,27 +250,32 @@ inline void add_few_256(const uint8_t* block, int half, const int8_t* const (&x)
   }
 }
 
+// ---- whole tasks ----------------------------------------------------------------------------------------------------
+
 template <InterleavedFormat kFormat, int kPairs>
 inline void few(const LinearTask& task) {
-  const int64_t group_bytes = task.k / kFormat.block * InterleavedBlock<kFormat>::kBytes;
+  using Layout = InterleavedBlock<kFormat>;
+  const int64_t blocks = task.k / kFormat.block;
   const int8_t* x[kPairs];
   for (int j = 0; j < kPairs; ++j) {
-    x[j] = static_cast<const int8_t*>(task.activations) + pair_offset<kFormat.block>(j, task.k);
+    const int64_t tile = j / 2 * tile_bytes<kFormat.block>(task.tokens, task.k);
+    x[j] = static_cast<const int8_t*>(task.activations) + tile + j % 2 * 16;
   }
   for (int64_t row = task.row_begin; row < task.row_end; row += kInterleavedRows) {
-    const uint8_t* group = static_cast<const uint8_t*>(task.weight) + row / kInterleavedRows * group_bytes;
-    FewSums<kPairs> sums[2] = {};
+    const uint8_t* group = static_cast<const uint8_t*>(task.weight) + row / kInterleavedRows * blocks * Layout::kBytes;
+    FewGroup<kPairs> sums = {};
     if constexpr (kFormat.block == 32) {
-      few_32<kFormat>(group, x, task.k / 32, sums);
+      add_few_32<kFormat, kPairs>(group, x, blocks, sums);
     } else {
-      for (int64_t b = 0; b < task.k / 256; ++b) {
-        const uint8_t* block = group + b * InterleavedBlock<kFormat>::kBytes;
-        for (int half = 0; half < 2; ++half) add_few_256<kFormat>(block, half, x, b * kPairBlock256, sums[half]);
+      for (int64_t b = 0; b < blocks; ++b) {
+        for (int half = 0; half < 2; ++half) {
+          add_few_256<kFormat, kPairs>(group + b * Layout::kBytes, half, x, b * FewLayout::kBlock256, sums.half[half]);
+        }
       }
     }
     for (int j = 0; j < kPairs; ++j) {
-      const auto& low = sums[0].of;
-      const auto& high = sums[1].of;
+      const auto& low = sums.half[0].of;
+      const auto& high = sums.half[1].of;
       const int64_t t = 2 * j;
       put_rows(task, t, row, vuzp1q_f32(low[0][j], low[1][j]), vuzp1q_f32(high[0][j], high[1][j]));
       if (t + 1 == task.tokens) continue;
@@ -265,6 +294,77 @@ inline void run_few(const LinearTask& task) {
       return few<kFormat, 3>(task);
     default:
       return few<kFormat, 4>(task);
+  }
+}
+
+// ---- one to three tokens of Q8_0 ------------------------------------------------------------------------------------
+
+// Eight columns of two tokens, or of one twice.
+inline int8x16_t pair_of(const int8_t* first) {
+  return vreinterpretq_s8_s64(vld1q_dup_s64(static_cast<const int64_t*>(static_cast<const void*>(first))));
+}
+inline int8x16_t pair_of(const int8_t* first, const int8_t* second) {
+  return vcombine_s8(vld1_s8(first), vld1_s8(second));
+}
+
+// As add_blocks_32 of gemv.h, for levels by row pairs.
+template <int kTokens>
+inline void add_row_pairs(const uint8_t* group, const Row32* x, int64_t first, int64_t count,
+                          GroupSums<kTokens>& sums) {
+  using Layout = InterleavedBlock<kFormatQ8_0Pairs>;
+  GroupSums<kTokens> s = sums;
+  for (int64_t b = first; b < first + count; ++b) {
+    const uint8_t* block = group + b * Layout::kBytes;
+    const EightScales d = load_scales(block + Layout::kD);
+    int8x16_t w[2][8];
+    unpack_tile<8, true>(block + Layout::kTiles, w[0]);
+    unpack_tile<8, true>(block + Layout::kTiles + Layout::kTileBytes, w[1]);
+    const auto add = [&](int t, int32x4_t low, int32x4_t high) {
+      s.of[t][0] = vfmaq_f32(s.of[t][0], vcvtq_f32_s32(low), vmulq_n_f32(d.low, x[t].d[b]));
+      s.of[t][1] = vfmaq_f32(s.of[t][1], vcvtq_f32_s32(high), vmulq_n_f32(d.high, x[t].d[b]));
+    };
+    for (int t = 0; t < kTokens; t += 2) {
+      const bool alone = t + 1 == kTokens;
+      int32x4_t c[2][2] = {{zero_s32(), zero_s32()}, {zero_s32(), zero_s32()}};  // [half][row pair], 2 x 2 results
+      for (int step = 0; step < 4; ++step) {
+        const int64_t at = b * 32 + step * 8;
+        const int8x16_t pair = alone ? pair_of(x[t].q + at) : pair_of(x[t].q + at, x[t + !alone].q + at);
+        for (int i = 0; i < 2; ++i) {
+          for (int half = 0; half < 2; ++half) c[half][i] = vmmlaq_s32(c[half][i], w[half][2 * step + i], pair);
+        }
+      }
+      add(t, vuzp1q_s32(c[0][0], c[0][1]), vuzp1q_s32(c[1][0], c[1][1]));
+      if (!alone) add(t + 1, vuzp2q_s32(c[0][0], c[0][1]), vuzp2q_s32(c[1][0], c[1][1]));
+    }
+  }
+  sums = s;
+}
+
+template <int kTokens>
+inline void gemv_row_pairs(const LinearTask& task) {
+  Row32 x[kTokens];
+  for (int t = 0; t < kTokens; ++t) x[t] = row_32(task.activations, t, task.k);
+  using Sums = GroupSums<kTokens>;
+  const auto add = [&](const uint8_t* group, int64_t first, int64_t count, Sums& sums) {
+    add_row_pairs<kTokens>(group, x, first, count, sums);
+  };
+  const auto put = [&](int64_t row, const Sums& sums) {
+    for (int t = 0; t < kTokens; ++t) put_rows(task, t, row, sums.of[t][0], sums.of[t][1]);
+  };
+  walk_streams<kFormatQ8_0Pairs, Sums>(task, add, put);
+}
+
+// Fewer than kGemmTokens tokens.
+template <InterleavedFormat kFormat>
+inline void run_rows(const LinearTask& task) {
+  if constexpr (!kFormat.row_pairs) {
+    run_gemv<kFormat>(task);
+  } else if (task.tokens == 1) {
+    gemv_row_pairs<1>(task);
+  } else if (task.tokens == 2) {
+    gemv_row_pairs<2>(task);
+  } else {
+    gemv_row_pairs<3>(task);
   }
 }
 

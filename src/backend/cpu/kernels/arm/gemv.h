@@ -226,9 +226,10 @@ inline void put_rows(const LinearTask& task, int64_t t, int64_t row, float32x4_t
   for (int64_t r = 0; r < task.row_end - row; ++r) out[r] = task.accumulate ? out[r] + rows[r] : rows[r];
 }
 
-// Tokens [first_token, first_token + kTokens) of the task.
-template <InterleavedFormat kFormat, int kTokens>
-inline void gemv(const LinearTask& task, int64_t first_token) {
+// Visits the blocks of all groups of the task in far-apart streams that take turns:
+// add(group, first, count, sums) for each turn, put(row, sums) when a group is through.
+template <InterleavedFormat kFormat, typename Sums, typename Add, typename Put>
+inline void walk_streams(const LinearTask& task, const Add& add, const Put& put) {
   using Layout = InterleavedBlock<kFormat>;
   constexpr int64_t kTurn = kTurnBytes / Layout::kBytes > 1 ? kTurnBytes / Layout::kBytes : 1;
   const int64_t blocks = task.k / kFormat.block;
@@ -236,7 +237,24 @@ inline void gemv(const LinearTask& task, int64_t first_token) {
   const int64_t first_group = task.row_begin / kInterleavedRows;
   const int64_t groups = (task.row_end + kInterleavedRows - 1) / kInterleavedRows - first_group;
   const int64_t part = (groups + kStreams - 1) / kStreams;
+  for (int64_t i = 0; i < part; ++i) {
+    Sums sums[kStreams] = {};
+    int64_t at[kStreams];
+    int streams = 0;
+    for (int64_t g = i; g < groups; g += part) at[streams++] = first_group + g;
+    for (int64_t b = 0; b < blocks; b += kTurn) {
+      const int64_t count = blocks - b < kTurn ? blocks - b : kTurn;
+      for (int s = 0; s < streams; ++s) {
+        add(static_cast<const uint8_t*>(task.weight) + at[s] * group_bytes, b, count, sums[s]);
+      }
+    }
+    for (int s = 0; s < streams; ++s) put(at[s] * kInterleavedRows, sums[s]);
+  }
+}
 
+// Tokens [first_token, first_token + kTokens) of the task.
+template <InterleavedFormat kFormat, int kTokens>
+inline void gemv(const LinearTask& task, int64_t first_token) {
   using Row = std::conditional_t<kFormat.block == 32, Row32, Row256>;
   Row x[kTokens];
   for (int t = 0; t < kTokens; ++t) {
@@ -246,28 +264,18 @@ inline void gemv(const LinearTask& task, int64_t first_token) {
       x[t] = row_256(task.activations, first_token + t, task.k);
     }
   }
-  for (int64_t i = 0; i < part; ++i) {
-    GroupSums<kTokens> sums[kStreams] = {};
-    int64_t at[kStreams];
-    int streams = 0;
-    for (int64_t g = i; g < groups; g += part) at[streams++] = first_group + g;
-    for (int64_t b = 0; b < blocks; b += kTurn) {
-      const int64_t count = blocks - b < kTurn ? blocks - b : kTurn;
-      for (int s = 0; s < streams; ++s) {
-        const uint8_t* group = static_cast<const uint8_t*>(task.weight) + at[s] * group_bytes;
-        if constexpr (kFormat.block == 32) {
-          add_blocks_32<kFormat, kTokens>(group, x, b, count, sums[s]);
-        } else {
-          add_blocks_256<kFormat, kTokens>(group, x, b, count, sums[s]);
-        }
-      }
+  using Sums = GroupSums<kTokens>;
+  const auto add = [&](const uint8_t* group, int64_t first, int64_t count, Sums& sums) {
+    if constexpr (kFormat.block == 32) {
+      add_blocks_32<kFormat, kTokens>(group, x, first, count, sums);
+    } else {
+      add_blocks_256<kFormat, kTokens>(group, x, first, count, sums);
     }
-    for (int s = 0; s < streams; ++s) {
-      for (int t = 0; t < kTokens; ++t) {
-        put_rows(task, first_token + t, at[s] * kInterleavedRows, sums[s].of[t][0], sums[s].of[t][1]);
-      }
-    }
-  }
+  };
+  const auto put = [&](int64_t row, const Sums& sums) {
+    for (int t = 0; t < kTokens; ++t) put_rows(task, first_token + t, row, sums.of[t][0], sums.of[t][1]);
+  };
+  walk_streams<kFormat, Sums>(task, add, put);
 }
 
 // Any number of tokens, up to four for each pass over the weights.

@@ -115,6 +115,17 @@ int minimum_index(int r, int j) {
   return r / 4 * 4 * kSubs + j / 4 * 16 + r % 4 * 4 + j % 4;
 }
 
+// Where column c of row r of a tile stands. Four columns from a multiple of four on stand side by side.
+struct Place {
+  int vector;
+  int byte;
+};
+template <InterleavedFormat kFormat>
+constexpr Place place_in_tile(int r, int c) {
+  if (kFormat.row_pairs) return {c / 8 * 2 + r / 2, r % 2 * 8 + c % 8};
+  return {c / 4, 4 * r + c % 4};
+}
+
 template <InterleavedFormat kFormat, typename Block>
 void pack(const void* rows, int64_t count, int64_t k, void* group) noexcept {
   using Layout = InterleavedBlock<kFormat>;
@@ -144,7 +155,10 @@ void pack(const void* rows, int64_t count, int64_t k, void* group) noexcept {
       Levels u;
       for (int r = 0; r < 4; ++r) {
         const int8_t* levels = parts[t % 2 * 4 + r].levels + t / 2 * 32;
-        for (int c = 0; c < kVectors; ++c) std::memcpy(&u[c][4 * r], levels + 4 * c, 4);
+        for (int c = 0; c < 32; c += 4) {
+          const Place place = place_in_tile<kFormat>(r, c);
+          std::memcpy(&u[place.vector][place.byte], levels + c, 4);
+        }
       }
       for (auto& vector : u) {
         for (uint8_t& level : vector) level &= kMask;
@@ -157,6 +171,7 @@ void pack(const void* rows, int64_t count, int64_t k, void* group) noexcept {
 template <InterleavedFormat kFormat, typename Block>
 void unpack_row(const void* group, int64_t row_in_group, int64_t k, void* row) noexcept {
   using Layout = InterleavedBlock<kFormat>;
+  constexpr int kSideBySide = kFormat.row_pairs ? 8 : 4;  // columns of a row in one vector
   const int r = static_cast<int>(row_in_group);
   for (int64_t b = 0; b < k / kFormat.block; ++b) {
     const uint8_t* in = static_cast<const uint8_t*>(group) + b * Layout::kBytes;
@@ -173,15 +188,15 @@ void unpack_row(const void* group, int64_t row_in_group, int64_t k, void* row) n
     }
     for (int t = 0; t < kFormat.block / 32; ++t) {
       const uint8_t* tile = in + Layout::kTiles + (2 * t + r / 4) * Layout::kTileBytes;
-      for (int i = 0; i < 4; ++i) {
+      for (int i = 0; i < kSideBySide; ++i) {
         uint8_t bytes[kFormat.bits];
         int u[kVectors];
-        for (int v = 0; v < kFormat.bits; ++v) bytes[v] = tile[v * kLanes + r % 4 * 4 + i];
+        for (int v = 0; v < kFormat.bits; ++v) bytes[v] = tile[v * kLanes + place_in_tile<kFormat>(r % 4, i).byte];
         unpack_lane<kFormat.bits, kFormat.is_signed>(bytes, u);
-        for (int c = 0; c < kVectors; ++c) {
+        for (int c = i; c < 32; c += kSideBySide) {
           // Signed levels: the top bit of the code is the sign.
           const int sign = kFormat.is_signed ? 1 << (kFormat.bits - 1) : 0;
-          parts.levels[32 * t + 4 * c + i] = static_cast<int8_t>((u[c] ^ sign) - sign);
+          parts.levels[32 * t + c] = static_cast<int8_t>((u[place_in_tile<kFormat>(r % 4, c).vector] ^ sign) - sign);
         }
       }
     }
@@ -190,7 +205,8 @@ void unpack_row(const void* group, int64_t row_in_group, int64_t k, void* row) n
 }
 
 template <InterleavedFormat kFormat, typename Block>
-constexpr WeightLayout kLayout = {"8 rows interleaved", kInterleavedRows, group_bytes<kFormat>, pack<kFormat, Block>,
+constexpr WeightLayout kLayout = {kFormat.row_pairs ? "8 rows interleaved, by pairs" : "8 rows interleaved",
+                                  kInterleavedRows, group_bytes<kFormat>, pack<kFormat, Block>,
                                   unpack_row<kFormat, Block>};
 
 }  // namespace
@@ -220,6 +236,10 @@ const WeightLayout& interleaved_layout(KernelDType dtype) {
     default:
       INFERNO_CHECK(false);
   }
+}
+
+const WeightLayout& row_pairs_layout() {
+  return kLayout<kFormatQ8_0Pairs, BlockQ8_0>;
 }
 
 }  // namespace inferno

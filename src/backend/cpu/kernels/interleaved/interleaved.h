@@ -10,10 +10,11 @@
 //   tiles                  for each 32 columns, for each half: 4 rows x 32 columns in 16 * bits bytes
 // Q2_K keeps scales and minimums in one byte: scale i in the low half, minimum i in the high half.
 //
-// A tile is 8 vectors of 16 bytes; byte 4r + i of vector c is the level of row r, column 4c + i. Levels of fewer than
-// 8 bits are packed lane by lane: the 8 levels u0..u7 that share a byte position become `bits` bytes (interleaved.cpp
-// says how), arranged so that a few shifts per vector bring them back. Signed levels come back in the high bits of the
-// byte, that is times 2^(8 - bits); unsigned ones in the low bits.
+// A tile is 8 vectors of 16 bytes; byte 4r + i of vector c is the level of row r, column 4c + i. In the layout by pairs
+// of rows, which the 8-bit matrix instructions of Arm read, byte 8r + i of vector 2c + p is the level of row 2p + r,
+// column 8c + i. Levels of fewer than 8 bits are packed lane by lane: the 8 levels u0..u7 that share a byte position
+// become `bits` bytes (interleaved.cpp says how), arranged so that a few shifts per vector bring them back. Signed
+// levels come back in the high bits of the byte, that is times 2^(8 - bits); unsigned ones in the low bits.
 #pragma once
 
 #include "backend/cpu/kernels/kernel_table.h"
@@ -29,9 +30,11 @@ struct InterleavedFormat {
   int sub;    // columns that share a scale; = block in the plain formats
   bool minimums;
   bool joined_scales = false;  // scale and minimum in one byte
+  bool row_pairs = false;      // the order of the levels in a tile
 };
 
 inline constexpr InterleavedFormat kFormatQ8_0 = {8, true, 32, 32, false};
+inline constexpr InterleavedFormat kFormatQ8_0Pairs = {8, true, 32, 32, false, false, true};
 inline constexpr InterleavedFormat kFormatQ4_0 = {4, true, 32, 32, false};
 inline constexpr InterleavedFormat kFormatQ4_1 = {4, false, 32, 32, true};
 inline constexpr InterleavedFormat kFormatQ5_0 = {5, true, 32, 32, false};
@@ -62,6 +65,8 @@ struct InterleavedBlock {
 
 // The layout of a quantized weight dtype.
 [[nodiscard]] const WeightLayout& interleaved_layout(KernelDType dtype);
+// Q8_0 by pairs of rows.
+[[nodiscard]] const WeightLayout& row_pairs_layout();
 // Plain values of 2 or 4 bytes: for each column the 8 rows.
 [[nodiscard]] const WeightLayout& column_interleaved_layout(int value_bytes);
 // Plain values of 2 bytes: for each 4 columns the rows 0, 1, ... 7 with 4 columns each; k filled up with zeros.
