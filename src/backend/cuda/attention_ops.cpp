@@ -19,12 +19,7 @@ void require_mapped(bool mapped) {
 }  // namespace
 
 RawHeads OpRunner::project_heads(const QkvRopeStoreArgs& a) {
-  Linear job;
-  job.x = a.x.f32();
-  job.norm = a.norm;
-  job.eps = a.eps;
-  job.tokens = a.x.rows();
-  job.k = a.x.cols();
+  Linear job = rows_of(a.x, a.norm, a.eps);
   job.count = 3;
   bool all_bf16 = true;
   for (int i = 0; i < 3; ++i) {

@@ -17,10 +17,6 @@ int64_t wide_stride(DType dtype, int64_t k) {
   return round_up(k, 16 / size_of(dtype));
 }
 
-int64_t logit_rows(const Tensor& rows, const Tensor& x) {
-  return rows.empty() ? x.rows() : rows.elements();
-}
-
 }  // namespace
 
 OpRunner::OpRunner(const LaunchContext& context, const std::shared_ptr<FreeCount>& frees)
@@ -208,12 +204,22 @@ void OpRunner::gate_and_up(const Linear& job, DType out_type, int64_t out_stride
   });
 }
 
-OpRunner::Linear OpRunner::linear_of(const LinearArgs& a) {
+OpRunner::Linear OpRunner::rows_of(const Tensor& x, const Weight* norm, float eps) {
   Linear job;
-  job.x = a.x.f32();
-  job.row_ids = a.rows.as<int32_t>();
-  job.tokens = logit_rows(a.rows, a.x);
-  job.k = a.x.cols();
+  job.x = x.f32();
+  job.norm = norm;
+  job.eps = eps;
+  job.tokens = x.rows();
+  job.k = x.cols();
+  return job;
+}
+
+OpRunner::Linear OpRunner::linear_of(const LinearArgs& a) {
+  Linear job = rows_of(a.x, nullptr, 0);
+  if (!a.rows.empty()) {
+    job.row_ids = a.rows.as<int32_t>();
+    job.tokens = a.rows.elements();
+  }
   while (job.count < kMaxSegments && a.w[job.count] != nullptr) {
     job.w[job.count] = a.w[job.count];
     job.bias[job.count] = a.epilogue == Epilogue::swiglu ? nullptr : a.bias[job.count];
@@ -235,12 +241,7 @@ void OpRunner::run(const LinearArgs& a) {
 }
 
 void OpRunner::run(const GatedMlpArgs& a) {
-  Linear first;
-  first.x = a.x.f32();
-  first.norm = a.norm;
-  first.eps = a.eps;
-  first.tokens = a.x.rows();
-  first.k = a.x.cols();
+  Linear first = rows_of(a.x, a.norm, a.eps);
   first.count = 2;
   first.w[0] = a.gate;
   first.w[1] = a.up;
@@ -272,13 +273,9 @@ void OpRunner::run(const GatedMlpArgs& a) {
 }
 
 void OpRunner::run(const LogitsArgs& a) {
-  Linear job;
-  job.x = a.x.f32();
+  Linear job = rows_of(a.x, a.norm, a.eps);
   job.row_ids = a.rows.as<int32_t>();
-  job.norm = a.norm;
-  job.eps = a.eps;
   job.tokens = a.rows.elements();
-  job.k = a.x.cols();
   job.count = 1;
   job.w[0] = a.head;
   job.out[0] = a.out.data;

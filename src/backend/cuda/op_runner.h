@@ -68,6 +68,8 @@ class OpRunner {
   [[nodiscard]] static bool fuses(const QkvRopeStoreArgs& a, const AttentionArgs& b);
   void run_fused(const QkvRopeStoreArgs& a, const AttentionArgs& b, std::span<const OpRecord> after);
 
+  // All rows of x, normalized if `norm` is given; weights and outputs are still to come.
+  [[nodiscard]] static Linear rows_of(const Tensor& x, const Weight* norm, float eps);
   [[nodiscard]] static Linear linear_of(const LinearArgs& a);
   [[nodiscard]] static bool is_wide(const Linear& job);
   void project(const Linear& job);
