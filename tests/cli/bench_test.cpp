@@ -84,6 +84,13 @@ TEST(Bench, DrawsAPlotAndWritesCommaSeparatedValues) {
   fs::remove(plot);
 }
 
+TEST(Bench, RunsTheModelWithoutMeasuringForToolsThatWatchIt) {
+  const Outcome outcome = inferno("bench " + kModel + " --prompt 4 --gen 2 --batch 1,2 --threads 1 --repeat 0");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.text, "");
+  EXPECT_EQ(errors("bench --ops --repeat 0").code, 2);
+}
+
 TEST(Bench, SaysWhatCannotBeMeasured) {
   EXPECT_EQ(errors("bench " + kModel + " --prompt 0 --gen 0").code, 2);
   EXPECT_EQ(errors("bench " + kModel + " --depth 1000000").code, 2);
