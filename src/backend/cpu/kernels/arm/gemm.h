@@ -125,15 +125,15 @@ inline void multiply_steps(const uint8_t* levels, const int8_t* x, int32x4_t (&c
   }
 }
 
-// sums += the blocks of a panel times those of a tile; q_sums: the tile's sums of q for the same blocks.
+// sums = a whole panel times a tile of tokens.
 template <InterleavedFormat kFormat>
-inline void add_tile_32(const uint8_t* panel, const int8_t* x, const int8_t* q_sums, int64_t blocks, TileSums& sums) {
+inline void multiply_tile_32(const uint8_t* panel, const int8_t* x, int64_t blocks, TileSums& sums) {
   using P = Panel<kFormat>;
   if constexpr (!kFormat.minimums) {
     static_assert(P::kBytes == 320 && TileLayout::kBlock32 == 240);
     return multiply_blocks_32(panel, x, blocks, &sums.of[0][0]);
   }
-  TileSums s = sums;
+  TileSums s = {};
   for (int64_t b = 0; b < blocks; ++b) {
     const uint8_t* w = panel + b * P::kBytes;
     const int8_t* q = x + b * TileLayout::kBlock32;
@@ -143,7 +143,7 @@ inline void add_tile_32(const uint8_t* panel, const int8_t* x, const int8_t* q_s
       const float32x4_t d = load_f32(w + P::kD, i);
       for (int j = 0; j < kTilePairs; ++j) {
         const float32x4_t dx = load_f32(q + 16 * j + TileLayout::kD32, 0);
-        const float32x4_t q_sum = load_f32(q_sums + 16 * j + TileLayout::kStep * b, 0);
+        const float32x4_t q_sum = load_f32(x + blocks * TileLayout::kBlock32 + b * TileLayout::kStep + 16 * j, 0);
         s.of[i][j] = vfmaq_f32(s.of[i][j], vcvtq_f32_s32(c[i][j]), vmulq_f32(d, dx));
         s.of[i][j] = vfmaq_f32(s.of[i][j], q_sum, vmulq_f32(load_f32(w + P::kM, i), dx));
       }
@@ -228,6 +228,25 @@ inline void put_tile(const LinearTask& task, int64_t token, int64_t row, const T
   }
 }
 
+// A whole panel (8 rows from `row` on) times a tile, to the output.
+template <InterleavedFormat kFormat>
+inline void put_product_32(const LinearTask& task, const uint8_t* panel, int64_t row, int64_t tile) {
+  const int8_t* x = static_cast<const int8_t*>(task.activations) + tile * tile_bytes<32>(task.tokens, task.k);
+  const int64_t token = tile * 2 * kTilePairs;
+  const int64_t blocks = task.k / 32;
+  if constexpr (!kFormat.minimums) {
+    if (token + 2 * kTilePairs <= task.tokens && row + kInterleavedRows <= task.row_end) {
+      float* out = task.out + token * task.out_stride + row;
+      const auto stride = task.out_stride * static_cast<int64_t>(sizeof(float));
+      if (task.accumulate) return multiply_blocks_32_into<true>(panel, x, blocks, out, stride);
+      return multiply_blocks_32_into<false>(panel, x, blocks, out, stride);
+    }
+  }
+  TileSums sums;
+  multiply_tile_32<kFormat>(panel, x, blocks, sums);
+  put_tile(task, token, row, sums);
+}
+
 // What is multiplied in one go: panels of a chunk of columns.
 //
 // Blocks of 32: whole panels, which stream from the second-level cache past a tile of tokens in the first. The K
@@ -248,7 +267,7 @@ struct Chunks {
   [[nodiscard]] int64_t panel_bytes() const { return blocks * Panel<kFormat>::kBytes; }
   // What all panels may take: never less for more columns.
   [[nodiscard]] int64_t bytes() const { return panel_bytes() > kBytes ? panel_bytes() : kBytes; }
-  [[nodiscard]] int64_t sums(int64_t tokens) const { return kWhole ? 1 : panels * token_tiles(tokens); }
+  [[nodiscard]] int64_t sums(int64_t tokens) const { return kWhole ? 0 : panels * token_tiles(tokens); }
 };
 
 template <InterleavedFormat kFormat>
@@ -275,19 +294,19 @@ inline void multiply_panels(const LinearTask& task, const Chunks<kFormat>& chunk
       }
     }
     for (int64_t tile = 0; tile < token_tiles(task.tokens); ++tile) {
-      const int8_t* x =
-          static_cast<const int8_t*>(task.activations) + tile * tile_bytes<kFormat.block>(task.tokens, task.k);
       for (int64_t p = 0; p < count; ++p) {
-        TileSums& s = sums[Chunks<kFormat>::kWhole ? 0 : tile * chunks.panels + p];
-        if (first == 0) s = {};
         const uint8_t* panel = panels + p * chunks.panel_bytes();
-        if constexpr (kFormat.block == 32) {
-          const int8_t* q_sums = x + blocks * TileLayout::kBlock32 + first * TileLayout::kStep;
-          add_tile_32<kFormat>(panel, x + first * TileLayout::kBlock32, q_sums, chunk, s);
+        const int64_t row = (group + p) * kInterleavedRows;
+        if constexpr (Chunks<kFormat>::kWhole) {
+          put_product_32<kFormat>(task, panel, row, tile);
         } else {
-          add_tile_256<kFormat>(panel, x + first * TileLayout::kBlock256, chunk, s);
+          TileSums& s = sums[tile * chunks.panels + p];
+          if (first == 0) s = {};
+          const int8_t* x = static_cast<const int8_t*>(task.activations) +
+                            tile * tile_bytes<kFormat.block>(task.tokens, task.k) + first * TileLayout::kBlock256;
+          add_tile_256<kFormat>(panel, x, chunk, s);
+          if (first + chunk == blocks) put_tile(task, tile * 2 * kTilePairs, row, s);
         }
-        if (first + chunk == blocks) put_tile(task, tile * 2 * kTilePairs, (group + p) * kInterleavedRows, s);
       }
     }
   }

@@ -61,7 +61,7 @@ inline void multiply_tile(const int8x16_t (&w)[8], const int8_t* const (&x)[kPai
 
 // ---- plain formats --------------------------------------------------------------------------------------------------
 
-// sums[half][row pair][token pair] += a group of 8-bit levels by row pairs times four token pairs, those of tile x,
+// sums[half][row pair][token pair] = a group of 8-bit levels by row pairs times four token pairs, those of tile x,
 // then those of tile y, in assembly: both halves of a block in turn, so that the weights pass as one steady stream,
 // which takes all registers.
 inline void few_q8_0(const uint8_t* w, const int8_t* x, const int8_t* y, int64_t blocks, float32x4_t* sums) {
@@ -95,9 +95,10 @@ inline void few_q8_0(const uint8_t* w, const int8_t* x, const int8_t* y, int64_t
   INFERNO_FEW_SCALE(4, r4, 29, 24, 30) INFERNO_FEW_SCALE(5, r5, 29, 25, 31) \
   INFERNO_FEW_SCALE(6, r6, 29, 26, 30) INFERNO_FEW_SCALE(7, r7, 29, 27, 31)
   __asm__ volatile(
-      "ldp q8, q9, [%[sums]]\n ldp q10, q11, [%[sums], #32]\n ldp q12, q13, [%[sums], #64]\n"
-      "ldp q14, q15, [%[sums], #96]\n ldp q16, q17, [%[sums], #128]\n ldp q18, q19, [%[sums], #160]\n"
-      "ldp q20, q21, [%[sums], #192]\n ldp q22, q23, [%[sums], #224]\n"
+      "movi v8.2d, #0\n movi v9.2d, #0\n movi v10.2d, #0\n movi v11.2d, #0\n"
+      "movi v12.2d, #0\n movi v13.2d, #0\n movi v14.2d, #0\n movi v15.2d, #0\n"
+      "movi v16.2d, #0\n movi v17.2d, #0\n movi v18.2d, #0\n movi v19.2d, #0\n"
+      "movi v20.2d, #0\n movi v21.2d, #0\n movi v22.2d, #0\n movi v23.2d, #0\n"
       ".p2align 5\n"
       "1:\n"
       INFERNO_FEW_HALF(0, 16, 32, 48, 64, 80, 96, 112, 128, 8, 9, 10, 11, 12, 13, 14, 15)
@@ -121,10 +122,10 @@ inline void few_q8_0(const uint8_t* w, const int8_t* x, const int8_t* y, int64_t
   // clang-format on
 }
 
-// sums += a group times the pairs at x. Both halves of a block before the next one: the weights pass once, as one
+// sums = a group times the pairs at x. Both halves of a block before the next one: the weights pass once, as one
 // steady stream.
 template <InterleavedFormat kFormat, int kPairs>
-inline void add_few_32(const uint8_t* group, const int8_t* const (&x)[kPairs], int64_t blocks, FewGroup<kPairs>& sums) {
+inline void few_32(const uint8_t* group, const int8_t* const (&x)[kPairs], int64_t blocks, FewGroup<kPairs>& sums) {
   using Layout = InterleavedBlock<kFormat>;
   using X = FewLayout;
   if constexpr (kFormat.row_pairs && kPairs == 4) {
@@ -133,7 +134,7 @@ inline void add_few_32(const uint8_t* group, const int8_t* const (&x)[kPairs], i
     few_q8_0(group, x[0], x[2], blocks, &sums.half[0].of[0][0]);
     return;
   }
-  FewGroup<kPairs> s = sums;
+  FewGroup<kPairs> s = {};
   for (int64_t b = 0; b < blocks; ++b) {
     const uint8_t* block = group + b * Layout::kBytes;
     for (int half = 0; half < 2; ++half) {
@@ -263,10 +264,11 @@ inline void few(const LinearTask& task) {
   }
   for (int64_t row = task.row_begin; row < task.row_end; row += kInterleavedRows) {
     const uint8_t* group = static_cast<const uint8_t*>(task.weight) + row / kInterleavedRows * blocks * Layout::kBytes;
-    FewGroup<kPairs> sums = {};
+    FewGroup<kPairs> sums;
     if constexpr (kFormat.block == 32) {
-      add_few_32<kFormat, kPairs>(group, x, blocks, sums);
+      few_32<kFormat, kPairs>(group, x, blocks, sums);
     } else {
+      sums = {};
       for (int64_t b = 0; b < blocks; ++b) {
         for (int half = 0; half < 2; ++half) {
           add_few_256<kFormat, kPairs>(group + b * Layout::kBytes, half, x, b * FewLayout::kBlock256, sums.half[half]);

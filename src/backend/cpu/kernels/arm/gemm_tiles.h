@@ -33,7 +33,7 @@ namespace {
   "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31"
 
 // Blocks of 32 columns with one float scale d. Of w: 256 bytes of levels; 4 vectors of doubled d. Of x: as
-// gemm_activations.h says. out[12]: the running sums, which begin at what stands there.
+// gemm_activations.h says. out[12]: the sums.
 #define INFERNO_FIRST_ROW(row, at, a, b, c) INFERNO_LOAD(row, w, at) INFERNO_CLEAR(a, b, c) INFERNO_ROW(row, a, b, c)
 #define INFERNO_NEXT_ROW(row, at, a, b, c) INFERNO_LOAD(row, w, at) INFERNO_ROW(row, a, b, c)
 #define INFERNO_STEP(r0, r1, r2, r3) \
@@ -47,29 +47,57 @@ namespace {
   INFERNO_LOAD(27, w, d) \
   INFERNO_SCALE_ONE(24, a, ra, 28) INFERNO_SCALE_ONE(25, b, rb, 29) INFERNO_SCALE_ONE(26, c, rc, 31)
 
+#define INFERNO_BLOCKS_32 \
+  ".p2align 5\n" \
+  "1:\n" \
+  INFERNO_TOKENS(0, 16, 32) \
+  INFERNO_FIRST_ROW(27, 0, 0, 1, 2) INFERNO_FIRST_ROW(28, 16, 3, 4, 5) \
+  INFERNO_FIRST_ROW(27, 32, 6, 7, 8) INFERNO_FIRST_ROW(28, 48, 9, 10, 11) \
+  INFERNO_TOKENS(48, 64, 80) INFERNO_STEP(64, 80, 96, 112) \
+  INFERNO_TOKENS(96, 112, 128) INFERNO_STEP(128, 144, 160, 176) \
+  INFERNO_TOKENS(144, 160, 176) INFERNO_STEP(192, 208, 224, 240) \
+  INFERNO_TOKENS(192, 208, 224) \
+  INFERNO_SCALE(256, 0, 1, 2, 12, 13, 14) INFERNO_SCALE(272, 3, 4, 5, 15, 16, 17) \
+  INFERNO_SCALE(288, 6, 7, 8, 18, 19, 20) INFERNO_SCALE(304, 9, 10, 11, 21, 22, 23) \
+  "add %[w], %[w], #320\n add %[x], %[x], #240\n" \
+  "subs %[n], %[n], #1\n" \
+  "b.ne 1b\n"
+
 inline void multiply_blocks_32(const uint8_t* w, const int8_t* x, int64_t blocks, float32x4_t* out) {
   __asm__ volatile(
-      "ldp q12, q13, [%[out]]\n ldp q14, q15, [%[out], #32]\n ldp q16, q17, [%[out], #64]\n"
-      "ldp q18, q19, [%[out], #96]\n ldp q20, q21, [%[out], #128]\n ldp q22, q23, [%[out], #160]\n"
-      ".p2align 5\n"
-      "1:\n"
-      INFERNO_TOKENS(0, 16, 32)
-      INFERNO_FIRST_ROW(27, 0, 0, 1, 2) INFERNO_FIRST_ROW(28, 16, 3, 4, 5)
-      INFERNO_FIRST_ROW(27, 32, 6, 7, 8) INFERNO_FIRST_ROW(28, 48, 9, 10, 11)
-      INFERNO_TOKENS(48, 64, 80) INFERNO_STEP(64, 80, 96, 112)
-      INFERNO_TOKENS(96, 112, 128) INFERNO_STEP(128, 144, 160, 176)
-      INFERNO_TOKENS(144, 160, 176) INFERNO_STEP(192, 208, 224, 240)
-      INFERNO_TOKENS(192, 208, 224)
-      INFERNO_SCALE(256, 0, 1, 2, 12, 13, 14) INFERNO_SCALE(272, 3, 4, 5, 15, 16, 17)
-      INFERNO_SCALE(288, 6, 7, 8, 18, 19, 20) INFERNO_SCALE(304, 9, 10, 11, 21, 22, 23)
-      "add %[w], %[w], #320\n add %[x], %[x], #240\n"
-      "subs %[n], %[n], #1\n"
-      "b.ne 1b\n"
+      INFERNO_CLEAR_RUNNING
+      INFERNO_BLOCKS_32
       "stp q12, q13, [%[out]]\n stp q14, q15, [%[out], #32]\n stp q16, q17, [%[out], #64]\n"
       "stp q18, q19, [%[out], #96]\n stp q20, q21, [%[out], #128]\n stp q22, q23, [%[out], #160]\n"
       : [w] "+r"(w), [x] "+r"(x), [n] "+r"(blocks)
       : [out] "r"(out)
       : INFERNO_ALL_VECTORS, "cc", "memory");
+}
+
+// The same to where the outputs belong: 8 rows side by side, 6 tokens `stride` bytes apart, added to what stands there
+// or not.
+#define INFERNO_PUT(uzp, low0, low1, high0, high1, add) \
+  uzp " v0.4s, v" #low0 ".4s, v" #low1 ".4s\n " uzp " v1.4s, v" #high0 ".4s, v" #high1 ".4s\n" add \
+  "stp q0, q1, [%[out]]\n add %[out], %[out], %[stride]\n"
+#define INFERNO_PUT_TILE(add) \
+  INFERNO_PUT("uzp1", 12, 15, 18, 21, add) INFERNO_PUT("uzp2", 12, 15, 18, 21, add) \
+  INFERNO_PUT("uzp1", 13, 16, 19, 22, add) INFERNO_PUT("uzp2", 13, 16, 19, 22, add) \
+  INFERNO_PUT("uzp1", 14, 17, 20, 23, add) INFERNO_PUT("uzp2", 14, 17, 20, 23, add)
+#define INFERNO_ADD_OLD "ldp q2, q3, [%[out]]\n fadd v0.4s, v2.4s, v0.4s\n fadd v1.4s, v3.4s, v1.4s\n"
+
+template <bool kAccumulate>
+inline void multiply_blocks_32_into(const uint8_t* w, const int8_t* x, int64_t blocks, float* out, int64_t stride) {
+  if constexpr (kAccumulate) {
+    __asm__ volatile(INFERNO_CLEAR_RUNNING INFERNO_BLOCKS_32 INFERNO_PUT_TILE(INFERNO_ADD_OLD)
+        : [w] "+r"(w), [x] "+r"(x), [n] "+r"(blocks), [out] "+r"(out)
+        : [stride] "r"(stride)
+        : INFERNO_ALL_VECTORS, "cc", "memory");
+  } else {
+    __asm__ volatile(INFERNO_CLEAR_RUNNING INFERNO_BLOCKS_32 INFERNO_PUT_TILE()
+        : [w] "+r"(w), [x] "+r"(x), [n] "+r"(blocks), [out] "+r"(out)
+        : [stride] "r"(stride)
+        : INFERNO_ALL_VECTORS, "cc", "memory");
+  }
 }
 
 // Super-blocks of 256 columns in sub-blocks with integer scales. Of w: 2048 bytes of levels; 4 vectors of doubled scales
@@ -204,6 +232,10 @@ inline void multiply_blocks_256_by_16(const uint8_t* w, const int8_t* x, int64_t
 #undef INFERNO_STEP
 #undef INFERNO_SCALE_ONE
 #undef INFERNO_SCALE
+#undef INFERNO_BLOCKS_32
+#undef INFERNO_PUT
+#undef INFERNO_PUT_TILE
+#undef INFERNO_ADD_OLD
 #undef INFERNO_AHEAD
 #undef INFERNO_TIMES_SCALE
 #undef INFERNO_TIMES_SCALE_0
