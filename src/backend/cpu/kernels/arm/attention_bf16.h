@@ -14,7 +14,7 @@
 namespace inferno {
 namespace {
 
-inline constexpr int64_t kBf16QueryBlock = 64;
+inline constexpr int64_t kBf16QueryBlock = 128;
 inline constexpr int64_t kBf16Chunk = 128;  // positions that are packed and multiplied in one go
 inline constexpr int64_t kFewPairs = 2;     // up to this many pairs of queries nothing is packed
 // Then memory is the limit, and rows are read a few at a time, almost in the order of their addresses.
