@@ -111,12 +111,12 @@ int64_t span_count(const AttentionArgs& a, const Block& block) {
   return last / kAttentionSpan + 1;
 }
 
-void start(const Partial& total, int64_t queries, int64_t head_dim) noexcept {
-  std::fill_n(total.m, queries, -INFINITY);
-  std::fill_n(total.l, queries, 0.0F);
-  std::fill_n(total.o, queries * head_dim, 0.0F);
+// Every query sees some of the first span: its result is what others are merged into.
+void copy(const Partial& span, int64_t queries, int64_t d, const Partial& total) noexcept {
+  std::copy_n(span.m, queries, total.m);
+  std::copy_n(span.l, queries, total.l);
+  std::copy_n(span.o, queries * d, total.o);
 }
-
 void merge(const Partial& total, const Partial& span, int64_t queries, int64_t d, const KernelTable& kernels) noexcept {
   for (int64_t i = 0; i < queries; ++i) {
     kernels.merge_span(total.m + i, total.l + i, total.o + i * d, span.m[i], span.l[i], span.o + i * d, d);
@@ -177,8 +177,8 @@ void run(const AttentionArgs& a, const Worker& w) noexcept {
       for (int64_t kv_head = 0; kv_head < a.kv.kv_heads; ++kv_head, ++item) {
         if (item != mine) continue;
         const int64_t queries = block.tokens * plan.group;
-        start(total, queries, d);
-        for (int64_t span = 0; span < span_count(a, block); ++span) {
+        run_span(a, plan, block, kv_head, 0, total, scratch);
+        for (int64_t span = 1; span < span_count(a, block); ++span) {
           run_span(a, plan, block, kv_head, span, span_result, scratch);
           merge(total, span_result, queries, d, *w.kernels);
         }
@@ -206,11 +206,11 @@ void run(const AttentionArgs& a, const Worker& w) noexcept {
   for_each_block(a, plan, [&](const Block& block) {
     for (int64_t kv_head = 0; kv_head < a.kv.kv_heads; ++kv_head, ++item) {
       if (item % w.nth != w.ith) continue;
-      start(total, plan.group, d);
-      for (int64_t span = 0; span < span_count(a, block); ++span) {
-        const Partial part = partial_at(partials + (item * most_spans(a) + span) * stride, plan.group);
-        merge(total, part, plan.group, d, *w.kernels);
-      }
+      const auto part = [&](int64_t span) {
+        return partial_at(partials + (item * most_spans(a) + span) * stride, plan.group);
+      };
+      copy(part(0), plan.group, d, total);
+      for (int64_t span = 1; span < span_count(a, block); ++span) merge(total, part(span), plan.group, d, *w.kernels);
       finish(a, plan, block, kv_head, total, *w.kernels);
     }
   });

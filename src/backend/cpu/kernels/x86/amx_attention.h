@@ -16,43 +16,40 @@
 namespace inferno {
 namespace {
 
+inline constexpr int64_t kAmxQueries = 64;  // of a task; values are interleaved once for all of them
 inline constexpr int64_t kTileQueries = 16;
+inline constexpr int64_t kPairQueries = 32;    // two tiles of queries go through all steps together
 inline constexpr int64_t kTileDims = 32;       // of one product
 inline constexpr int64_t kTilePositions = 16;  // rows of keys in a tile
 inline constexpr int64_t kPairPositions = 32;  // positions of one product with values
 
-// Offsets into the scratch memory of a task.
+// Offsets into the scratch memory of a task: for a pair of query tiles, and the values for all pairs.
 struct AmxSpanMemory {
-  uint8_t* queries;  // [query tile][d / 32][16 pairs of dimensions][16 queries][2] bf16
-  float* scores;     // [query tile][256 positions][16 queries]
-  uint8_t* weights;  // [query tile][256 / 32][16 queries][32 positions] bf16
+  uint8_t* queries;  // [2 tiles][d / 32][16 pairs of dimensions][16 queries][2] bf16
+  float* scores;     // [2 tiles][256 positions][16 queries]
+  uint8_t* weights;  // [2 tiles][256 / 32][16 queries][32 positions] bf16
   uint8_t* values;   // [256 / 2][d][2] bf16, dimensions in the order of interleave_values
-  uint8_t* keys;     // [16][d] bf16: a tile whose rows do not lie evenly in the cache
+  uint8_t* keys;     // [2][16][d] bf16: tiles whose rows do not lie evenly in the cache
   float* out;        // [4 tiles][16][16]
 };
-inline int64_t query_tiles(int64_t queries) {
-  return (queries + kTileQueries - 1) / kTileQueries;
-}
-inline AmxSpanMemory amx_span_memory(void* scratch, int64_t queries, int64_t head_dim) {
-  const int64_t tiles = query_tiles(queries);
+inline AmxSpanMemory amx_span_memory(void* scratch, int64_t head_dim) {
   AmxSpanMemory m;
   auto* at = static_cast<uint8_t*>(scratch);
   m.queries = at;
-  at += tiles * head_dim * kTileQueries * 2;
+  at += kPairQueries * head_dim * 2;
   m.scores = as<float>(at);
-  at += tiles * kAttentionSpan * kTileQueries * 4;
+  at += kPairQueries * kAttentionSpan * 4;
   m.weights = at;
-  at += tiles * kAttentionSpan * kTileQueries * 2;
+  at += kPairQueries * kAttentionSpan * 2;
   m.values = at;
   at += kAttentionSpan * head_dim * 2;
   m.keys = at;
-  at += kTilePositions * head_dim * 2;
+  at += 2 * kTilePositions * head_dim * 2;
   m.out = as<float>(at);
   return m;
 }
-inline int64_t amx_span_bytes(int64_t queries, int64_t head_dim) {
-  const int64_t tiles = query_tiles(queries);
-  return tiles * kTileQueries * (head_dim * 2 + kAttentionSpan * 6) + (kAttentionSpan + kTilePositions) * head_dim * 2 +
+inline int64_t amx_span_bytes(int64_t head_dim) {
+  return kPairQueries * (head_dim * 2 + kAttentionSpan * 6) + (kAttentionSpan + 2 * kTilePositions) * head_dim * 2 +
          4 * kTileBytes;
 }
 
@@ -115,12 +112,12 @@ inline void transpose_16(__m512i (&v)[16]) {
   }
 }
 
-// Query tile `tile`, dimensions in pairs; queries that are missing are zeros.
-inline void put_queries(const SpanTask& task, int64_t tile, uint8_t* to) {
+// The tile of queries from `first` on, dimensions in pairs; queries that are missing are zeros.
+inline void put_queries(const SpanTask& task, int64_t first, uint8_t* to) {
   for (int64_t d = 0; d < task.head_dim; d += kTileDims, to += kTileBytes) {
     __m512i v[16];
     for (int i = 0; i < 16; ++i) {
-      const int64_t query = tile * kTileQueries + i;
+      const int64_t query = first + i;
       v[i] = _mm512_setzero_si512();
       if (query >= task.queries) continue;
       const float* q = span_query(task, query) + d;
@@ -136,44 +133,63 @@ inline void put_queries(const SpanTask& task, int64_t tile, uint8_t* to) {
   }
 }
 
+// The rows of 16 positions as the left side of a product.
+struct KeyTile {
+  const uint8_t* at;
+  int64_t stride;
+};
+inline KeyTile key_tile(const SpanTask& task, int64_t p, int64_t rows, uint8_t* memory) {
+  const uint8_t* row[kTilePositions];
+  find_rows(task, task.k_pages, p, kTilePositions, rows, row);
+  if (p + kTilePositions <= rows && p % task.page_size + kTilePositions <= task.page_size) {
+    return {row[0], task.row_bytes};
+  }
+  const int64_t bytes = task.head_dim * 2;
+  for (int64_t i = 0; i < kTilePositions; ++i) {
+    __builtin_memcpy(memory + i * bytes, row[i], static_cast<size_t>(bytes));
+  }
+  memory_barrier();
+  return {memory, bytes};
+}
+
 // Scores of positions [0, rows) in whole tiles for kTiles (1 or 2) tiles of queries.
 template <int kTiles>
 inline void score_tiles(const SpanTask& task, int64_t rows, const AmxSpanMemory& m) {
   const int64_t d = task.head_dim;
   const int64_t query_bytes = d * kTileQueries * 2;
   constexpr int64_t kScores = kAttentionSpan * kTileQueries;
-  for (int64_t p = 0; p < rows; p += kTilePositions) {
-    const uint8_t* row[kTilePositions];
-    find_rows(task, task.k_pages, p, kTilePositions, rows, row);
-    const uint8_t* keys = row[0];
-    int64_t stride = task.row_bytes;
-    if (p + kTilePositions > rows || p % task.page_size + kTilePositions > task.page_size) {
-      for (int64_t i = 0; i < kTilePositions; ++i) {
-        __builtin_memcpy(m.keys + i * d * 2, row[i], static_cast<size_t>(d * 2));
-      }
-      memory_barrier();
-      keys = m.keys;
-      stride = d * 2;
-    }
+  for (int64_t p = 0; p < rows; p += kPairPositions) {
+    const KeyTile first = key_tile(task, p, rows, m.keys);
+    KeyTile second = first;  // once more where no position is left: its scores are not looked at
+    if (p + kTilePositions < rows) second = key_tile(task, p + kTilePositions, rows, m.keys + kTilePositions * d * 2);
     _tile_zero(0);
-    if constexpr (kTiles == 2) _tile_zero(1);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
     for (int64_t i = 0; i < d / kTileDims; ++i) {
-      _tile_loadd(4, keys + 64 * i, stride);
+      _tile_loadd(4, first.at + 64 * i, first.stride);
       _tile_loadd(6, m.queries + kTileBytes * i, 64);
       _tile_dpbf16ps(0, 4, 6);
+      _tile_loadd(5, second.at + 64 * i, second.stride);
+      _tile_dpbf16ps(1, 5, 6);
       if constexpr (kTiles == 2) {
         _tile_loadd(7, m.queries + query_bytes + kTileBytes * i, 64);
-        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 4, 7);
+        _tile_dpbf16ps(3, 5, 7);
       }
     }
-    _tile_stored(0, m.scores + p * kTileQueries, 64);
-    if constexpr (kTiles == 2) _tile_stored(1, m.scores + kScores + p * kTileQueries, 64);
+    float* scores = m.scores + p * kTileQueries;
+    _tile_stored(0, scores, 64);
+    _tile_stored(1, scores + kTilePositions * kTileQueries, 64);
+    if constexpr (kTiles == 2) {
+      _tile_stored(2, scores + kScores, 64);
+      _tile_stored(3, scores + kScores + kTilePositions * kTileQueries, 64);
+    }
   }
 }
 
-// Softmax of one tile of queries over positions [0, rows): scores -> weights, m and l.
-inline void weigh_tile(const SpanTask& task, int64_t tile, int64_t rows, const float* scores, uint8_t* weights) {
-  const int64_t first = tile * kTileQueries;
+// Softmax of the tile of queries from `first` on over positions [0, rows): scores -> weights, m and l.
+inline void weigh_tile(const SpanTask& task, int64_t first, int64_t rows, const float* scores, uint8_t* weights) {
   const int64_t count = task.queries - first < kTileQueries ? task.queries - first : kTileQueries;
   // Queries that are missing see what the others see.
   alignas(64) int32_t visible[kTileQueries];
@@ -242,9 +258,9 @@ inline void interleave_values(const SpanTask& task, int64_t rows, uint8_t* value
   }
 }
 
-// Outputs of kTiles tiles of queries from query tile 0 on, 32 dimensions at a time.
+// Outputs of the kTiles tiles of queries from `first` on, 32 dimensions at a time.
 template <int kTiles>
-inline void output_tiles(const SpanTask& task, int64_t rows, const AmxSpanMemory& m) {
+inline void output_tiles(const SpanTask& task, int64_t first, int64_t rows, const AmxSpanMemory& m) {
   const int64_t d = task.head_dim;
   constexpr int64_t kWeights = kAttentionSpan * kTileQueries * 2;
   const int64_t value_stride = 4 * d;
@@ -279,49 +295,55 @@ inline void output_tiles(const SpanTask& task, int64_t rows, const AmxSpanMemory
     // Fours 0 2 4 6 and 1 3 5 7 back into order.
     const __m512i left = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
     const __m512i right = _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
-    for (int64_t i = 0; i < task.queries; ++i) {
+    for (int64_t i = 0; i < kTiles * kTileQueries && first + i < task.queries; ++i) {
       const float* from = out + i / kTileQueries * 512 + i % kTileQueries * 16;
       const __m512 low = _mm512_loadu_ps(from);
       const __m512 high = _mm512_loadu_ps(from + 256);
-      _mm512_storeu_ps(task.o + i * d + at, _mm512_permutex2var_ps(low, left, high));
-      _mm512_storeu_ps(task.o + i * d + at + 16, _mm512_permutex2var_ps(low, right, high));
+      float* o = task.o + (first + i) * d + at;
+      _mm512_storeu_ps(o, _mm512_permutex2var_ps(low, left, high));
+      _mm512_storeu_ps(o + 16, _mm512_permutex2var_ps(low, right, high));
     }
   }
 }
 
+// Everything for the queries [first, first + 16 kTiles), or as many of them as there are.
+template <int kTiles>
+inline void attend(const SpanTask& task, int64_t first, const AmxSpanMemory& m) {
+  int64_t rows = 0;
+  for (int64_t i = first; i < first + kTiles * kTileQueries && i < task.queries; ++i) {
+    rows = task.visible[i] > rows ? task.visible[i] : rows;
+  }
+  for (int64_t i = 0; i < kTiles; ++i) {
+    put_queries(task, first + i * kTileQueries, m.queries + i * task.head_dim * kTileQueries * 2);
+  }
+  memory_barrier();
+  score_tiles<kTiles>(task, rows, m);
+  memory_barrier();
+  for (int64_t i = 0; i < kTiles; ++i) {
+    weigh_tile(task, first + i * kTileQueries, rows, m.scores + i * kAttentionSpan * kTileQueries,
+               m.weights + i * kAttentionSpan * kTileQueries * 2);
+  }
+  memory_barrier();
+  output_tiles<kTiles>(task, first, rows, m);
+}
+
 inline int64_t amx_attention_scratch(int64_t queries, int64_t head_dim) {
-  return head_dim % kTileDims == 0 ? amx_span_bytes(queries, head_dim) : attention_scratch(queries, head_dim);
+  return head_dim % kTileDims == 0 ? amx_span_bytes(head_dim) : attention_scratch(queries, head_dim);
 }
 
 inline void run_amx_attention(const SpanTask& task) noexcept {
   if (task.head_dim % kTileDims != 0) return run_attention<KernelDType::bf16>(task);
-  const int64_t rows = most_visible(task);
-  const int64_t tiles = query_tiles(task.queries);
-  const AmxSpanMemory m = amx_span_memory(task.scratch, task.queries, task.head_dim);
-  for (int64_t i = 0; i < tiles; ++i) put_queries(task, i, m.queries + i * task.head_dim * kTileQueries * 2);
+  const AmxSpanMemory m = amx_span_memory(task.scratch, task.head_dim);
   configure_tiles(64);
-  memory_barrier();
-  if (tiles == 2) {
-    score_tiles<2>(task, rows, m);
-  } else {
-    score_tiles<1>(task, rows, m);
-  }
-  interleave_values(task, rows, m.values);
-  for (int64_t i = 0; i < tiles; ++i) {
-    weigh_tile(task, i, rows, m.scores + i * kAttentionSpan * kTileQueries,
-               m.weights + i * kAttentionSpan * kTileQueries * 2);
-  }
-  memory_barrier();
-  if (tiles == 2) {
-    output_tiles<2>(task, rows, m);
-  } else {
-    output_tiles<1>(task, rows, m);
-  }
+  interleave_values(task, most_visible(task), m.values);
+  int64_t first = 0;
+  for (; first + kTileQueries < task.queries; first += kPairQueries) attend<2>(task, first, m);
+  if (first < task.queries) attend<1>(task, first, m);
   _tile_release();
 }
 
 inline void fill_amx_attention(KernelTable& table, const char* name) {
-  table.attention[static_cast<int>(KernelDType::bf16)] = {name, kQueryBlock, amx_attention_scratch, run_amx_attention};
+  table.attention[static_cast<int>(KernelDType::bf16)] = {name, kAmxQueries, amx_attention_scratch, run_amx_attention};
 }
 
 }  // namespace
