@@ -184,28 +184,40 @@ void project(const Weight* weight, int queue, const void* activations, int64_t t
   });
 }
 
-// silu(gate) * up into `out`; `up_out` is shared memory for the up product. Both weights have as many rows.
+int64_t matrix_bytes(int64_t rows, int64_t cols) {
+  return aligned(rows * cols * static_cast<int64_t>(sizeof(float)));
+}
+
+// Rows of gate and up that are multiplied before SwiGLU.
+int64_t gate_rows(const Weight* gate, const Weight* up) {
+  return round_up(kGateRows, product_of(gate, up).step);
+}
+// A worker's memory for gate_and_up.
+int64_t gate_block_bytes(const Weight* gate, const Weight* up, int64_t tokens) {
+  return tokens < kManyTokens ? 0 : matrix_bytes(tokens, gate_rows(gate, up));
+}
+
+// silu(gate) * up into `out`; `up_out` is shared memory for the up product, `gate_block` this worker's. Both weights
+// have as many rows.
 void gate_and_up(const Weight* gate, const Weight* up, const Prepared& x, int64_t tokens, float* out, float* up_out,
-                 std::byte* scratch, const Worker& w) noexcept {
+                 float* gate_block, std::byte* scratch, const Worker& w) noexcept {
   const int64_t n = gate->rows();
-  const Product product = product_of(gate, up);
-  for_rows(product, tokens, 0, w, [&](Range rows) {
-    const int64_t block = tokens < kManyTokens ? rows.size() : round_up(kGateRows, product.step);
+  for_rows(product_of(gate, up), tokens, 0, w, [&](Range rows) {
+    const bool many = tokens >= kManyTokens;
+    const int64_t block = many ? gate_rows(gate, up) : rows.size();
     float* up_block = up_out + tokens * rows.begin;  // the memory of these rows holds one block of them at a time
     for (int64_t begin = rows.begin; begin < rows.end; begin += block) {
       const Range part = {begin, std::min(begin + block, rows.end)};
-      multiply(gate, x.buffer[0], tokens, part, out, n, false, scratch);
+      // Far-apart parts of rows share few lines of a cache: many tokens would push each other out.
+      float* gated = many ? gate_block : out + part.begin;
+      const int64_t gated_stride = many ? part.size() : n;
+      multiply(gate, x.buffer[0], tokens, part, gated - part.begin, gated_stride, false, scratch);
       multiply(up, x.buffer[1], tokens, part, up_block - part.begin, part.size(), false, scratch);
       for (int64_t t = 0; t < tokens; ++t) {
-        float* o = out + t * n + part.begin;
-        w.kernels->swiglu(o, up_block + t * part.size(), o, part.size());
+        w.kernels->swiglu(gated + t * gated_stride, up_block + t * part.size(), out + t * n + part.begin, part.size());
       }
     }
   });
-}
-
-int64_t matrix_bytes(int64_t rows, int64_t cols) {
-  return aligned(rows * cols * static_cast<int64_t>(sizeof(float)));
 }
 
 }  // namespace
@@ -234,9 +246,10 @@ OpScratch scratch_of(const LinearArgs& a, const KernelTable& /*kernels*/, int /*
   const int64_t tokens = a.rows.empty() ? a.x.rows() : a.rows.elements();
   const int64_t prepared = prepared_bytes({a.w[0], a.w[1], a.w[2]}, tokens, a.x.cols());
   const int64_t up = a.epilogue == Epilogue::swiglu ? matrix_bytes(tokens, a.w[1]->rows()) : 0;
+  const int64_t gate = a.epilogue == Epilogue::swiglu ? gate_block_bytes(a.w[0], a.w[1], tokens) : 0;
   return {.shared = up + prepared,
           .local = kernel_scratch({a.w[0], a.w[1], a.w[2]}, tokens) +
-                   prepared_bytes({a.w[0], a.w[1], a.w[2]}, kRedundantTokens, a.x.cols())};
+                   std::max(prepared_bytes({a.w[0], a.w[1], a.w[2]}, kRedundantTokens, a.x.cols()), gate)};
 }
 
 void run(const LinearArgs& a, const Worker& w) noexcept {
@@ -250,7 +263,8 @@ void run(const LinearArgs& a, const Worker& w) noexcept {
   std::byte* local = w.local + kernel_scratch({a.w[0], a.w[1], a.w[2]}, tokens);
   const Prepared x = prepare(in, {a.w[0], a.w[1], a.w[2]}, kConvert, w.shared + up, local, w);
   if (a.epilogue == Epilogue::swiglu) {
-    gate_and_up(a.w[0], a.w[1], x, tokens, a.out[0].f32(), reinterpret_cast<float*>(w.shared), w.local, w);
+    gate_and_up(a.w[0], a.w[1], x, tokens, a.out[0].f32(), reinterpret_cast<float*>(w.shared),
+                reinterpret_cast<float*>(local), w.local, w);
     return;
   }
   for (size_t i = 0; i < LinearArgs::kMaxWeights && a.w[i] != nullptr; ++i) {
@@ -315,8 +329,8 @@ OpScratch scratch_of(const GatedMlpArgs& a, const KernelTable& /*kernels*/, int 
   return {.shared = 2 * matrix_bytes(tokens, ffn) +
                     std::max(prepared_bytes({a.gate, a.up}, tokens, k), prepared_bytes({a.down}, tokens, ffn)),
           .local = kernel_scratch({a.gate, a.up, a.down}, tokens) +
-                   std::max(prepared_bytes({a.gate, a.up}, kRedundantTokens, k),
-                            prepared_bytes({a.down}, kRedundantTokens, ffn))};
+                   std::max({prepared_bytes({a.gate, a.up}, kRedundantTokens, k),
+                             prepared_bytes({a.down}, kRedundantTokens, ffn), gate_block_bytes(a.gate, a.up, tokens)})};
 }
 
 void run(const GatedMlpArgs& a, const Worker& w) noexcept {
@@ -333,7 +347,7 @@ void run(const GatedMlpArgs& a, const Worker& w) noexcept {
                  .norm = vector_or_null(a.norm),
                  .eps = a.eps};
   const Prepared x = prepare(in, {a.gate, a.up}, kConvert, shared, local, w);
-  gate_and_up(a.gate, a.up, x, tokens, activated, up, w.local, w);
+  gate_and_up(a.gate, a.up, x, tokens, activated, up, reinterpret_cast<float*>(local), w.local, w);
   w.barrier();
   const Prepared h =
       prepare({.x = activated, .stride = ffn, .tokens = tokens, .k = ffn}, {a.down}, kConvertAgain, shared, local, w);
