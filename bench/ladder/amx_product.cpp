@@ -1,12 +1,14 @@
-// Q8_0 weights times 512 tokens with the matrix tiles: how many tiles of tokens meet how many panels of rows, and when
-// the results are scaled. A product costs two loads of tiles, one tile instruction, one store, and then for each 16 x
-// 16 results 48 vector instructions for the scales; loads, stores and scaling add up, so the ladder is about fewer
-// loads.
+// Quantized weights times 512 tokens with the matrix tiles: how many tiles of tokens meet how many panels of rows, when
+// the results are stored and scaled, and what is asked for ahead. For blocks of 32 a product costs two loads of tiles,
+// one tile instruction, one store, and then for each 16 x 16 results 48 vector instructions for the scales.
 //
-// The steps are those of the kernel (x86/amx_gemm.h); weights are unpacked beforehand.
+// The steps are those of the kernels (x86/amx_gemm_32.h, x86/amx_gemm_256.h); weights are unpacked beforehand.
+//
+//   ladder_amx_product [turns]
 #include <cstdlib>
 #include <memory>
 
+#include "amx_weave.h"
 #include "backend/cpu/kernels/x86/amx_gemm.h"
 #include "base/cpu_features.h"
 #include "ladder.h"
@@ -14,10 +16,7 @@
 namespace inferno::ladder {
 namespace {
 
-constexpr InterleavedFormat kFormat = kFormatQ8_0;
 constexpr int64_t kTokens = 512;
-constexpr int64_t kX = TokenTile<32>::kBytes;
-constexpr int64_t kW = AmxPanel<kFormat>::kBytes;
 
 struct FreeAligned {
   void operator()(uint8_t* p) const { std::free(p); }
@@ -30,198 +29,160 @@ Memory memory(int64_t bytes) {
   return m;
 }
 
-// One step of the kernel: products of kBlocks blocks from block `first` on.
-template <int kTiles, int kPanels>
-struct Step {
-  const Slab* slab = nullptr;
-  int64_t tile = 0, panel = 0, first = 0, blocks = 0;
+// ---- blocks of 32
 
-  [[nodiscard]] int64_t tile_bytes() const { return token_tile_bytes<32>(slab->task.k); }
-  [[nodiscard]] const uint8_t* x() const {
-    return static_cast<const uint8_t*>(slab->task.activations) + tile * tile_bytes() + first * kX;
-  }
-  [[nodiscard]] const uint8_t* w() const { return slab->panels + panel * slab->panel_bytes + first * kW; }
-  [[nodiscard]] float* sums() const { return slab->sums + panel * kTiles * kTileTokens * kPanelRows; }
-
-  void multiply(int64_t b, uint8_t* results) const {
-    multiply_block_32<kTiles, kPanels>(x() + b * kX, tile_bytes(), w() + b * kW, slab->panel_bytes,
-                                       results + b * kTiles * kPanels * kTileBytes);
-  }
-  // `between` is called before each block of each part.
-  template <typename F>
-  void scale(const uint8_t* results, F between) const {
-    for (int part = 0; part < kTiles * kPanels; ++part) {
-      const uint8_t* dx = x() + part / kPanels * tile_bytes() + TokenTile<32>::kD + part % kPanels * 32;
-      float* kept = sums() + part * 16 * kPanelRows;
-      __m512 s[16];
-#pragma GCC unroll 16
-      for (int i = 0; i < 16; ++i) s[i] = first == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(kept + 16 * i);
-      for (int64_t b = 0; b < blocks; ++b) {
-        between();
-        scale_block_32<kFormat, kPanels>(floats(dx + b * kX), w() + b * kW, slab->panel_bytes,
-                                         results + (b * kTiles * kPanels + part) * kTileBytes, s);
-      }
-#pragma GCC unroll 16
-      for (int i = 0; i < 16; ++i) _mm512_storeu_ps(kept + 16 * i, s[i]);
-    }
-  }
-  void finish() const {
-    for (int i = 0; i < kTiles * kPanels && first + blocks == slab->task.k / 32; ++i) {
-      const float* finished = sums() + (i / kPanels * kTileTokens * kPanels + i % kPanels) * kPanelRows;
-      finish_32<kPanels * kPanelRows>(*slab, tile + i / kPanels, panel + i % kPanels, finished);
-    }
-  }
-};
-
-// f(step) for all steps of a slab.
-template <int kTiles, int kPanels, int kBlocks, typename F>
-void for_steps(const Slab& slab, F f) {
-  for (int64_t tile = 0; tile < token_tiles(slab.task.tokens); tile += kTiles) {
-    for (int64_t first = 0; first < slab.task.k / 32; first += kBlocks) {
-      for (int64_t panel = 0; panel < slab.count; panel += kPanels) {
-        f(Step<kTiles, kPanels>{&slab, tile, panel, first, kBlocks});
-      }
-    }
-  }
+template <InterleavedFormat kFormat, Cut32 kCut>
+void multiply_32(const Slab& slab) {
+  multiply_part_32<kFormat, kCut>(slab, 0, token_tiles(slab.task.tokens), 0, slab.count);
 }
 
-enum class Order { together, ahead };  // a group multiplied, then scaled; or scaled while the next one is multiplied
-
-template <int kTiles, int kPanels, int kBlocks, Order kOrder>
-void multiply(const Slab& slab) {
-  constexpr int64_t kResults = kBlocks * kTiles * kPanels * kTileBytes;
-  if constexpr (kOrder == Order::together) {
-    for_steps<kTiles, kPanels, kBlocks>(slab, [&](const Step<kTiles, kPanels>& step) {
-      for (int64_t b = 0; b < kBlocks; ++b) step.multiply(b, slab.results);
-      memory_barrier();
-      step.scale(slab.results, [] {});
-      memory_barrier();
-      step.finish();
-    });
-  } else {
-    Step<kTiles, kPanels> before;
-    int64_t number = 0;
-    const auto scale_before = [&](const Step<kTiles, kPanels>* next) {
-      int64_t turn = 0;
-      before.scale(slab.results + (number + 1) % 2 * kResults, [&] {
-        if (next != nullptr && turn % (kTiles * kPanels) == 0) {
-          next->multiply(turn / (kTiles * kPanels), slab.results + number % 2 * kResults);
-        }
-        ++turn;
-      });
-      memory_barrier();
-      before.finish();
-    };
-    for_steps<kTiles, kPanels, kBlocks>(slab, [&](const Step<kTiles, kPanels>& step) {
-      if (number > 0) {
-        scale_before(&step);
-      } else {
-        for (int64_t b = 0; b < kBlocks; ++b) step.multiply(b, slab.results);
-        memory_barrier();
-      }
-      before = step;
-      ++number;
-    });
-    scale_before(nullptr);
-  }
+template <InterleavedFormat kFormat, Cut32 kCut>
+void weave(const Slab& slab) {
+  weave_32<kFormat, kCut>(slab, token_tiles(slab.task.tokens), slab.count);
 }
 
-// Random weights and activations of one shape, unpacked; outputs of all variants go to the same place.
-struct Problem {
-  int64_t k;
-  int64_t rows;
-  Memory weight = memory(rows / kInterleavedRows * (k / 32) * InterleavedBlock<kFormat>::kBytes);
-  Memory activations = memory(tiled_bytes<32>(kTokens, k));
-  Memory rows_of_tokens = memory(rows_bytes<32>(kTokens, k));
-  Memory panels = memory(rows / kPanelRows * amx_panel_bytes<kFormat>(k));
-  Memory scratch = memory(int64_t{1} << 20);
-  std::vector<float> out = std::vector<float>(static_cast<size_t>(kTokens * rows));
+// ---- blocks of 256
 
-  Problem(int64_t columns, int64_t outputs) : k(columns), rows(outputs) {
-    Random random;
-    std::vector<float> x(static_cast<size_t>(kTokens * k));
-    for (float& v : x) v = static_cast<float>(static_cast<int>(random.next() % 2001) - 1000) * 1e-3F;
-    const int64_t blocks = rows / kInterleavedRows * (k / 32);
-    for (int64_t b = 0; b < blocks; ++b) {
-      uint8_t* block = weight.get() + b * InterleavedBlock<kFormat>::kBytes;
-      for (int i = 16; i < InterleavedBlock<kFormat>::kBytes; ++i) block[i] = static_cast<uint8_t>(random.next());
-      for (int r = 0; r < 8; ++r) {
-        const auto half = static_cast<uint16_t>(0x2000 + random.next() % 1024);
-        std::memcpy(block + 2 * r, &half, 2);
-      }
-    }
-    prepare_tiles<32>(x.data(), k, kTokens, k, 0, kTokens, activations.get());
-    prepare_rows<32>(x.data(), k, kTokens, k, 0, kTokens, rows_of_tokens.get());
-    for (int64_t p = 0; p < rows / kPanelRows; ++p) {
-      uint8_t* panel = panels.get() + p * amx_panel_bytes<kFormat>(k);
-      for_panel_blocks<kFormat>(task(), p * kPanelRows, [panel](const uint8_t* block, int half, int64_t b) {
-        unpack_amx_panel<kFormat>(block, half, panel + b * kW);
-      });
-    }
-  }
-  LinearTask task() {
-    return {weight.get(), activations.get(), k, kTokens, 0, rows, out.data(), rows, false, scratch.get()};
-  }
-  void run_vectors() {
-    LinearTask t = task();
-    t.activations = rows_of_tokens.get();
-    run_gemm<kFormat>(t);
-  }
-  void run_tiles(void (*multiply_slab)(const Slab&), int64_t slab_panels) {
-    const LinearTask t = task();
-    configure_tiles(32);
-    for (int64_t p = 0; p < rows / kPanelRows; p += slab_panels) {
-      multiply_slab({t, p * kPanelRows, slab_panels, panels.get() + p * amx_panel_bytes<kFormat>(k),
-                     amx_panel_bytes<kFormat>(k), scratch.get(), as<float>(scratch.get() + 65536)});
-      memory_barrier();
-    }
-    _tile_release();
-  }
-};
+template <InterleavedFormat kFormat, Cut256 kCut>
+void multiply_256(const Slab& slab) {
+  multiply_part_256<kFormat, kCut>(slab, 0, token_tiles(slab.task.tokens));
+}
+
+// ---- all
 
 struct Variant {
   const char* name;
   void (*multiply_slab)(const Slab&);
   int64_t slab_panels;
 };
-constexpr Variant kVariants[] = {
-    {"1 x 1, 4 blocks, then scaled", multiply<1, 1, 4, Order::together>, 8},
-    {"1 x 1, 4 blocks ahead", multiply<1, 1, 4, Order::ahead>, 8},
-    {"1 x 2, 4 blocks, then scaled", multiply<1, 2, 4, Order::together>, 8},
-    {"2 x 1, 4 blocks, then scaled", multiply<2, 1, 4, Order::together>, 8},
-    {"2 x 2, 1 block, then scaled", multiply<2, 2, 1, Order::together>, 8},
-    {"2 x 2, 2 blocks, then scaled", multiply<2, 2, 2, Order::together>, 8},
-    {"2 x 2, 2 blocks ahead", multiply<2, 2, 2, Order::ahead>, 8},
-    {"2 x 2, 4 blocks, then scaled (in use)", multiply<2, 2, 4, Order::together>, 8},
-    {"2 x 2, 4 blocks, then scaled; 64 rows in a slab", multiply<2, 2, 4, Order::together>, 4},
-    {"2 x 2, 8 blocks, then scaled", multiply<2, 2, 8, Order::together>, 8},
-};
+template <InterleavedFormat kFormat>
+std::vector<Variant> variants() {
+  if constexpr (kFormat.block == 32) {
+    constexpr auto kF = kFormat;
+    return {
+        {"1 x 1, 4 blocks, pass 8", multiply_32<kF, {1, 1, 4, 8, false, false}>, 8},
+        {"2 x 2, 1 block, pass 8", multiply_32<kF, {2, 2, 1, 8, false, false}>, 8},
+        {"2 x 2, 4 blocks, pass 8", multiply_32<kF, {2, 2, 4, 8, false, false}>, 8},
+        {"2 x 2, 4 blocks, pass 4", multiply_32<kF, {2, 2, 4, 4, false, false}>, 8},
+        {"2 x 2, 4 blocks, pass 4, late", multiply_32<kF, {2, 2, 4, 4, false, true}>, 8},
+        {"2 x 2, 4 blocks, pass 4, fetch", multiply_32<kF, {2, 2, 4, 4, true, false}>, 8},
+        {"2 x 2, 4 blocks, pass 4, fetch, late (in use)", multiply_32<kF, {2, 2, 4, 4, true, true}>, 8},
+        {"2 x 2, 4 blocks, pass 2, fetch, late", multiply_32<kF, {2, 2, 4, 2, true, true}>, 8},
+        {"2 x 2, 2 blocks, pass 4, fetch, late", multiply_32<kF, {2, 2, 2, 4, true, true}>, 8},
+        {"woven, 2 blocks, pass 4", weave<kF, {2, 2, 2, 4, false, false}>, 8},
+        {"woven, 2 blocks, pass 4, late", weave<kF, {2, 2, 2, 4, false, true}>, 8},
+        {"woven, 2 blocks, pass 4, fetch, late", weave<kF, {2, 2, 2, 4, true, true}>, 8},
+        {"- 64 rows in a slab", weave<kF, {2, 2, 2, 4, true, true}>, 4},
+        {"- 256 rows in a slab", weave<kF, {2, 2, 2, 4, true, true}>, 16},
+        {"woven, 2 blocks, pass 2, fetch, late", weave<kF, {2, 2, 2, 2, true, true}>, 8},
+        {"woven, 2 blocks, pass 8, fetch, late", weave<kF, {2, 2, 2, 8, true, true}>, 8},
+    };
+  } else {
+    return {
+        {"1 tile, 1 ahead", multiply_256<kFormat, {1, 1}>, 4},
+        {"1 tile, 2 ahead", multiply_256<kFormat, {1, 2}>, 4},
+        {"1 tile, 2 ahead, 128 rows in a slab", multiply_256<kFormat, {1, 2}>, 8},
+        {"2 tiles, 1 ahead", multiply_256<kFormat, {2, 1}>, 4},
+        {"2 tiles, 2 ahead (in use)", multiply_256<kFormat, {2, 2}>, 4},
+        {"2 tiles, 2 ahead, 128 rows in a slab", multiply_256<kFormat, {2, 2}>, 8},
+        {"2 tiles, 3 ahead", multiply_256<kFormat, {2, 3}>, 4},
+    };
+  }
+}
 
-bool run(int64_t k, int64_t rows, int runs) {
-  Problem problem(k, rows);
-  const double operations = 2.0 * static_cast<double>(kTokens * rows * k);
-  const auto report = [&](const char* name, bool right, double seconds) {
-    fmt::print("{:5} columns  {:50} {} {:5.0f} GOP/s\n", k, name, right ? "right" : "WRONG",
-               operations / seconds / 1e9);
-  };
-  const double vectors = least_seconds(runs, [&] { problem.run_vectors(); });
-  const std::vector<float> want = problem.out;
-  report("8-bit dot products of vectors", true, vectors);
-  bool all_right = true;
-  std::vector<double> least(std::size(kVariants), INFINITY);
-  std::vector<bool> right(std::size(kVariants), true);
-  for (int turn = 0; turn < runs; ++turn) {  // in turns: a neighbour disturbs all of them
-    for (size_t v = 0; v < std::size(kVariants); ++v) {
-      std::fill(problem.out.begin(), problem.out.end(), 0.0F);
-      least[v] = std::min(
-          least[v], least_seconds(1, [&] { problem.run_tiles(kVariants[v].multiply_slab, kVariants[v].slab_panels); }));
-      right[v] = right[v] && same(problem.out, want);
+// Random weights and activations of one shape, unpacked; outputs of all variants go to the same place.
+template <InterleavedFormat kFormat>
+struct Problem {
+  using Layout = InterleavedBlock<kFormat>;
+  static constexpr int kBlock = kFormat.block;
+  int64_t k;
+  int64_t rows;
+  Memory weight = memory(rows / kInterleavedRows * (k / kBlock) * Layout::kBytes);
+  Memory activations = memory(tiled_bytes<kBlock>(kTokens, k));
+  Memory rows_of_tokens = memory(rows_bytes<kBlock>(kTokens, k));
+  Memory panels = memory(rows / kPanelRows * amx_panel_bytes<kFormat>(k));
+  Memory scratch = memory(int64_t{1} << 20);
+  std::vector<float> x = std::vector<float>(static_cast<size_t>(kTokens * k));
+  std::vector<float> out = std::vector<float>(static_cast<size_t>(kTokens * rows));
+
+  Problem(int64_t columns, int64_t outputs) : k(columns), rows(outputs) {
+    Random random;
+    for (float& v : x) v = static_cast<float>(static_cast<int>(random.next() % 2001) - 1000) * 1e-3F;
+    const int64_t blocks = rows / kInterleavedRows * (k / kBlock);
+    for (int64_t b = 0; b < blocks; ++b) {
+      uint8_t* block = weight.get() + b * Layout::kBytes;
+      for (int i = 0; i < Layout::kBytes; ++i) block[i] = static_cast<uint8_t>(random.next() % 64);
+      for (int r = 0; r < (kFormat.minimums ? 16 : 8); ++r) {
+        const auto half = static_cast<uint16_t>(0x2000 + random.next() % 1024);
+        std::memcpy(block + 2 * r, &half, 2);
+      }
+    }
+    prepare();
+    prepare_rows<kBlock>(x.data(), k, kTokens, k, 0, kTokens, rows_of_tokens.get());
+    unpack();
+  }
+  LinearTask task() {
+    return {weight.get(), activations.get(), k, kTokens, 0, rows, out.data(), rows, false, scratch.get()};
+  }
+  void prepare() { prepare_tiles<kBlock>(x.data(), k, kTokens, k, 0, kTokens, activations.get()); }
+  void unpack() {
+    for (int64_t p = 0; p < rows / kPanelRows; ++p) {
+      uint8_t* panel = panels.get() + p * amx_panel_bytes<kFormat>(k);
+      for_panel_blocks<kFormat>(task(), p * kPanelRows, [panel](const uint8_t* block, int half, int64_t b) {
+        unpack_amx_panel<kFormat>(block, half, panel + b * AmxPanel<kFormat>::kBytes);
+      });
     }
   }
-  for (size_t v = 0; v < std::size(kVariants); ++v) {
-    report(kVariants[v].name, right[v], least[v]);
+  void run_vectors() {
+    LinearTask t = task();
+    t.activations = rows_of_tokens.get();
+    run_gemm<kFormat>(t);
+  }
+  void run_tiles(const Variant& variant) {
+    const LinearTask t = task();
+    configure_tiles(kBlock == 32 ? 32 : 64);
+    for (int64_t p = 0; p < rows / kPanelRows; p += variant.slab_panels) {
+      variant.multiply_slab({t, p * kPanelRows, variant.slab_panels, panels.get() + p * amx_panel_bytes<kFormat>(k),
+                             amx_panel_bytes<kFormat>(k), scratch.get(), as<float>(scratch.get() + 65536)});
+      memory_barrier();
+    }
+    _tile_release();
+  }
+};
+
+template <InterleavedFormat kFormat>
+bool run(const char* type, int64_t k, int64_t rows, int turns) {
+  Problem<kFormat> problem(k, rows);
+  const double operations = 2.0 * static_cast<double>(kTokens * rows * k);
+  const auto report = [&](const char* name, bool right, std::vector<double> seconds) {
+    std::sort(seconds.begin(), seconds.end());
+    fmt::print("{} {:5} columns  {:46} {} {:5.0f} {:5.0f} GOP/s\n", type, k, name, right ? "right" : "WRONG",
+               operations / seconds[seconds.size() / 2] / 1e9, operations / seconds.front() / 1e9);
+  };
+  const auto time = [](auto f) { return least_seconds(1, f); };
+  const double vectors = time([&] { problem.run_vectors(); });
+  const std::vector<float> want = problem.out;
+  const std::vector<Variant> all = variants<kFormat>();
+  std::vector<std::vector<double>> seconds(all.size());
+  std::vector<double> unpacking, preparing;
+  std::vector<bool> right(all.size(), true);
+  for (int turn = 0; turn < turns; ++turn) {  // in turns: a neighbour disturbs all of them
+    for (size_t v = 0; v < all.size(); ++v) {
+      if (turn == 0) std::fill(problem.out.begin(), problem.out.end(), 0.0F);
+      seconds[v].push_back(time([&] { problem.run_tiles(all[v]); }));
+      if (turn == 0) right[v] = same(problem.out, want);
+    }
+    unpacking.push_back(time([&] { problem.unpack(); }));
+    preparing.push_back(time([&] { problem.prepare(); }));
+  }
+  bool all_right = true;
+  report("8-bit dot products of vectors", true, {vectors});
+  for (size_t v = 0; v < all.size(); ++v) {
+    report(all[v].name, right[v], seconds[v]);
     all_right = all_right && right[v];
   }
+  report("(unpacking alone)", true, unpacking);
+  report("(conversion of the tokens alone)", true, preparing);
   return all_right;
 }
 
@@ -229,11 +190,17 @@ bool run(int64_t k, int64_t rows, int runs) {
 }  // namespace inferno::ladder
 
 int main(int argc, char** argv) {
-  if (!inferno::cpu_features().amx_int8 || !inferno::may_use_tiles()) {
+  using namespace inferno;
+  if (!cpu_features().amx_int8 || !may_use_tiles()) {
     fmt::print("this CPU has no matrix tiles\n");
     return 0;
   }
-  const int runs = argc > 1 ? std::atoi(argv[1]) : 25;
-  const bool right = inferno::ladder::run(1024, 1024, runs) && inferno::ladder::run(3072, 512, runs);
+  const int turns = argc > 1 ? std::atoi(argv[1]) : 25;
+  fmt::print("median and best of {} turns\n", turns);
+  bool right = ladder::run<kFormatQ8_0>("Q8_0", 1024, 1024, turns);
+  right = ladder::run<kFormatQ8_0>("Q8_0", 3072, 512, turns) && right;
+  right = ladder::run<kFormatQ4_K>("Q4_K", 1024, 1024, turns) && right;
+  right = ladder::run<kFormatQ4_K>("Q4_K", 3072, 512, turns) && right;
+  right = ladder::run<kFormatQ6_K>("Q6_K", 1024, 1024, turns) && right;
   return right ? 0 : 1;
 }

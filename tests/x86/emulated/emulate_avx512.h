@@ -248,12 +248,20 @@ inline __mmask16 mask_cmpge_epu32_mask(__mmask16 k, __m512i a, __m512i b) {
   for (int i = 0; i < 16; ++i) m |= static_cast<unsigned>(u(a, i) >= u(b, i)) << i;
   return static_cast<__mmask16>(m & k);
 }
-inline __m128i cvtepi32_epi8(__m512i a) {
-  int8_t r[16];
-  for (int i = 0; i < 16; ++i) r[i] = static_cast<int8_t>(u(a, i));
-  __m128i v;
-  std::memcpy(&v, r, 16);
+// The low bits of each lane.
+template <typename Narrow, typename Vector>
+inline Vector narrow(__m512i a) {
+  Narrow r[16];
+  for (int i = 0; i < 16; ++i) r[i] = static_cast<Narrow>(u(a, i));
+  Vector v;
+  std::memcpy(&v, r, sizeof v);
   return v;
+}
+inline __m128i cvtepi32_epi8(__m512i a) {
+  return narrow<int8_t, __m128i>(a);
+}
+inline __m256i cvtepi32_epi16(__m512i a) {
+  return narrow<int16_t, __m256i>(a);
 }
 inline __m512i broadcast_i32x4(__m128i a) {
   char r[64];
@@ -428,6 +436,8 @@ inline __m512i dpwssd(__m512i s, __m512i a, __m512i b) {
 #define _mm512_mask_cmpge_epu32_mask emulated::mask_cmpge_epu32_mask
 #undef _mm512_cvtepi32_epi8
 #define _mm512_cvtepi32_epi8 emulated::cvtepi32_epi8
+#undef _mm512_cvtepi32_epi16
+#define _mm512_cvtepi32_epi16 emulated::cvtepi32_epi16
 #undef _mm512_broadcast_i32x4
 #define _mm512_broadcast_i32x4 emulated::broadcast_i32x4
 #undef _mm512_castsi512_si256

@@ -71,12 +71,34 @@ inline void store_256(void* p, __m256i v) {
 inline __m128i load_128(const void* p) {
   return _mm_loadu_si128(static_cast<const __m128i*>(p));
 }
+inline void store_128(void* p, __m128i v) {
+  _mm_storeu_si128(static_cast<__m128i*>(p), v);
+}
 
 inline uint32_t largest_u32(__m256i v) {
   __m128i top = _mm_max_epu32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
   top = _mm_max_epu32(top, _mm_shuffle_epi32(top, 0x4e));
   top = _mm_max_epu32(top, _mm_shuffle_epi32(top, 0xb1));
   return static_cast<uint32_t>(_mm_cvtsi128_si32(top));
+}
+
+// The scale of a block from the bits of its largest magnitude. All q are zero where it is not usable.
+struct BlockScale {
+  float d;
+  float inverse;
+  bool usable;
+};
+inline BlockScale block_scale(uint32_t amax_bits) {
+  constexpr uint32_t kInfinity = 0x7f800000U;
+  if (amax_bits >= kInfinity) return {__builtin_nanf(""), 0, false};
+  float amax;
+  __builtin_memcpy(&amax, &amax_bits, 4);
+  const float d = amax / 127.0F;
+  const float inverse = 1.0F / d;
+  uint32_t inverse_bits;
+  __builtin_memcpy(&inverse_bits, &inverse, 4);
+  if ((inverse_bits & 0x7fffffffU) >= kInfinity) return {0, 0, false};
+  return {d, inverse, true};
 }
 
 // x[kBlock] -> q[kBlock], the scale as result.
@@ -91,18 +113,12 @@ inline float quantize_block(const float* x, int8_t* q) {
   }
   const uint32_t bits =
       largest_u32(_mm256_max_epu32(_mm256_max_epu32(top[0], top[1]), _mm256_max_epu32(top[2], top[3])));
-  float amax;
-  __builtin_memcpy(&amax, &bits, 4);
-  const float d = amax / 127.0F;
-  const float inverse = 1.0F / d;
-  uint32_t inverse_bits;
-  __builtin_memcpy(&inverse_bits, &inverse, 4);
-  constexpr uint32_t kInfinity = 0x7f800000U;
-  if (bits >= kInfinity || (inverse_bits & 0x7fffffffU) >= kInfinity) {
+  const BlockScale scale = block_scale(bits);
+  if (!scale.usable) {
     for (int i = 0; i < kBlock; i += 32) store_256(q + i, _mm256_setzero_si256());
-    return bits >= kInfinity ? __builtin_nanf("") : 0.0F;
+    return scale.d;
   }
-  const __m256 factor = _mm256_set1_ps(inverse);
+  const __m256 factor = _mm256_set1_ps(scale.inverse);
   // Packing works on 128-bit lanes; this puts the fours back in order.
   const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
   for (int i = 0; i < kBlock; i += 32) {
@@ -111,7 +127,7 @@ inline float quantize_block(const float* x, int8_t* q) {
     const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
     store_256(q + i, _mm256_permutevar8x32_epi32(bytes, order));
   }
-  return d;
+  return scale.d;
 }
 
 // Sums of the bytes 0-15 and 16-31.

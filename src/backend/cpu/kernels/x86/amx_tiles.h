@@ -146,6 +146,34 @@ inline void put_blocks_32(const float* x, int64_t count, uint8_t* block, int64_t
   for (int64_t b = 0; b < count; ++b) as<int32_t>(block + b * Tile::kBytes + Tile::kSums)[row] = sums[b];
 }
 
+// 256 columns at x -> row `row` of a block of a tile.
+inline void put_block_256(const float* x, uint8_t* block, int64_t row) {
+  using Tile = TokenTile<256>;
+  const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+  __m512i top[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+  for (int i = 0; i < 16; ++i) {
+    top[i % 2] = _mm512_max_epu32(top[i % 2], _mm512_and_si512(_mm512_loadu_si512(x + 16 * i), magnitude));
+  }
+  const __m512i most = _mm512_max_epu32(top[0], top[1]);
+  const __m256i high = _mm256_castps_si256(_mm512_extractf32x8_ps(_mm512_castsi512_ps(most), 1));
+  const BlockScale scale = block_scale(largest_u32(_mm256_max_epu32(_mm512_castsi512_si256(most), high)));
+  as<float>(block + Tile::kD)[row] = scale.d;
+  const __m512 factor = _mm512_set1_ps(scale.inverse);
+  __m512i v[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) {
+    v[i] = _mm512_setzero_si512();
+    if (scale.usable) v[i] = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x + 16 * i), factor));
+    store_128(block + i / 4 * kTileBytes + 64 * row + i % 4 * 16, _mm512_cvtepi32_epi8(v[i]));
+  }
+  const __m256i sums_16 =
+      _mm512_cvtepi32_epi16(reduce_16(v, [](__m512i a, __m512i b) { return _mm512_add_epi32(a, b); }));
+  store_256(block + Tile::kSums16 + 32 * row, sums_16);
+  const __m256i sums_32 = _mm256_madd_epi16(sums_16, _mm256_set1_epi16(1));
+  store_128(block + Tile::kSums32 + 16 * row,
+            _mm_packs_epi32(_mm256_castsi256_si128(sums_32), _mm256_extracti128_si256(sums_32, 1)));
+}
+
 // x[k] -> row `row` of a tile.
 template <int kBlock>
 inline void put_token(const float* x, int64_t k, uint8_t* tile, int64_t row) {
@@ -155,18 +183,7 @@ inline void put_token(const float* x, int64_t k, uint8_t* tile, int64_t row) {
       put_blocks_32(x + b * 32, k / 32 - b < 16 ? k / 32 - b : 16, tile + b * Tile::kBytes, row);
     }
   } else {
-    for (int64_t b = 0; b < k / kBlock; ++b) {
-      uint8_t* block = tile + b * Tile::kBytes;
-      alignas(64) int8_t q[kBlock];
-      as<float>(block + Tile::kD)[row] = quantize_block<kBlock>(x + b * kBlock, q);
-      for (int i = 0; i < 8; ++i) {
-        const TwoSums two = sums_16(q + 32 * i);
-        store_256(block + i / 2 * kTileBytes + 64 * row + i % 2 * 32, load_256(q + 32 * i));
-        as<int16_t>(block + Tile::kSums32)[8 * row + i] = static_cast<int16_t>(two.first + two.second);
-        as<int16_t>(block + Tile::kSums16)[16 * row + 2 * i] = static_cast<int16_t>(two.first);
-        as<int16_t>(block + Tile::kSums16)[16 * row + 2 * i + 1] = static_cast<int16_t>(two.second);
-      }
-    }
+    for (int64_t b = 0; b < k / 256; ++b) put_block_256(x + b * 256, tile + b * Tile::kBytes, row);
   }
 }
 

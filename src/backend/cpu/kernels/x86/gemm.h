@@ -193,17 +193,21 @@ inline void panel_tokens(const LinearTask& task, const uint8_t* panel, int64_t r
   for (int t = 0; t < kTokens; ++t) put_panel_rows(task, token + t, row, products[t]);
 }
 
-// f(block of the group, half, number of the block) for the blocks of the 16 rows from `row`. Where there is no second
-// group the first stands for it: its results are not stored.
+// f(block of the group, half, number of the block) for the blocks of the 16 rows from `row`: both halves of a block one
+// after the other, since they share the lines of a panel. Where there is no second group the first stands for it: its
+// results are not stored.
 template <InterleavedFormat kFormat, typename F>
 inline void for_panel_blocks(const LinearTask& task, int64_t row, F f) {
+  constexpr int kBytes = InterleavedBlock<kFormat>::kBytes;
   const int64_t blocks = task.k / kFormat.block;
-  const int64_t group_bytes = blocks * InterleavedBlock<kFormat>::kBytes;
-  const int64_t group = row / kInterleavedRows;
-  for (int half = 0; half < 2; ++half) {
-    const int64_t from = row + half * kInterleavedRows < task.row_end ? group + half : group;
-    const uint8_t* weight = static_cast<const uint8_t*>(task.weight) + from * group_bytes;
-    for (int64_t b = 0; b < blocks; ++b) f(weight + b * InterleavedBlock<kFormat>::kBytes, half, b);
+  const uint8_t* first = static_cast<const uint8_t*>(task.weight) + row / kInterleavedRows * blocks * kBytes;
+  const uint8_t* second = row + kInterleavedRows < task.row_end ? first + blocks * kBytes : first;
+  for (int64_t b = 0; b < blocks; ++b) {
+    for (int half = 0; half < 2; ++half) {
+      const uint8_t* block = (half == 0 ? first : second) + b * kBytes;
+      fetch_lines<kBytes>(block + Reading{}.ahead);
+      f(block, half, b);
+    }
   }
 }
 

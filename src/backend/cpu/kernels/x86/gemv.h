@@ -11,16 +11,27 @@
 namespace inferno {
 namespace {
 
-inline constexpr int kStreams = 4;
-// Bytes of a stream before its turn is over: long enough to hide the change, short enough to keep all streams running.
-inline constexpr int kTurnBytes = 1024;
+// How weights are read. The prefetchers of these cores stop at each page and start slowly; asking for lines some way
+// ahead of the one in use keeps all of a core's requests to memory busy.
+struct Reading {
+  int streams = 4;
+  int turn = 1024;   // bytes of a stream before its turn is over: long enough to hide the change
+  int ahead = 2048;  // bytes
+  bool near = true;  // lines come into the first-level cache, else into the second
+};
+inline constexpr int kStreams = Reading{}.streams;
 
-// The prefetchers of these cores stop at each page and start slowly; asking for lines this far ahead of the one in use
-// keeps all of a core's requests to memory busy.
-inline constexpr int kBytesAhead = 2048;
-template <int kBytes>
-inline void fetch_ahead(const uint8_t* block) {
-  for (int i = 0; i < kBytes; i += 64) _mm_prefetch(block + kBytesAhead + i, _MM_HINT_T0);
+// Always inline, like all functions that only ask for lines: gcc takes them for functions without effect and leaves out
+// calls of them.
+template <int kBytes, bool kNear = true>
+[[gnu::always_inline]] inline void fetch_lines(const uint8_t* from) {
+  for (int i = 0; i < kBytes; i += 64) {
+    if constexpr (kNear) {
+      _mm_prefetch(from + i, _MM_HINT_T0);
+    } else {
+      _mm_prefetch(from + i, _MM_HINT_T1);
+    }
+  }
 }
 
 // Running sums of one group for kTokens tokens.
@@ -51,13 +62,13 @@ inline void tile_dots(const uint8_t* tile, const Row* x, int64_t column, __m256i
 }
 
 // `count` blocks of 32 columns from block `first`.
-template <InterleavedFormat kFormat, int kTokens>
+template <InterleavedFormat kFormat, int kTokens, Reading kReading>
 inline void add_blocks(const uint8_t* group, const Row32* x, int64_t first, int64_t count, GroupSums<kTokens>& sums) {
   using Layout = InterleavedBlock<kFormat>;
   GroupSums<kTokens> s = sums;
   for (int64_t b = first; b < first + count; ++b) {
     const uint8_t* block = group + b * Layout::kBytes;
-    fetch_ahead<Layout::kBytes>(block);
+    fetch_lines<Layout::kBytes, kReading.near>(block + kReading.ahead);
     const __m256 d = load_scales(block + Layout::kD);
     __m256i isum[kTokens];
     tile_dots<kFormat, kTokens>(block + Layout::kTiles, x, b * 32, isum);
@@ -207,12 +218,12 @@ inline void super_block_dots(const uint8_t* block, const Row256* x, int64_t b, _
 #endif
 
 // `count` super-blocks of 256 columns from super-block `first`.
-template <InterleavedFormat kFormat, int kTokens>
+template <InterleavedFormat kFormat, int kTokens, Reading kReading>
 inline void add_blocks(const uint8_t* group, const Row256* x, int64_t first, int64_t count, GroupSums<kTokens>& sums) {
   using Layout = InterleavedBlock<kFormat>;
   for (int64_t b = first; b < first + count; ++b) {
     const uint8_t* block = group + b * Layout::kBytes;
-    fetch_ahead<Layout::kBytes>(block);
+    fetch_lines<Layout::kBytes, kReading.near>(block + kReading.ahead);
     __m256i isum[kTokens] = {};
     __m256i offset[kTokens] = {};
     super_block_dots<kFormat, kTokens>(block, x, b, isum, offset);
@@ -246,30 +257,30 @@ inline void put_rows(const LinearTask& task, int64_t t, int64_t row, __m256 prod
 }
 
 // Tokens [first_token, first_token + kTokens) of the task.
-template <InterleavedFormat kFormat, int kTokens>
+template <InterleavedFormat kFormat, int kTokens, Reading kReading = Reading{}>
 inline void gemv(const LinearTask& task, int64_t first_token) {
   using Layout = InterleavedBlock<kFormat>;
-  constexpr int64_t kTurn = kTurnBytes / Layout::kBytes > 1 ? kTurnBytes / Layout::kBytes : 1;
+  constexpr int64_t kTurn = kReading.turn / Layout::kBytes > 1 ? kReading.turn / Layout::kBytes : 1;
   const int64_t blocks = task.k / kFormat.block;
   const int64_t group_bytes = blocks * Layout::kBytes;
   const int64_t first_group = task.row_begin / kInterleavedRows;
   const int64_t groups = (task.row_end + kInterleavedRows - 1) / kInterleavedRows - first_group;
-  const int64_t part = (groups + kStreams - 1) / kStreams;
+  const int64_t part = (groups + kReading.streams - 1) / kReading.streams;
 
   decltype(activation_row<kFormat.block>(nullptr, 0, 0)) x[kTokens];
   for (int t = 0; t < kTokens; ++t) {
     x[t] = activation_row<kFormat.block>(task.activations, first_token + t, task.k);
   }
   for (int64_t i = 0; i < part; ++i) {
-    GroupSums<kTokens> sums[kStreams] = {};
-    int64_t at[kStreams];
+    GroupSums<kTokens> sums[kReading.streams] = {};
+    int64_t at[kReading.streams];
     int streams = 0;
     for (int64_t g = i; g < groups; g += part) at[streams++] = first_group + g;
     for (int64_t b = 0; b < blocks; b += kTurn) {
       const int64_t count = blocks - b < kTurn ? blocks - b : kTurn;
       for (int s = 0; s < streams; ++s) {
         const uint8_t* group = static_cast<const uint8_t*>(task.weight) + at[s] * group_bytes;
-        add_blocks<kFormat, kTokens>(group, x, b, count, sums[s]);
+        add_blocks<kFormat, kTokens, kReading>(group, x, b, count, sums[s]);
       }
     }
     for (int s = 0; s < streams; ++s) {

@@ -1,0 +1,243 @@
+// Products of blocks of 32 columns: each block of each 16 x 16 outputs leaves the tiles and is scaled in float.
+//
+// kTiles tiles of tokens x kPanels panels (1 or 2 of each) are multiplied together, so that a tile that was loaded
+// meets both of the other side, some blocks at a time, a group. The results of a block, [kTiles * 16 tokens][kPanels]
+// [16 rows], are then scaled in parts of 16 vectors, whose sums stay in registers for all blocks of the group.
+//
+// A group of the tokens meets the panels of a pass one after another; tokens, results and the chains of the pass stay
+// in the first-level cache, panels come from the second. While a group is scaled the next is asked for.
+#pragma once
+
+#include "backend/cpu/kernels/x86/amx_slab.h"
+
+namespace inferno {
+namespace {
+
+struct Cut32 {
+  int tiles;
+  int panels;
+  int blocks = 4;     // of a group
+  int pass = 4;       // panels
+  bool fetch = true;  // the next group's tokens and panels, and the lines of the output
+  bool late = true;   // a tile is stored when the others have been multiplied
+};
+inline constexpr int64_t kMostResults32 = int64_t{4} * 4 * kTileBytes;
+
+// Tile kTile (0-3) = the tokens in tile 4 + kTile / 2 times the rows in tile 6 + kTile % 2. Tiles come in ascending
+// order: the first that needs tokens or rows loads them. The second tile of tokens lies tile_bytes behind the first,
+// the second panel panel_bytes.
+template <int kTile>
+[[gnu::always_inline]] inline void multiply_tile(const uint8_t* x, int64_t tile_bytes, const uint8_t* w,
+                                                 int64_t panel_bytes) {
+  if constexpr (kTile == 0) {
+    _tile_loadd(4, x, 32);
+    _tile_loadd(6, w, 64);
+    _tile_zero(0);
+    _tile_dpbssd(0, 4, 6);
+  } else if constexpr (kTile == 1) {
+    _tile_loadd(7, w + panel_bytes, 64);
+    _tile_zero(1);
+    _tile_dpbssd(1, 4, 7);
+  } else if constexpr (kTile == 2) {
+    _tile_loadd(5, x + tile_bytes, 32);
+    _tile_zero(2);
+    _tile_dpbssd(2, 5, 6);
+  } else {
+    _tile_zero(3);
+    _tile_dpbssd(3, 5, 7);
+  }
+}
+// Tile kTile to its place in the results of a block.
+template <int kTile, int kPanels>
+[[gnu::always_inline]] inline void store_tile(uint8_t* block) {
+  constexpr int64_t kStride = kPanels * 64;
+  uint8_t* to = block + kTile / 2 * kPanels * kTileBytes + kTile % 2 * 64;
+  if constexpr (kTile == 0) _tile_stored(0, to, kStride);
+  if constexpr (kTile == 1) _tile_stored(1, to, kStride);
+  if constexpr (kTile == 2) _tile_stored(2, to, kStride);
+  if constexpr (kTile == 3) _tile_stored(3, to, kStride);
+}
+
+// One product of a block and one store. A product takes three times as long as the next one has to wait for it, so a
+// tile is stored when all others have been multiplied again, right before its own next turn: the tiles behind the first
+// are those of the block before, if there was one.
+template <int kTile, Cut32 kCut>
+[[gnu::always_inline]] inline void multiply_and_store(const uint8_t* x, int64_t tile_bytes, const uint8_t* w,
+                                                      int64_t panel_bytes, uint8_t* block, bool any_before) {
+  constexpr int64_t kBlockResults = kCut.tiles * kCut.panels * kTileBytes;
+  if constexpr (kTile / 2 < kCut.tiles && kTile % 2 < kCut.panels) {
+    multiply_tile<kTile>(x, tile_bytes, w, panel_bytes);
+    constexpr int kNext = kCut.panels == 2 ? kTile + 1 : kTile + 2;
+    if constexpr (!kCut.late) {
+      store_tile<kTile, kCut.panels>(block);
+    } else if constexpr (kNext / 2 < kCut.tiles) {
+      if (any_before) store_tile<kNext, kCut.panels>(block - kBlockResults);
+    } else {
+      store_tile<0, kCut.panels>(block);
+    }
+  }
+}
+// What is left after the last block.
+template <int kTile, Cut32 kCut>
+[[gnu::always_inline]] inline void store_rest(uint8_t* last_block) {
+  if constexpr (kCut.late && kTile / 2 < kCut.tiles && kTile % 2 < kCut.panels) {
+    store_tile<kTile, kCut.panels>(last_block);
+  }
+}
+
+// A part of one block: 16 / kPanels tokens, whose scales are dx (and their sums of q 16 values behind), times kPanels
+// panels; w is the first panel's block.
+template <InterleavedFormat kFormat, int kPanels>
+[[gnu::always_inline]] inline void scale_block_32(const float* dx, const uint8_t* w, int64_t panel_bytes,
+                                                  const uint8_t* results, __m512 (&sums)[16]) {
+  const __m512 dw[2] = {_mm512_loadu_ps(floats(w + AmxPanel<kFormat>::kD)),
+                        _mm512_loadu_ps(floats(w + (kPanels - 1) * panel_bytes + AmxPanel<kFormat>::kD))};
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) {
+    const __m512 token = _mm512_set1_ps(dx[i / kPanels]);
+    sums[i] = chain_512(sums[i], load_512(results + 64 * i), dw[i % kPanels], token);
+    if constexpr (kFormat.minimums) {
+      static_assert(TokenTile<32>::kSums == TokenTile<32>::kD + 64);
+      const __m512 m = _mm512_loadu_ps(floats(w + i % kPanels * panel_bytes + AmxPanel<kFormat>::kM));
+      sums[i] = chain_512(sums[i], sixteen_columns(dx + 16 + i / kPanels), m, token);
+    }
+  }
+}
+
+// The finished chains of 16 tokens and a panel, kStride floats from token to token, into the output.
+template <int64_t kStride>
+inline void finish_32(const Slab& slab, int64_t tile, int64_t panel, const float* sums) {
+  const int64_t token = tile * kTileTokens;
+  for (int t = 0; t < kTileTokens && token + t < slab.task.tokens; ++t) {
+    put_panel_rows(slab.task, token + t, slab.row + panel * kPanelRows, _mm512_loadu_ps(sums + t * kStride));
+  }
+}
+
+// A group, and what the one after it reads.
+struct Group32 {
+  int64_t tile, panel;
+  int64_t first, count;  // blocks
+  const uint8_t* next_w;
+  const uint8_t* next_x;  // null: the same as now
+};
+
+// A group added to sums [kTiles * 16][kPanels][16].
+template <InterleavedFormat kFormat, Cut32 kCut>
+inline void multiply_group_32(const Slab& slab, const Group32& g, float* sums) {
+  constexpr int64_t kX = TokenTile<32>::kBytes;
+  constexpr int64_t kW = AmxPanel<kFormat>::kBytes;
+  constexpr int kParts = kCut.tiles * kCut.panels;
+  const int64_t tile_bytes = token_tile_bytes<32>(slab.task.k);
+  const uint8_t* x = static_cast<const uint8_t*>(slab.task.activations) + g.tile * tile_bytes + g.first * kX;
+  const uint8_t* w = slab.panels + g.panel * slab.panel_bytes + g.first * kW;
+  for (int64_t b = 0; b < g.count; ++b) {
+    uint8_t* to = slab.results + b * kParts * kTileBytes;
+    multiply_and_store<0, kCut>(x + b * kX, tile_bytes, w + b * kW, slab.panel_bytes, to, b > 0);
+    multiply_and_store<1, kCut>(x + b * kX, tile_bytes, w + b * kW, slab.panel_bytes, to, b > 0);
+    multiply_and_store<2, kCut>(x + b * kX, tile_bytes, w + b * kW, slab.panel_bytes, to, b > 0);
+    multiply_and_store<3, kCut>(x + b * kX, tile_bytes, w + b * kW, slab.panel_bytes, to, b > 0);
+  }
+  uint8_t* last = slab.results + (g.count - 1) * kParts * kTileBytes;
+  store_rest<1, kCut>(last);
+  store_rest<2, kCut>(last);
+  store_rest<3, kCut>(last);
+  memory_barrier();
+  for (int part = 0; part < kParts; ++part, sums += 16 * kPanelRows) {
+    const uint8_t* dx = x + part / kCut.panels * tile_bytes + TokenTile<32>::kD + part % kCut.panels * 32;
+    __m512 s[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) s[i] = g.first == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(sums + 16 * i);
+    for (int64_t b = 0; b < g.count; ++b) {
+      if constexpr (kCut.fetch) {
+        if (part < kCut.panels) fetch_lines<kW>(g.next_w + part * slab.panel_bytes + b * kW);
+        const int tile = part - (kParts - kCut.tiles);
+        if (tile >= 0 && g.next_x != nullptr) fetch_lines<kX>(g.next_x + tile * tile_bytes + b * kX);
+      }
+      scale_block_32<kFormat, kCut.panels>(floats(dx + b * kX), w + b * kW, slab.panel_bytes,
+                                           slab.results + (b * kParts + part) * kTileBytes, s);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) _mm512_storeu_ps(sums + 16 * i, s[i]);
+  }
+  memory_barrier();
+}
+
+// The tiles from `tile` on and the panels [panel, end).
+struct Pass32 {
+  int64_t tile, panel, end;
+};
+
+template <InterleavedFormat kFormat, Cut32 kCut>
+inline void multiply_pass_32(const Slab& slab, const Pass32& pass, const Pass32& next_pass) {
+  const int64_t blocks = slab.task.k / 32;
+  const int64_t tile_bytes = token_tile_bytes<32>(slab.task.k);
+  const auto x_at = [&](int64_t tile, int64_t block) {
+    return static_cast<const uint8_t*>(slab.task.activations) + tile * tile_bytes + block * TokenTile<32>::kBytes;
+  };
+  const auto w_at = [&](int64_t panel, int64_t block) {
+    return slab.panels + panel * slab.panel_bytes + block * AmxPanel<kFormat>::kBytes;
+  };
+  const auto sums_of = [&](int64_t panel) {
+    return slab.sums + (panel - pass.panel) * kCut.tiles * kTileTokens * kPanelRows;
+  };
+  for (int64_t first = 0; first < blocks; first += kCut.blocks) {
+    const int64_t left = blocks - first;
+    for (int64_t panel = pass.panel; panel < pass.end; panel += kCut.panels) {
+      // Early enough for lines from the last cache.
+      if (kCut.fetch && left <= 2 * kCut.blocks && (left > kCut.blocks || first == 0)) {
+        fetch_outputs(slab, pass.tile, kCut.tiles, panel, kCut.panels);
+      }
+      Group32 g = {pass.tile, panel, first, left < kCut.blocks ? left : kCut.blocks, nullptr, nullptr};
+      if (panel + kCut.panels < pass.end) {
+        g.next_w = w_at(panel + kCut.panels, first);
+      } else if (left > kCut.blocks) {
+        g.next_w = w_at(pass.panel, first + kCut.blocks);
+        g.next_x = x_at(pass.tile, first + kCut.blocks);
+      } else {
+        g.next_w = w_at(next_pass.panel, 0);
+        g.next_x = x_at(next_pass.tile, 0);
+      }
+      multiply_group_32<kFormat, kCut>(slab, g, sums_of(panel));
+    }
+  }
+  for (int64_t panel = pass.panel; panel < pass.end; panel += kCut.panels) {
+    for (int i = 0; i < kCut.tiles * kCut.panels; ++i) {
+      const int t = i / kCut.panels;
+      const int p = i % kCut.panels;
+      finish_32<kCut.panels * kPanelRows>(slab, pass.tile + t, panel + p,
+                                          sums_of(panel) + (t * kTileTokens * kCut.panels + p) * kPanelRows);
+    }
+  }
+}
+
+// Tiles [tile, last_tile) x panels [first_panel, last_panel), numbers of them that kCut divides.
+template <InterleavedFormat kFormat, Cut32 kCut>
+inline void multiply_part_32(const Slab& slab, int64_t tile, int64_t last_tile, int64_t first_panel,
+                             int64_t last_panel) {
+  const auto pass_at = [&](int64_t at_tile, int64_t at_panel) {
+    return Pass32{at_tile, at_panel, at_panel + kCut.pass < last_panel ? at_panel + kCut.pass : last_panel};
+  };
+  if (first_panel == last_panel) return;
+  for (; tile < last_tile; tile += kCut.tiles) {
+    for (int64_t panel = first_panel; panel < last_panel; panel += kCut.pass) {
+      const Pass32 pass = pass_at(tile, panel);
+      const int64_t next_tile = tile + kCut.tiles < last_tile ? tile + kCut.tiles : tile;
+      multiply_pass_32<kFormat, kCut>(
+          slab, pass, pass.end < last_panel ? pass_at(tile, pass.end) : pass_at(next_tile, first_panel));
+    }
+  }
+}
+
+template <InterleavedFormat kFormat>
+inline void multiply_slab_32(const Slab& slab) {
+  const int64_t tiles = token_tiles(slab.task.tokens);
+  const int64_t even_tiles = tiles / 2 * 2;
+  const int64_t even_panels = slab.count / 2 * 2;
+  multiply_part_32<kFormat, Cut32{2, 2}>(slab, 0, even_tiles, 0, even_panels);
+  multiply_part_32<kFormat, Cut32{2, 1}>(slab, 0, even_tiles, even_panels, slab.count);
+  multiply_part_32<kFormat, Cut32{1, 2}>(slab, even_tiles, tiles, 0, even_panels);
+  multiply_part_32<kFormat, Cut32{1, 1}>(slab, even_tiles, tiles, even_panels, slab.count);
+}
+
+}  // namespace
+}  // namespace inferno

@@ -1,0 +1,33 @@
+// Some panels and all tokens of a task: what is multiplied at a time.
+#pragma once
+
+#include "backend/cpu/kernels/x86/amx_panel.h"
+
+namespace inferno {
+namespace {
+
+// Rows [row, row + 16 * count) unpacked at `panels`, in the second-level cache.
+struct Slab {
+  const LinearTask& task;
+  int64_t row;
+  int64_t count;
+  const uint8_t* panels;
+  int64_t panel_bytes;
+  uint8_t* results;  // of tile products
+  float* sums;       // chains that are not finished
+};
+
+// Asks for the lines of the output that tiles and panels of a slab will be written to. They come from far: all tokens
+// times all rows are larger than a core's own caches.
+[[gnu::always_inline]] inline void fetch_outputs(const Slab& slab, int64_t tile, int64_t tiles, int64_t panel,
+                                                 int64_t panels) {
+  const int64_t begin = tile * kTileTokens;
+  const int64_t end = begin + tiles * kTileTokens < slab.task.tokens ? begin + tiles * kTileTokens : slab.task.tokens;
+  const float* out = slab.task.out + slab.row + panel * kPanelRows;
+  for (int64_t t = begin; t < end; ++t) {
+    for (int64_t p = 0; p < panels; ++p) __builtin_prefetch(out + t * slab.task.out_stride + p * kPanelRows, 1);
+  }
+}
+
+}  // namespace
+}  // namespace inferno
