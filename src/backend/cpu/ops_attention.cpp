@@ -15,7 +15,7 @@
 namespace inferno::cpu {
 namespace {
 
-constexpr int64_t kMaxQueryBlock = 64;  // no kernel takes more queries at once
+constexpr int64_t kMaxQueryBlock = 128;  // no kernel takes more queries at once
 constexpr int64_t kMaxPagesPerSpan = kAttentionSpan;
 
 // Up to `query_block` queries of one sequence that share a kv head, token by token, the group's heads side by side.
