@@ -47,14 +47,8 @@ inline constexpr int64_t kWide = 16;
 inline __mmask16 first_wide_lanes(int64_t n) {
   return n >= kWide ? __mmask16{0xffff} : static_cast<__mmask16>((1 << n) - 1);
 }
-inline Wide wide_load(const float* x) {
-  return _mm512_loadu_ps(x);
-}
 inline Wide wide_load_some(const float* x, int64_t n) {
   return _mm512_maskz_loadu_ps(first_wide_lanes(n), x);
-}
-inline void wide_store(float* out, Wide v) {
-  _mm512_storeu_ps(out, v);
 }
 inline void wide_store_some(float* out, Wide v, int64_t n) {
   _mm512_mask_storeu_ps(out, first_wide_lanes(n), v);
@@ -65,15 +59,6 @@ inline Wide wide_first(Wide v, int64_t n, Wide rest) {
 }
 inline Wide wide_set(float x) {
   return _mm512_set1_ps(x);
-}
-inline Wide wide_add(Wide a, Wide b) {
-  return _mm512_add_ps(a, b);
-}
-inline Wide wide_mul(Wide a, Wide b) {
-  return _mm512_mul_ps(a, b);
-}
-inline Wide wide_div(Wide a, Wide b) {
-  return _mm512_div_ps(a, b);
 }
 inline Wide wide_fma(Wide a, Wide b, Wide sum) {
   return _mm512_fmadd_ps(a, b, sum);
@@ -100,14 +85,8 @@ inline __m256 fold_wide(Wide v, F f) {
 #else
 using Wide = __m256;
 inline constexpr int64_t kWide = 8;
-inline Wide wide_load(const float* x) {
-  return _mm256_loadu_ps(x);
-}
 inline Wide wide_load_some(const float* x, int64_t n) {
   return load_some(x, n);
-}
-inline void wide_store(float* out, Wide v) {
-  _mm256_storeu_ps(out, v);
 }
 inline void wide_store_some(float* out, Wide v, int64_t n) {
   store_some(out, v, n);
@@ -117,15 +96,6 @@ inline Wide wide_first(Wide v, int64_t n, Wide rest) {
 }
 inline Wide wide_set(float x) {
   return _mm256_set1_ps(x);
-}
-inline Wide wide_add(Wide a, Wide b) {
-  return _mm256_add_ps(a, b);
-}
-inline Wide wide_mul(Wide a, Wide b) {
-  return _mm256_mul_ps(a, b);
-}
-inline Wide wide_div(Wide a, Wide b) {
-  return _mm256_div_ps(a, b);
 }
 inline Wide wide_fma(Wide a, Wide b, Wide sum) {
   return _mm256_fmadd_ps(a, b, sum);
@@ -153,6 +123,23 @@ inline __m256 fold_wide(Wide v, F /*f*/) {
   return v;
 }
 #endif
+inline Wide wide_load(const float* x) {
+  Wide v;
+  __builtin_memcpy(&v, x, sizeof v);
+  return v;
+}
+inline void wide_store(float* out, Wide v) {
+  __builtin_memcpy(out, &v, sizeof v);
+}
+inline Wide wide_add(Wide a, Wide b) {
+  return a + b;
+}
+inline Wide wide_mul(Wide a, Wide b) {
+  return a * b;
+}
+inline Wide wide_div(Wide a, Wide b) {
+  return a / b;
+}
 
 // Lanes added in a fixed order.
 inline float sum_lanes(__m256 v) {
