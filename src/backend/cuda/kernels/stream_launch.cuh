@@ -75,6 +75,7 @@ bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
   const int most = on_tensor_cores(F) ? kRingBytes / 2 : kChunkBytes;
   while (a.chunk_rows > 1 && (a.chunk_rows >= 2 * most_rows || most_space(a.chunk_rows) > most)) a.chunk_rows /= 2;
   if (a.chunk_rows < a.row_quantum) a.chunk_rows = a.row_quantum;
+  a.batch = kParts * divide_up(a.chunk_rows, a.row_step);
   while (1 << a.chunk_shift < a.chunk_rows) ++a.chunk_shift;
   a.slot_bytes = align(most_space(a.chunk_rows));
   a.sum_bytes = align(most_rows * kParts * a.row_parts * 4);
@@ -84,8 +85,8 @@ bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
   const int fit = (alone ? kAloneSlot - fixed : kRingBytes) / a.slot_bytes;
   a.stages = chunks > fit ? (fit < 2 ? 2 : fit) : chunks;
   a.stages = a.stages > kMaxStages ? kMaxStages : a.stages;
-  a.under_way = alone || chunks > a.stages ? chunks : kUnderWay / a.slot_bytes;
-  a.under_way = a.under_way < 1 ? 1 : a.under_way;
+  a.under_way = (alone || chunks > a.stages ? kMostUnderWay : kUnderWay) / a.slot_bytes;
+  a.under_way = a.under_way < 1 ? 1 : a.under_way > a.stages ? a.stages : a.under_way;
   const int shared = fixed + a.stages * a.slot_bytes;
   if (shared > kMostStreamBytes) return false;
   const int slot = alone ? kAloneSlot : kStreamSlot;

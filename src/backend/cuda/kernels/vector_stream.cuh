@@ -24,9 +24,11 @@ inline constexpr int kRingBytes = 104 * 1024;
 inline constexpr int kStreamResident = 3;
 inline constexpr int kChunkBytes = 36 * 1024;
 inline constexpr int kLongUnits = 4;  // rows of large models, whose kernels have their multiprocessors for themselves
-// Bytes that a block has under way before its kernel runs: more would stand in line, and behind them what the kernel
-// ahead has to store and this one to read of it. Kernels that the memory's rate binds ask for all they have room for.
+// Bytes that a block has under way at most. More would only wait in line, and what the kernel ahead still has to store
+// and this one to read of its results would wait behind them. Kernels that the memory's rate binds need more to keep it
+// busy.
 inline constexpr int kUnderWay = 36 * 1024;
+inline constexpr int kMostUnderWay = 72 * 1024;
 inline constexpr int kSumBytes = 40 * 1024;
 inline constexpr int kMostStreamBytes = 220 * 1024;
 
@@ -39,12 +41,13 @@ struct StreamParams {
   int chunk_shift = 0;  // their number is a power of two
   int slot_bytes = 0;   // of the ring; a chunk fits
   int stages = 0;       // slots
-  int under_way = 0;    // chunks at most that are asked for and not there; all, if the ring does not hold all
+  int under_way = 0;    // chunks that are asked for and not there, at most
   int sum_bytes = 0;    // space for the rows' sums
   // Warps stand side by side in a row, `row_parts` of them, each with one unit; in longer rows each has several. Warp w
   // has the unit in digit w of `unit_of_warp` and the row in digit w of `row_of_warp`.
   int row_parts = 1;
   int row_step = 1;  // rows that the warps have at a time
+  int batch = 1;     // rows of a chunk that a warp has
   uint32_t unit_of_warp = 0;
   uint32_t row_of_warp = 0;
   int first_block[kMaxSegments + 1] = {};  // of each segment
@@ -108,7 +111,10 @@ __device__ __forceinline__ void ask_for_weights(const StreamShare<F, kSwiglu>& w
     const uint32_t barrier = w.full + slot * 8;
     uint32_t to = w.ring + slot * a.slot_bytes;
     wait_barrier(w.empty + slot * 8, parity);
-    if (chunk >= a.under_way) wait_barrier(w.full + (chunk - a.under_way) * 8, 0);
+    if (chunk >= a.under_way) {
+      const int earlier = slot - a.under_way;
+      wait_barrier(w.full + (earlier < 0 ? earlier + a.stages : earlier) * 8, earlier < 0 ? parity : parity ^ 1);
+    }
     if (lane == 0) {
       const RowBytes sizes = {round_16(w.bytes.q * count), round_16(w.bytes.h * count), round_16(w.bytes.s * count),
                               round_16(w.bytes.d * count)};
@@ -158,6 +164,11 @@ struct RowMultiplier {
         unit(static_cast<int>(w.a.unit_of_warp >> (4 * warp) & 15U)),
         row(static_cast<int>(w.a.row_of_warp >> (4 * warp) & 15U)) {}
 
+  // Long rows of 8 bits: a chunk has fewer than a batch. Elsewhere asking would cost registers and save nothing.
+  static __device__ __forceinline__ bool skips(const StreamShare<F, kSwiglu>& w, int i) {
+    return F == DType::q8_0 && i >= w.a.batch;
+  }
+
   __device__ __forceinline__ void run(const StreamShare<F, kSwiglu>& w, uint32_t slot, int count, float* sums) const {
     const int row_step = w.a.row_step;
     if (row >= row_step) return;
@@ -176,6 +187,7 @@ struct RowMultiplier {
         Part<F> part[kBatch];
 #pragma unroll
         for (int i = 0; i < kBatch; ++i) {
+          if (skips(w, i)) continue;
           // Rows behind the last repeat it: their sums go nowhere.
           const int r = min(first + i / kParts * row_step, count - 1);
           const uint32_t skip = i % kParts * part_space;
@@ -184,7 +196,9 @@ struct RowMultiplier {
           part[i].load(at, w.bytes, u, lane);
         }
 #pragma unroll
-        for (int i = 0; i < kBatch; ++i) acc[i] = part[i].multiply(x, acc[i]);
+        for (int i = 0; i < kBatch; ++i) {
+          if (!skips(w, i)) acc[i] = part[i].multiply(x, acc[i]);
+        }
       }
       const float sum = warp_sum_4(acc, lane);
       const int i = lane / 8;
