@@ -228,11 +228,9 @@ inline void put_tile(const LinearTask& task, int64_t token, int64_t row, const T
   }
 }
 
-// A whole panel (8 rows from `row` on) times a tile, to the output.
+// A whole panel (8 rows from `row` on) times a tile (6 tokens from `token` on), to the output.
 template <InterleavedFormat kFormat>
-inline void put_product_32(const LinearTask& task, const uint8_t* panel, int64_t row, int64_t tile) {
-  const int8_t* x = static_cast<const int8_t*>(task.activations) + tile * tile_bytes<32>(task.tokens, task.k);
-  const int64_t token = tile * 2 * kTilePairs;
+inline void put_product_32(const LinearTask& task, const uint8_t* panel, int64_t row, const int8_t* x, int64_t token) {
   const int64_t blocks = task.k / 32;
   if constexpr (!kFormat.minimums) {
     if (token + 2 * kTilePairs <= task.tokens && row + kInterleavedRows <= task.row_end) {
@@ -282,6 +280,8 @@ template <InterleavedFormat kFormat>
 inline void multiply_panels(const LinearTask& task, const Chunks<kFormat>& chunks, int64_t group, int64_t count) {
   using Layout = InterleavedBlock<kFormat>;
   const int64_t blocks = task.k / kFormat.block;
+  const int64_t tiles = token_tiles(task.tokens);
+  const int64_t bytes = tile_bytes<kFormat.block>(task.tokens, task.k);
   auto* panels = static_cast<uint8_t*>(task.scratch);
   auto* sums = static_cast<TileSums*>(static_cast<void*>(panels + chunks.bytes()));
   for (int64_t first = 0; first < blocks; first += chunks.blocks) {
@@ -293,18 +293,17 @@ inline void multiply_panels(const LinearTask& task, const Chunks<kFormat>& chunk
         unpack_block<kFormat>(weight + b * Layout::kBytes, panel + b * Panel<kFormat>::kBytes);
       }
     }
-    for (int64_t tile = 0; tile < token_tiles(task.tokens); ++tile) {
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      const int8_t* x = static_cast<const int8_t*>(task.activations) + tile * bytes;
       for (int64_t p = 0; p < count; ++p) {
         const uint8_t* panel = panels + p * chunks.panel_bytes();
         const int64_t row = (group + p) * kInterleavedRows;
         if constexpr (Chunks<kFormat>::kWhole) {
-          put_product_32<kFormat>(task, panel, row, tile);
+          put_product_32<kFormat>(task, panel, row, x, tile * 2 * kTilePairs);
         } else {
           TileSums& s = sums[tile * chunks.panels + p];
           if (first == 0) s = {};
-          const int8_t* x = static_cast<const int8_t*>(task.activations) +
-                            tile * tile_bytes<kFormat.block>(task.tokens, task.k) + first * TileLayout::kBlock256;
-          add_tile_256<kFormat>(panel, x, chunk, s);
+          add_tile_256<kFormat>(panel, x + first * TileLayout::kBlock256, chunk, s);
           if (first + chunk == blocks) put_tile(task, tile * 2 * kTilePairs, row, s);
         }
       }
