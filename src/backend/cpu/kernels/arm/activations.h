@@ -55,9 +55,10 @@ inline void to_levels(const float* x, float inverse, int8_t* q) {
   }
 }
 
-// x[kBlock] -> q[kBlock], the scale as result.
+// d and 1 / d of a block. The cases apart: d is NaN for a block with a value that is not finite and 0 for one so small
+// that 1 / d overflows; 1 / d is 0 for both, which makes their levels 0.
 template <int kBlock>
-inline float quantize_block(const float* x, int8_t* q) {
+inline void block_scale(const float* x, float* d, float* inverse) {
   const uint32x4_t magnitude = vdupq_n_u32(0x7fffffffU);
   uint32x4_t top[4] = {};
   for (int i = 0; i < kBlock; i += 16) {
@@ -68,21 +69,18 @@ inline float quantize_block(const float* x, int8_t* q) {
   const uint32_t bits = vmaxvq_u32(vmaxq_u32(vmaxq_u32(top[0], top[1]), vmaxq_u32(top[2], top[3])));
   float amax;
   __builtin_memcpy(&amax, &bits, 4);
-  const float d = amax / 127.0F;
-  const float inverse = 1.0F / d;
+  *d = amax / 127.0F;
+  *inverse = 1.0F / *d;
   uint32_t inverse_bits;
-  __builtin_memcpy(&inverse_bits, &inverse, 4);
+  __builtin_memcpy(&inverse_bits, inverse, 4);
   constexpr uint32_t kInfinity = 0x7f800000U;
   if (bits >= kInfinity || (inverse_bits & 0x7fffffffU) >= kInfinity) {
-    for (int i = 0; i < kBlock; i += 16) vst1q_s8(q + i, vdupq_n_s8(0));
-    return bits >= kInfinity ? __builtin_nanf("") : 0.0F;
+    *d = bits >= kInfinity ? __builtin_nanf("") : 0.0F;
+    *inverse = 0.0F;
   }
-  to_levels<kBlock>(x, inverse, q);
-  return d;
 }
 
-// d and 1 / d of four blocks of 32. The cases apart: d is NaN for a block with a value that is not finite and 0 for one
-// so small that 1 / d overflows; 1 / d is 0 for both, which makes their levels 0.
+// The same for four blocks of 32.
 inline void scales_of_four(const float* x, float* d, float* inverse) {
   const uint32x4_t magnitude = vdupq_n_u32(0x7fffffffU);
   const uint32x4_t infinity = vdupq_n_u32(0x7f800000U);
@@ -144,7 +142,8 @@ inline void quantize_blocks_32(const float* x, int64_t blocks, const Put& put) {
     }
   }
   for (int64_t b = blocks / 4 * 4; b < blocks; ++b) {
-    d[0] = quantize_block<32>(x + b * 32, q);
+    block_scale<32>(x + b * 32, d, inverse);
+    to_levels<32>(x + b * 32, inverse[0], q);
     sums[0] = static_cast<float>(vaddlvq_s8(vld1q_s8(q)) + vaddlvq_s8(vld1q_s8(q + 16)));
     put(b, 1, q, d, sums);
   }
@@ -160,11 +159,29 @@ inline void quantize_row_32(const float* x, int64_t k, const Row32& row) {
   });
 }
 
-inline void quantize_row_256(const float* x, int64_t k, const Row256& row) {
-  for (int64_t b = 0; b < k / 256; ++b) {
-    row.d[b] = quantize_block<256>(x + b * 256, row.q + b * 256);
-    split_sums(row.q + b * 256, row.sums + b * kSumBytes);
+// Blocks of 256: put(block, q, d). Scales first, as above.
+template <typename Put>
+inline void quantize_blocks_256(const float* x, int64_t blocks, const Put& put) {
+  constexpr int64_t kStretch = 8;
+  float d[kStretch];
+  float inverse[kStretch];
+  alignas(16) int8_t q[256];
+  for (int64_t first = 0; first < blocks; first += kStretch) {
+    const int64_t count = blocks - first < kStretch ? blocks - first : kStretch;
+    for (int64_t i = 0; i < count; ++i) block_scale<256>(x + (first + i) * 256, d + i, inverse + i);
+    for (int64_t i = 0; i < count; ++i) {
+      to_levels<256>(x + (first + i) * 256, inverse[i], q);
+      put(first + i, q, d[i]);
+    }
   }
+}
+
+inline void quantize_row_256(const float* x, int64_t k, const Row256& row) {
+  quantize_blocks_256(x, k / 256, [&](int64_t b, const int8_t* q, float d) {
+    for (int i = 0; i < 256; i += 16) vst1q_s8(row.q + b * 256 + i, vld1q_s8(q + i));
+    row.d[b] = d;
+    split_sums(q, row.sums + b * kSumBytes);
+  });
 }
 
 inline int64_t rows_bytes_32(int64_t tokens, int64_t k) {

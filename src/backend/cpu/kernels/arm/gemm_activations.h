@@ -82,22 +82,23 @@ inline void quantize_into_pair_32(const float* x, int64_t k, int64_t which, int8
 }
 
 inline void quantize_into_pair_256(const float* x, int64_t k, int64_t which, int8_t* pair, int64_t step) {
-  for (int64_t b = 0; b < k / 256; ++b) {
-    int8_t q[256] = {};
+  const auto put = [&](int64_t b, const int8_t* q, float d) {
     int8_t sums[kSumBytes];
-    const float d = x == nullptr ? 0.0F : quantize_block<256>(x + b * 256, q);
     split_sums(q, sums);
-    int8_t* block = pair + b * 39 * step + 8 * which;
-    put_columns(q, 256, block, step);
-    put_twice(d, block + 32 * step - 4 * which);
-    put_columns(sums, 16, block + 33 * step, step);  // 8 high parts, 8 low parts
+    int8_t* block = pair + b * 39 * step;
+    put_columns(q, 256, block + 8 * which, step);
+    put_twice(d, block + 32 * step + 4 * which);
+    put_columns(sums, 16, block + 33 * step + 8 * which, step);  // 8 high parts, 8 low parts
     int8_t by_16[32];
     vst1_s8(by_16, vld1_s8(sums + 16));
     vst1_s8(by_16 + 8, vld1_s8(sums + 32));
     vst1_s8(by_16 + 16, vld1_s8(sums + 24));
     vst1_s8(by_16 + 24, vld1_s8(sums + 40));
-    put_columns(by_16, 32, block + 35 * step, step);
-  }
+    put_columns(by_16, 32, block + 35 * step + 8 * which, step);
+  };
+  if (x != nullptr) return quantize_blocks_256(x, k / 256, put);
+  constexpr int8_t kLevels[256] = {};
+  for (int64_t b = 0; b < k / 256; ++b) put(b, kLevels, 0.0F);
 }
 
 // Rows [begin, end), begin even; the last rows also write the zero tokens behind them.
