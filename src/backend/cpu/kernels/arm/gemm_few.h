@@ -1,9 +1,10 @@
-// Quantized weights times up to eight tokens with the 8-bit matrix instructions: decoding and small batches. Every
-// weight is read once and meets all tokens, so unpacking it into a panel first (gemm.h) would cost more than the
+// Quantized weights times up to eight tokens on a CPU with the 8-bit matrix instructions: decoding and small batches.
+// Every weight is read once and meets all tokens, so unpacking it into a panel first (gemm.h) would cost more than the
 // product. Bit-equal to quant/numerics.h.
 //
-// The plain formats lie by pairs of rows, ready for the instruction. The K formats do not: their levels are brought
-// into its order in registers, and up to three tokens take the dot products of gemv.h, which scale four rows at once.
+// Q8_0 lies by pairs of rows, ready for the instruction. Levels of fewer bits are brought into its order in registers,
+// and up to three tokens take the dot products of gemv.h: decoding one token, where every instruction counts for them,
+// is faster that way.
 #pragma once
 
 #include "backend/cpu/kernels/arm/gemm_activations.h"
@@ -301,14 +302,6 @@ inline void run_few(const LinearTask& task) {
 
 // ---- one to three tokens of Q8_0 ------------------------------------------------------------------------------------
 
-// Eight columns of two tokens, or of one twice.
-inline int8x16_t pair_of(const int8_t* first) {
-  return vreinterpretq_s8_s64(vld1q_dup_s64(static_cast<const int64_t*>(static_cast<const void*>(first))));
-}
-inline int8x16_t pair_of(const int8_t* first, const int8_t* second) {
-  return vcombine_s8(vld1_s8(first), vld1_s8(second));
-}
-
 // As add_blocks_32 of gemv.h, for levels by row pairs.
 template <int kTokens>
 inline void add_row_pairs(const uint8_t* group, const Row32* x, int64_t first, int64_t count,
@@ -330,7 +323,8 @@ inline void add_row_pairs(const uint8_t* group, const Row32* x, int64_t first, i
       int32x4_t c[2][2] = {{zero_s32(), zero_s32()}, {zero_s32(), zero_s32()}};  // [half][row pair], 2 x 2 results
       for (int step = 0; step < 4; ++step) {
         const int64_t at = b * 32 + step * 8;
-        const int8x16_t pair = alone ? pair_of(x[t].q + at) : pair_of(x[t].q + at, x[t + !alone].q + at);
+        const int8x8_t one = vld1_s8(x[t].q + at);
+        const int8x16_t pair = vcombine_s8(one, alone ? one : vld1_s8(x[t + !alone].q + at));
         for (int i = 0; i < 2; ++i) {
           for (int half = 0; half < 2; ++half) c[half][i] = vmmlaq_s32(c[half][i], w[half][2 * step + i], pair);
         }
