@@ -28,7 +28,8 @@ using Maker = std::unique_ptr<Backend> (*)(const BackendOptions& options);
 
 struct Entry {
   std::string_view name;
-  Maker make;  // null: known, but not in this build
+  Maker make;                     // null: known, but not in this build
+  std::string_view missing = {};  // why, then
 };
 
 std::unique_ptr<Backend> make_scalar(const BackendOptions& options) {
@@ -67,8 +68,8 @@ constexpr std::array<Entry, 5> kBackends = {{
     {"scalar", make_scalar},
     {"simd", make_simd},
     {"parallel", make_parallel},
-    {"cuda", make_cuda},
-    {"metal", nullptr},
+    {"cuda", make_cuda, "this program was built without it (configure with -DINFERNO_CUDA=ON)"},
+    {"metal", nullptr, "it is not written yet"},
 }};
 
 std::string known_names() {
@@ -83,8 +84,9 @@ std::string known_names() {
 std::unique_ptr<Backend> create_one(std::string_view wanted, const BackendOptions& options) {
   for (const Entry& entry : kBackends) {
     if (entry.name != wanted) continue;
-    if (entry.make == nullptr)
-      fail_usage("backend \"{}\" is not built yet; use --backend {}", wanted, default_backend_name());
+    if (entry.make == nullptr) {
+      fail_usage("no backend \"{}\" here: {}; use --backend {}", wanted, entry.missing, default_backend_name());
+    }
     std::unique_ptr<Backend> made = entry.make(options);
     if (log_level() == LogLevel::trace) made = std::make_unique<TracingBackend>(std::move(made));
     return made;

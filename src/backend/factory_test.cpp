@@ -21,5 +21,15 @@ TEST(Factory, UnknownNameIsAUsageErrorThatListsTheKnownOnes) {
   }
 }
 
+TEST(Factory, ABackendThatIsNotInThisProgramSaysWhyAndWhatToUse) {
+  try {
+    (void)create_backend("metal");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), Error::Kind::usage);
+    EXPECT_STREQ(error.what(), "no backend \"metal\" here: it is not written yet; use --backend parallel");
+  }
+}
+
 }  // namespace
 }  // namespace inferno

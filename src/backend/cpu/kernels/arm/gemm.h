@@ -234,10 +234,10 @@ inline void put_product_32(const LinearTask& task, const uint8_t* panel, int64_t
   const int64_t blocks = task.k / 32;
   if constexpr (!kFormat.minimums) {
     if (token + 2 * kTilePairs <= task.tokens && row + kInterleavedRows <= task.row_end) {
-      float* out = task.out + token * task.out_stride + row;
-      const auto stride = task.out_stride * static_cast<int64_t>(sizeof(float));
-      if (task.accumulate) return multiply_blocks_32_into<true>(panel, x, blocks, out, stride);
-      return multiply_blocks_32_into<false>(panel, x, blocks, out, stride);
+      const TilePlace place = {task.out + token * task.out_stride + row,
+                               task.out_stride * static_cast<int64_t>(sizeof(float))};
+      if (task.accumulate) return multiply_blocks_32_into<true>(panel, x, blocks, place);
+      return multiply_blocks_32_into<false>(panel, x, blocks, place);
     }
   }
   TileSums sums;

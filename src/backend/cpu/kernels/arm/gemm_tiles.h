@@ -74,8 +74,13 @@ inline void multiply_blocks_32(const uint8_t* w, const int8_t* x, int64_t blocks
       : INFERNO_ALL_VECTORS, "cc", "memory");
 }
 
-// The same to where the outputs belong: 8 rows side by side, 6 tokens `stride` bytes apart, added to what stands there
-// or not.
+// Where the outputs of a tile belong: 8 rows side by side, 6 tokens `stride` bytes apart.
+struct TilePlace {
+  float* first;
+  int64_t stride;
+};
+
+// The same to their place, added to what stands there or not.
 #define INFERNO_PUT(uzp, low0, low1, high0, high1, add) \
   uzp " v0.4s, v" #low0 ".4s, v" #low1 ".4s\n " uzp " v1.4s, v" #high0 ".4s, v" #high1 ".4s\n" add \
   "stp q0, q1, [%[out]]\n add %[out], %[out], %[stride]\n"
@@ -86,16 +91,17 @@ inline void multiply_blocks_32(const uint8_t* w, const int8_t* x, int64_t blocks
 #define INFERNO_ADD_OLD "ldp q2, q3, [%[out]]\n fadd v0.4s, v2.4s, v0.4s\n fadd v1.4s, v3.4s, v1.4s\n"
 
 template <bool kAccumulate>
-inline void multiply_blocks_32_into(const uint8_t* w, const int8_t* x, int64_t blocks, float* out, int64_t stride) {
+inline void multiply_blocks_32_into(const uint8_t* w, const int8_t* x, int64_t blocks, const TilePlace& place) {
+  float* out = place.first;
   if constexpr (kAccumulate) {
     __asm__ volatile(INFERNO_CLEAR_RUNNING INFERNO_BLOCKS_32 INFERNO_PUT_TILE(INFERNO_ADD_OLD)
         : [w] "+r"(w), [x] "+r"(x), [n] "+r"(blocks), [out] "+r"(out)
-        : [stride] "r"(stride)
+        : [stride] "r"(place.stride)
         : INFERNO_ALL_VECTORS, "cc", "memory");
   } else {
     __asm__ volatile(INFERNO_CLEAR_RUNNING INFERNO_BLOCKS_32 INFERNO_PUT_TILE()
         : [w] "+r"(w), [x] "+r"(x), [n] "+r"(blocks), [out] "+r"(out)
-        : [stride] "r"(stride)
+        : [stride] "r"(place.stride)
         : INFERNO_ALL_VECTORS, "cc", "memory");
   }
 }
