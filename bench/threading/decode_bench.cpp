@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +25,7 @@
 #include "base/error.h"
 #include "generate/builtin_model.h"
 #include "generate/engine.h"
+#include "guarded_main.h"
 #include "threading/thread_plan.h"
 
 namespace inferno::bench {
@@ -176,10 +176,5 @@ int run(int argc, char** argv) {
 }  // namespace inferno::bench
 
 int main(int argc, char** argv) {
-  try {
-    return inferno::bench::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "decode_bench: {}\n", error.what());
-    return 1;
-  }
+  return inferno::bench::guarded_main("decode_bench", inferno::bench::run, argc, argv);
 }

@@ -15,13 +15,13 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <exception>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "generate/builtin_model.h"
 #include "generate/engine.h"
+#include "guarded_main.h"
 #include "profile/machine_probe.h"
 #include "profile/peak_loops.h"
 #include "threading/affinity.h"
@@ -224,10 +224,5 @@ int run(int argc, char** argv) {
 }  // namespace inferno::bench
 
 int main(int argc, char** argv) {
-  try {
-    return inferno::bench::run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "scaling_bench: {}\n", error.what());
-    return 1;
-  }
+  return inferno::bench::guarded_main("scaling_bench", inferno::bench::run, argc, argv);
 }

@@ -8,12 +8,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <exception>
 #include <string>
 #include <vector>
 
 #include "base/file.h"
 #include "contestants.h"
+#include "guarded_main.h"
 #include "line_chart.h"
 #include "threading/thread_plan.h"
 
@@ -81,10 +81,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "threading_bench: {}\n", error.what());
-    return 1;
-  }
+  return inferno::bench::guarded_main("threading_bench", run, argc, argv);
 }

@@ -159,20 +159,16 @@ inline void quantize_row_32(const float* x, int64_t k, const Row32& row) {
   });
 }
 
-// Blocks of 256: put(block, q, d). Scales first, as above.
+// Blocks of 256: put(block, q, d). A block is long enough to hide its division.
 template <typename Put>
 inline void quantize_blocks_256(const float* x, int64_t blocks, const Put& put) {
-  constexpr int64_t kStretch = 8;
-  float d[kStretch];
-  float inverse[kStretch];
-  alignas(16) int8_t q[256];
-  for (int64_t first = 0; first < blocks; first += kStretch) {
-    const int64_t count = blocks - first < kStretch ? blocks - first : kStretch;
-    for (int64_t i = 0; i < count; ++i) block_scale<256>(x + (first + i) * 256, d + i, inverse + i);
-    for (int64_t i = 0; i < count; ++i) {
-      to_levels<256>(x + (first + i) * 256, inverse[i], q);
-      put(first + i, q, d[i]);
-    }
+  for (int64_t b = 0; b < blocks; ++b) {
+    float d;
+    float inverse;
+    alignas(16) int8_t q[256];
+    block_scale<256>(x + b * 256, &d, &inverse);
+    to_levels<256>(x + b * 256, inverse, q);
+    put(b, q, d);
   }
 }
 

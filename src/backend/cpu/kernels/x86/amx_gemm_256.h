@@ -1,8 +1,8 @@
 // Products of blocks of 256 columns: the tiles add up a whole block, then it is scaled in float.
 //
 // A unit of work: kTiles (1 or 2) tiles of tokens, one block of one panel. While a unit is multiplied one whose results
-// have reached the cache is scaled. Panels follow each other first, so that a
-// block of the tokens stays in the first-level cache for all panels of the slab.
+// have reached the cache is scaled. Panels follow each other first, so that a block of the tokens stays in the
+// first-level cache for all panels of the slab.
 #pragma once
 
 #include "backend/cpu/kernels/x86/amx_slab.h"
