@@ -23,13 +23,13 @@ struct Variant {
   void (*run)(const LinearTask& task, int64_t token);
 };
 constexpr Variant kVariants[] = {
-    {"4 streams, 2 KiB ahead, near (in use)", gemv<kFormat, 1>},
+    {"8 streams, 2 KiB ahead, far (in use)", gemv<kFormat, 1>},
+    {"4 streams, 2 KiB ahead, near", gemv<kFormat, 1, {4, 1024, 2048, true}>},
     {"4 streams, 1 KiB ahead, near", gemv<kFormat, 1, {4, 1024, 1024, true}>},
     {"4 streams, 4 KiB ahead, near", gemv<kFormat, 1, {4, 1024, 4096, true}>},
     {"4 streams, 4 KiB ahead, far", gemv<kFormat, 1, {4, 1024, 4096, false}>},
     {"4 streams, 8 KiB ahead, far", gemv<kFormat, 1, {4, 1024, 8192, false}>},
     {"8 streams, 2 KiB ahead, near", gemv<kFormat, 1, {8, 1024, 2048, true}>},
-    {"8 streams, 2 KiB ahead, far", gemv<kFormat, 1, {8, 1024, 2048, false}>},
     {"8 streams, 4 KiB ahead, far", gemv<kFormat, 1, {8, 1024, 4096, false}>},
     {"8 streams, turns of 512, 1 KiB ahead, near", gemv<kFormat, 1, {8, 512, 1024, true}>},
     {"16 streams, 2 KiB ahead, far", gemv<kFormat, 1, {16, 1024, 2048, false}>},

@@ -21,7 +21,6 @@ namespace {
 
 using inferno::bench::Contestant;
 using inferno::bench::Panel;
-using inferno::bench::Series;
 
 constexpr int kRounds = 5;
 

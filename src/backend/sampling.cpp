@@ -54,34 +54,38 @@ size_t keep_top_p(std::span<SampleCandidate> all, float top_p) {
   return all.size();
 }
 
-// The first of the largest; a NaN is never it. Lanes that have nothing to do with each other, so that the compiler
-// makes vectors of them, and a search in one block alone: a vocabulary is long, and the other cores wait for this.
-int32_t first_largest(const float* x, int64_t count) {
+}  // namespace
+
+bool takes_largest(const SampleParams& params) noexcept {
+  return params.temperature <= 0 && (params.repeat_penalty == 1 || params.history_length <= 0);
+}
+
+// Lanes that have nothing to do with each other, so that the compiler makes vectors of them, and a search in one block
+// alone: a vocabulary is long.
+SampleCandidate first_largest(const float* logits, int64_t begin, int64_t end) noexcept {
   constexpr int64_t kLanes = 32;
   constexpr int64_t kBlock = 4096;
   float best = -INFINITY;
-  int64_t best_block = 0;
-  for (int64_t begin = 0; begin < count; begin += kBlock) {
-    const int64_t end = std::min(begin + kBlock, count);
+  int64_t best_block = begin;
+  for (int64_t block = begin; block < end; block += kBlock) {
+    const int64_t block_end = std::min(block + kBlock, end);
     float top[kLanes];
     std::fill_n(top, kLanes, -INFINITY);
-    int64_t i = begin;
-    for (; i + kLanes <= end; i += kLanes) {
-      for (int64_t j = 0; j < kLanes; ++j) top[j] = x[i + j] > top[j] ? x[i + j] : top[j];
+    int64_t i = block;
+    for (; i + kLanes <= block_end; i += kLanes) {
+      for (int64_t j = 0; j < kLanes; ++j) top[j] = logits[i + j] > top[j] ? logits[i + j] : top[j];
     }
-    for (; i < end; ++i) top[0] = x[i] > top[0] ? x[i] : top[0];
+    for (; i < block_end; ++i) top[0] = logits[i] > top[0] ? logits[i] : top[0];
     const float largest = *std::max_element(top, top + kLanes);
     if (largest > best) {
       best = largest;
-      best_block = begin;
+      best_block = block;
     }
   }
-  const float* end = x + std::min(best_block + kBlock, count);
-  const float* found = std::find(x + best_block, end, best);
-  return found == end ? 0 : static_cast<int32_t>(found - x);
+  const float* block_end = logits + std::min(best_block + kBlock, end);
+  const float* found = std::find(logits + best_block, block_end, best);
+  return {best, static_cast<int32_t>(found == block_end ? begin : found - logits)};
 }
-
-}  // namespace
 
 float sample_uniform(uint64_t seed, int32_t sequence, int32_t position) noexcept {
   const uint64_t key = (static_cast<uint64_t>(static_cast<uint32_t>(sequence)) << 32) | static_cast<uint32_t>(position);
@@ -91,14 +95,13 @@ float sample_uniform(uint64_t seed, int32_t sequence, int32_t position) noexcept
 int32_t sample_row(const float* logits, int64_t vocabulary, const SampleParams& params, const int32_t* history,
                    SampleCandidate* scratch) noexcept {
   const auto count = static_cast<size_t>(vocabulary);
-  const bool penalized = params.repeat_penalty != 1 && params.history_length > 0;
-  if (params.temperature <= 0 && !penalized) return first_largest(logits, vocabulary);
+  if (takes_largest(params)) return first_largest(logits, 0, vocabulary).id;
   std::span<SampleCandidate> all(scratch, count);
   for (size_t i = 0; i < count; ++i) {
     // A NaN compares with nothing and would break the ordering; it can never be the token to draw.
     all[i] = {std::isnan(logits[i]) ? -INFINITY : logits[i], static_cast<int32_t>(i)};
   }
-  if (penalized) {
+  if (params.repeat_penalty != 1 && params.history_length > 0) {
     penalize(all, {history, static_cast<size_t>(params.history_length)}, params.repeat_penalty);
   }
   if (params.temperature <= 0) return std::min_element(all.begin(), all.end(), before)->id;

@@ -35,6 +35,12 @@ struct SampleCandidate {
   int32_t id;
 };
 
+// Whether the draw is first_largest() of all logits.
+[[nodiscard]] bool takes_largest(const SampleParams& params) noexcept;
+// The first of the largest of logits[begin, end); a NaN is never it. Where all are NaN or -inf: -inf and any id of
+// them.
+[[nodiscard]] SampleCandidate first_largest(const float* logits, int64_t begin, int64_t end) noexcept;
+
 // The reference draw. `scratch` has room for `vocabulary` candidates.
 [[nodiscard]] int32_t sample_row(const float* logits, int64_t vocabulary, const SampleParams& params,
                                  const int32_t* history, SampleCandidate* scratch) noexcept;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -34,6 +35,23 @@ TEST(Sampling, TemperatureZeroTakesTheFirstOfEqualMaxima) {
       logits.back() = 2;
       EXPECT_EQ(draw(logits, {}), at) << count;
     }
+  }
+}
+
+TEST(Sampling, TheLargestOfSlicesIsTheLargestOfAll) {
+  std::vector<float> logits(10'000);
+  for (size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i * 7919 % 1009);
+  logits[5] = NAN;
+  const SampleCandidate whole = first_largest(logits.data(), 0, 10'000);
+  EXPECT_EQ(whole.id, draw(logits, {}));
+  for (const int64_t slice : {1, 16, 1000, 4096, 9'999}) {
+    SampleCandidate best{-INFINITY, 0};
+    for (int64_t begin = 0; begin < 10'000; begin += slice) {
+      const SampleCandidate part = first_largest(logits.data(), begin, std::min<int64_t>(begin + slice, 10'000));
+      if (part.logit > best.logit) best = part;
+    }
+    EXPECT_EQ(best.id, whole.id) << slice;
+    EXPECT_EQ(best.logit, whole.logit) << slice;
   }
 }
 

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <numeric>
+#include <span>
 
 #include "base/checked.h"
 #include "threading/wait.h"
@@ -51,8 +52,9 @@ struct alignas(kHotLine) ChunkCounts {
 };
 
 // A slice is half of it in one piece, for the sake of long streams, and then smaller chunks, so that a thread of half
-// the speed delays the end by an eighth of a slice or less.
-inline constexpr int64_t kChunksPerSlice = 5;
+// the speed delays the end by an eighth of a slice or less: in a long slice by less.
+inline constexpr int64_t kChunksPerSlice = 5;  // at least, where the slice is long enough
+inline constexpr int64_t kLongestRest = 256;
 struct SliceChunks {
   Range slice;
   int64_t first;  // elements of the first chunk
@@ -61,7 +63,7 @@ struct SliceChunks {
   SliceChunks(Range part, int64_t step, int64_t least)
       : slice(part),
         first(round_up(std::max(ceil_div(part.size(), 2), least), step)),
-        rest(round_up(std::max(ceil_div(part.size(), 8), least), step)) {}
+        rest(round_up(std::max(std::min(ceil_div(part.size(), 8), kLongestRest), least), step)) {}
   // Chunk 0, 1, 2, ...; empty behind the last.
   [[nodiscard]] Range chunk(uint32_t number) const {
     const int64_t begin = slice.begin + (number == 0 ? 0 : first + (number - 1) * rest);
@@ -69,21 +71,30 @@ struct SliceChunks {
   }
 };
 
-// Calls f(range) for chunks of 0 ... count-1 until all threads together have gone through all of them: first those of
-// this thread's own slice, whose memory is near, then those that the others have left. Slices are cut at multiples of
-// `step`, and into chunks of at least `least` elements. counts[nth]: zero in `queue` when the first thread comes here.
+// Elements 0 ... count-1 that are cut at multiples of `step`.
+struct Piece {
+  int64_t count = 0;
+  int64_t step = 1;
+};
+
+// Calls f(piece, range) for chunks of several pieces of work until all threads together have gone through all of them:
+// first those of this thread's own slices, whose memory is near, then those that the others have left. Chunks have at
+// least `least` elements. Piece i uses queue + i; counts[nth] are zero there when the first thread comes here.
 template <typename F>
-void for_shared_chunks(ChunkCounts* counts, int queue, int64_t count, int ith, int nth, int64_t step, int64_t least,
+void for_shared_chunks(ChunkCounts* counts, int queue, std::span<const Piece> pieces, int ith, int nth, int64_t least,
                        F f) {
   for (int i = 0; i < nth; ++i) {
     const int owner = ith + i < nth ? ith + i : ith + i - nth;
-    const SliceChunks chunks(slice(count, owner, nth, step), step, least);
-    std::atomic<uint32_t>& taken = counts[owner].taken[queue];
-    // A look first: a count that is only read can be in every cache.
-    while (!chunks.chunk(taken.load(std::memory_order_relaxed)).empty()) {
-      const Range range = chunks.chunk(taken.fetch_add(1, std::memory_order_relaxed));
-      if (range.empty()) break;
-      f(range);
+    for (size_t p = 0; p < pieces.size(); ++p) {
+      const int64_t step = pieces[p].step;
+      const SliceChunks chunks(slice(pieces[p].count, owner, nth, step), step, least);
+      std::atomic<uint32_t>& taken = counts[owner].taken[queue + static_cast<int>(p)];
+      // A look first: a count that is only read can be in every cache.
+      while (!chunks.chunk(taken.load(std::memory_order_relaxed)).empty()) {
+        const Range range = chunks.chunk(taken.fetch_add(1, std::memory_order_relaxed));
+        if (range.empty()) break;
+        f(p, range);
+      }
     }
   }
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <vector>
 
 #include "threading/thread_pool.h"
@@ -57,7 +58,8 @@ TEST(SharedChunks, OneThreadOfManyGoesThroughEverythingOnceFromItsOwnSliceOn) {
         const int ith = nth / 2;
         std::vector<int> touched(static_cast<size_t>(count));
         int chunks = 0;
-        for_shared_chunks(counts.data(), 1, count, ith, nth, step, step, [&](Range part) {
+        const Piece all{count, step};
+        for_shared_chunks(counts.data(), 1, {&all, 1}, ith, nth, step, [&](size_t /*piece*/, Range part) {
           ASSERT_EQ(part.begin % step, 0);
           const Range own = slice(count, ith, nth, step);
           if (chunks++ == 0 && own.begin < own.end) {
@@ -66,11 +68,12 @@ TEST(SharedChunks, OneThreadOfManyGoesThroughEverythingOnceFromItsOwnSliceOn) {
           for (int64_t i = part.begin; i < part.end; ++i) ++touched[static_cast<size_t>(i)];
         });
         for (const int times : touched) ASSERT_EQ(times, 1);
-        ASSERT_LE(chunks, kChunksPerSlice * nth);
+        ASSERT_LE(chunks, kChunksPerSlice * nth + count / kLongestRest);
         if (count >= 100 * step * nth) {
           ASSERT_GE(chunks, 4 * nth);
         }
-        for_shared_chunks(counts.data(), 1, count, 0, nth, step, step, [](Range) { FAIL() << "nothing is left"; });
+        for_shared_chunks(counts.data(), 1, {&all, 1}, 0, nth, step,
+                          [](size_t, Range) { FAIL() << "nothing is left"; });
       }
     }
   }
@@ -78,9 +81,38 @@ TEST(SharedChunks, OneThreadOfManyGoesThroughEverythingOnceFromItsOwnSliceOn) {
 
 TEST(SharedChunks, AreNotSmallerThanAskedFor) {
   std::vector<ChunkCounts> counts(2);
-  for_shared_chunks(counts.data(), 0, 100, 0, 2, 4, 20, [](Range part) {
+  const Piece all{100, 4};
+  for_shared_chunks(counts.data(), 0, {&all, 1}, 0, 2, 20, [](size_t /*piece*/, Range part) {
     EXPECT_TRUE(part.size() >= 20 || part.end == 100 || part.end == 52) << part.begin << " " << part.end;
   });
+}
+
+TEST(SharedChunks, OfLongSlicesEndShort) {
+  std::vector<ChunkCounts> counts(2);
+  const Piece all{100'000, 8};
+  for_shared_chunks(counts.data(), 0, {&all, 1}, 0, 2, 1, [](size_t /*piece*/, Range part) {
+    EXPECT_TRUE(part.size() <= kLongestRest || part.begin % 50'000 == 0) << part.begin << " " << part.end;
+  });
+}
+
+TEST(SharedChunks, OfSeveralPiecesAreTakenFromTheOwnSlicesOfAllPiecesFirst) {
+  constexpr int kThreads = 4;
+  constexpr int kThread = 2;
+  std::vector<ChunkCounts> counts(kThreads);
+  constexpr std::array<Piece, 3> kPieces = {{{2048, 16}, {1024, 16}, {100, 1}}};
+  std::array<std::vector<int>, 3> touched;
+  for (size_t p = 0; p < 3; ++p) touched[p].resize(static_cast<size_t>(kPieces[p].count));
+  bool others = false;
+  for_shared_chunks(counts.data(), 1, kPieces, kThread, kThreads, 1, [&](size_t p, Range part) {
+    const Range own = slice(kPieces[p].count, kThread, kThreads, kPieces[p].step);
+    const bool mine = own.begin <= part.begin && part.end <= own.end;
+    EXPECT_FALSE(mine && others);
+    others = others || !mine;
+    for (int64_t i = part.begin; i < part.end; ++i) ++touched[p][static_cast<size_t>(i)];
+  });
+  for (const std::vector<int>& piece : touched) {
+    for (const int times : piece) ASSERT_EQ(times, 1);
+  }
 }
 
 TEST(SharedChunks, OfManyThreadsAreDisjointAndAll) {
@@ -94,7 +126,8 @@ TEST(SharedChunks, OfManyThreadsAreDisjointAndAll) {
   pool.dispatch(
       [](int ith, int nth, void* pointer) {
         auto& [counts, touched] = *static_cast<Context*>(pointer);
-        for_shared_chunks(counts.data(), 0, kCount, ith, nth, 8, 8, [&](Range part) {
+        const Piece all{kCount, 8};
+        for_shared_chunks(counts.data(), 0, {&all, 1}, ith, nth, 8, [&](size_t /*piece*/, Range part) {
           for (int64_t i = part.begin; i < part.end; ++i) ++touched[static_cast<size_t>(i)];
         });
       },

@@ -103,6 +103,11 @@ class PoolProtocol {
   // Every one of the `active` threads of the running dispatch: returns when all have arrived, and tells how many
   // ticks this thread waited.
   uint64_t barrier(int ith, int active) {
+    return barrier(ith, active, [] {});
+  }
+  // The same; calls turn() in each turn of the wait.
+  template <typename Turn>
+  uint64_t barrier(int ith, int active, Turn turn) {
     // Cannot advance before this thread has arrived, and the last advance is ordered before this dispatch or phase.
     const uint32_t phase = phase_.load(std::memory_order_relaxed) & ~kPhaseSleeping;
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<uint32_t>(active)) {
@@ -113,7 +118,12 @@ class PoolProtocol {
     }
     const uint64_t start = Platform::ticks();
     const auto passed = [&](uint32_t word) { return (word & ~kPhaseSleeping) != phase; };
-    if (!spin_until(slots_[ith], [&] { return passed(phase_.load(std::memory_order_acquire)); })) {
+    const auto over = [&] {
+      if (passed(phase_.load(std::memory_order_acquire))) return true;
+      turn();
+      return false;
+    };
+    if (!spin_until(slots_[ith], over)) {
       // Too late, the mark lands on the next phase, where it costs one needless wake-up call.
       uint32_t word = phase_.fetch_or(kPhaseSleeping, std::memory_order_acquire);
       while (!passed(word)) {

@@ -218,6 +218,13 @@ void ThreadPool::barrier(int op) noexcept {
   workers_->stats[static_cast<size_t>(place.ith)].add_barrier(op, waited);
 }
 
+void ThreadPool::barrier(const WaitTurn& turn) noexcept {
+  const Place& place = t_place;
+  if (place.nth == 1) return;
+  const uint64_t waited = workers_->protocol.barrier(place.ith, place.nth, [&] { turn.run(turn.context); });
+  workers_->stats[static_cast<size_t>(place.ith)].add_barrier(place.op, waited);
+}
+
 void ThreadPool::pause() {
   Workers::Protocol& protocol = workers_->protocol;
   const uint64_t dispatches = protocol.dispatches();

@@ -36,6 +36,12 @@ struct ThreadPoolOptions {
   bool uneven = false;
 };
 
+// Something short to do in each turn of a wait.
+struct WaitTurn {
+  void (*run)(void* context) noexcept = nullptr;
+  void* context = nullptr;
+};
+
 class ThreadPool {
  public:
   using Work = void (*)(int ith, int nth, void* context);
@@ -57,6 +63,8 @@ class ThreadPool {
   // All of them must call it equally often. The wait is charged to `op`, or to the dispatch's op.
   void barrier() noexcept;
   void barrier(int op) noexcept;
+  // The same, with something to do while this thread waits: never, when it comes last.
+  void barrier(const WaitTurn& turn) noexcept;
 
   // Parks idle workers at once, and keeps parking them whenever they have no work. Returns when all are parked, or when
   // another thread dispatches or resumes meanwhile. Dispatching to a paused pool works, at the price of a wake-up.

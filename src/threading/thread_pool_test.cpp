@@ -67,6 +67,25 @@ TEST_P(EveryWidth, BarrierSeparatesPhases) {
   EXPECT_EQ(wrong, 0);
 }
 
+TEST(ThreadPool, WhoWaitsAtABarrierTakesTurnsAndWhoComesLastDoesNot) {
+  struct Context {
+    ThreadPool pool{{.threads = 2, .allow_oversubscription = true}};
+    std::array<std::atomic<int>, 2> turns{};
+  } context;
+  context.pool.dispatch(
+      [](int ith, int /*nth*/, void* pointer) {
+        auto& [pool, turns] = *static_cast<Context*>(pointer);
+        if (ith == 1) {
+          while (turns[0] == 0) std::this_thread::yield();
+        }
+        pool.barrier(WaitTurn{[](void* count) noexcept { ++*static_cast<std::atomic<int>*>(count); },
+                              &turns[static_cast<size_t>(ith)]});
+      },
+      &context);
+  EXPECT_GT(context.turns[0], 0);
+  EXPECT_EQ(context.turns[1], 0);
+}
+
 TEST(ThreadPool, SubsetsRunOnTheFirstThreadsOnlyAndTooWideOnesOnAll) {
   ThreadPool pool(threads_without_clamp(4));
   for (const int width : {1, 2, 3, 4, 7, 2, 1, 4}) {

@@ -21,6 +21,35 @@ constexpr size_t kPlanCapacity = 4096;
 // on its core or beside it.
 constexpr int kSharingThreads = 4;
 
+// In the waits of an op a worker looks this many ops ahead for weights: those after an op without.
+constexpr size_t kOpsAhead = 2;
+
+// What a worker of a plan does while it waits.
+class Waits {
+ public:
+  Waits(const Plan& plan, const Worker& worker) : plan_(plan), worker_(worker) {}
+
+  void enter(size_t op) { op_ = op; }
+  // Looking into the next op takes a while, because its lines are in other caches: that too belongs into the wait.
+  void turn() noexcept {
+    if (looked_at_ <= op_) {
+      reads_ = {};
+      for (size_t i = op_ + 1; i <= op_ + kOpsAhead && i < plan_.size() && reads_.empty(); ++i) {
+        reads_ = plan_[i].visit([&](const auto& args) { return cpu::first_reads(args, worker_); });
+        looked_at_ = i;
+      }
+    }
+    reads_.turn();
+  }
+
+ private:
+  const Plan& plan_;
+  const Worker& worker_;
+  size_t op_ = 0;
+  size_t looked_at_ = 0;  // the op that reads_ belongs to
+  ReadAhead reads_;
+};
+
 }  // namespace
 
 CpuBackend::CpuBackend(std::string name, const KernelTable& kernels, std::unique_ptr<ThreadPool> pool, DType default_kv,
@@ -168,6 +197,8 @@ void CpuBackend::walk(int ith, int nth) noexcept {
                 .shared = shared_.get(),
                 .local = local_[static_cast<size_t>(ith)].get(),
                 .pool = pool_.get()};
+  Waits waits(plan_, worker);
+  worker.read_ahead = {[](void* context) noexcept { static_cast<Waits*>(context)->turn(); }, &waits};
   WorkerTime* time =
       timing_ ? times_.times.data() + times_.dispatches.back() * static_cast<size_t>(nth) + ith : nullptr;
   for (size_t i = 0; i < plan_.size(); ++i) {
@@ -176,6 +207,7 @@ void CpuBackend::walk(int ith, int nth) noexcept {
       // Of the op before, which everybody has left.
       counts_[(ops_walked_ + i + 1) % 2][static_cast<size_t>(ith)].reset();
     }
+    waits.enter(i);
     if (time != nullptr) {
       worker.wait_ticks = &time->wait;
       time->begin = cpu_ticks();

@@ -25,4 +25,14 @@ template <typename Args>
 [[nodiscard]] OpScratch scratch_of(const LogitsArgs& args, const KernelTable& kernels, int threads);
 [[nodiscard]] OpScratch scratch_of(const SampleArgs& args, const KernelTable& kernels, int threads);
 
+// What this worker reads first of the weights of an op. Most ops have none.
+template <typename Args>
+[[nodiscard]] ReadAhead first_reads(const Args& /*args*/, const Worker& /*worker*/) {
+  return {};
+}
+[[nodiscard]] ReadAhead first_reads(const LinearArgs& args, const Worker& worker);
+[[nodiscard]] ReadAhead first_reads(const QkvRopeStoreArgs& args, const Worker& worker);
+[[nodiscard]] ReadAhead first_reads(const GatedMlpArgs& args, const Worker& worker);
+[[nodiscard]] ReadAhead first_reads(const LogitsArgs& args, const Worker& worker);
+
 }  // namespace inferno::cpu

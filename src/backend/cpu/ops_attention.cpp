@@ -241,15 +241,50 @@ void run(const KvLoadArgs& a, const Worker& w) noexcept {
   }
 }
 
-// ---- sample: one row per worker
+// ---- sample: one row per worker; the largest of few rows is looked for by all of them
 
-OpScratch scratch_of(const SampleArgs& a, const KernelTable& /*kernels*/, int /*threads*/) {
-  return {.local = a.logits.cols() * static_cast<int64_t>(sizeof(SampleCandidate))};
+namespace {
+
+struct alignas(kCacheLine) SliceLargest {
+  SampleCandidate candidate;
+};
+
+// For the row of each worker: the first of the largest, from the slices of all workers.
+void find_largest(const SampleArgs& a, const Worker& w) noexcept {
+  const int64_t rows = a.logits.rows();
+  const int64_t vocabulary = a.logits.cols();
+  auto* found = reinterpret_cast<SliceLargest*>(w.shared);  // [rows, workers]
+  // The slices of the product that made the logits: each worker finds most of them in its own cache.
+  const Range columns = w.slice(vocabulary, kCacheLine / sizeof(float));
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* logits = a.logits.f32() + r * vocabulary;
+    found[r * w.nth + w.ith].candidate = first_largest(logits, columns.begin, columns.end);
+  }
+  w.barrier();
+  if (w.ith >= rows) return;
+  const SliceLargest* first = found + w.ith * w.nth;
+  const SliceLargest* best = std::max_element(first, first + w.nth, [](const SliceLargest& x, const SliceLargest& y) {
+    return x.candidate.logit < y.candidate.logit;
+  });
+  a.out.as<int32_t>()[w.ith] = best->candidate.logit > -INFINITY
+                                   ? best->candidate.id
+                                   : first_largest(a.logits.f32() + w.ith * vocabulary, 0, vocabulary).id;
+}
+
+}  // namespace
+
+OpScratch scratch_of(const SampleArgs& a, const KernelTable& /*kernels*/, int threads) {
+  return {.shared = std::min<int64_t>(a.logits.rows(), threads) * threads * static_cast<int64_t>(sizeof(SliceLargest)),
+          .local = a.logits.cols() * static_cast<int64_t>(sizeof(SampleCandidate))};
 }
 
 void run(const SampleArgs& a, const Worker& w) noexcept {
   const int64_t vocabulary = a.logits.cols();
   const auto* params = a.params.as<SampleParams>();
+  if (a.logits.rows() < w.nth && std::all_of(params, params + a.logits.rows(), takes_largest)) {
+    find_largest(a, w);
+    return;
+  }
   const Range rows = w.slice(a.logits.rows());
   for (int64_t r = rows.begin; r < rows.end; ++r) {
     a.out.as<int32_t>()[r] =

@@ -4,6 +4,7 @@
 // decode and in prefill. Activations are converted once per op input and shared by all weights that read them.
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "backend/cpu/cpu_ops.h"
 #include "backend/cpu/cpu_weight.h"
@@ -134,7 +135,7 @@ Prepared prepare(const Input& in, std::initializer_list<const Weight*> weights, 
     convert({0, in.tokens});
     return prepared;
   }
-  w.for_share(queue, in.tokens, step, kLeastTokens, convert);
+  w.for_share(queue, {in.tokens, step}, kLeastTokens, convert);
   w.barrier();
   return prepared;
 }
@@ -147,30 +148,46 @@ void multiply(const Weight* weight, const void* activations, int64_t tokens, Ran
 }
 
 // The output rows of a product, and where they may be cut.
-struct Product {
-  int64_t rows = 0;
-  int64_t step = 1;
-};
-
-// Calls f with this worker's rows of the product.
-template <typename F>
-void for_rows(const Product& product, int64_t tokens, int queue, const Worker& w, F f) noexcept {
-  w.for_share(queue, product.rows, product.step, tokens < kManyTokens ? 1 : kLeastRows, f);
-}
-
-Product product_of(const Weight* weight) {
-  return weight == nullptr ? Product{} : Product{weight->rows(), cpu(weight).slice_step()};
+Piece rows_of(const Weight* weight) {
+  return {weight->rows(), cpu(weight).slice_step()};
 }
 // Both products are cut at the same rows, whatever the two kernels' steps, so that one worker owns both halves.
-Product product_of(const Weight* gate, const Weight* up) {
+Piece rows_of(const Weight* gate, const Weight* up) {
   return {gate->rows(), std::max(cpu(gate).slice_step(), cpu(up).slice_step())};
 }
+int64_t least_rows(int64_t tokens) {
+  return tokens < kManyTokens ? 1 : kLeastRows;
+}
 
-// out (+ residual) (+ bias) for this worker's rows of one weight. The residual may be out itself.
-void project(const Weight* weight, int queue, const void* activations, int64_t tokens, const float* residual,
-             const float* bias, float* out, std::byte* scratch, const Worker& w) noexcept {
-  const int64_t n = weight->rows();
-  for_rows(product_of(weight), tokens, queue, w, [&](Range rows) {
+// This worker's slice of a weight of which it multiplies its slice of `rows`.
+ReadAhead slice_of(const Weight* weight, const Piece& rows, const Worker& w) {
+  const Range mine = w.slice(rows.count, rows.step);
+  const WeightLayout& layout = *cpu(weight).kernel().weight;
+  const int64_t group = layout.group_bytes(weight->cols());
+  return {static_cast<const std::byte*>(cpu(weight).groups()) + mine.begin / layout.row_group * group,
+          mine.size() / layout.row_group * group};
+}
+ReadAhead slice_of(const Weight* weight, const Worker& w) {
+  return slice_of(weight, rows_of(weight), w);
+}
+
+// out (+ residual) (+ bias) of one weight. The residual may be out itself.
+struct Projection {
+  const Weight* weight = nullptr;
+  const void* activations = nullptr;
+  const float* residual = nullptr;
+  const float* bias = nullptr;
+  float* out = nullptr;
+};
+
+// This worker's rows of up to three products, which use as many queues from `queue` on.
+void project(std::span<const Projection> projections, int queue, int64_t tokens, std::byte* scratch,
+             const Worker& w) noexcept {
+  std::array<Piece, LinearArgs::kMaxWeights> pieces;
+  for (size_t i = 0; i < projections.size(); ++i) pieces[i] = rows_of(projections[i].weight);
+  w.for_shares(queue, std::span(pieces).first(projections.size()), least_rows(tokens), [&](size_t i, Range rows) {
+    const auto& [weight, activations, residual, bias, out] = projections[i];
+    const int64_t n = weight->rows();
     if (residual != nullptr && residual != out) {
       for (int64_t t = 0; t < tokens; ++t) {
         std::copy_n(residual + t * n + rows.begin, rows.size(), out + t * n + rows.begin);
@@ -183,6 +200,9 @@ void project(const Weight* weight, int queue, const void* activations, int64_t t
     }
   });
 }
+void project(const Projection& projection, int queue, int64_t tokens, std::byte* scratch, const Worker& w) noexcept {
+  project({&projection, 1}, queue, tokens, scratch, w);
+}
 
 int64_t matrix_bytes(int64_t rows, int64_t cols) {
   return aligned(rows * cols * static_cast<int64_t>(sizeof(float)));
@@ -190,7 +210,7 @@ int64_t matrix_bytes(int64_t rows, int64_t cols) {
 
 // Rows of gate and up that are multiplied before SwiGLU.
 int64_t gate_rows(const Weight* gate, const Weight* up) {
-  return round_up(kGateRows, product_of(gate, up).step);
+  return round_up(kGateRows, rows_of(gate, up).step);
 }
 // A worker's memory for gate_and_up.
 int64_t gate_block_bytes(const Weight* gate, const Weight* up, int64_t tokens) {
@@ -202,7 +222,7 @@ int64_t gate_block_bytes(const Weight* gate, const Weight* up, int64_t tokens) {
 void gate_and_up(const Weight* gate, const Weight* up, const Prepared& x, int64_t tokens, float* out, float* up_out,
                  float* gate_block, std::byte* scratch, const Worker& w) noexcept {
   const int64_t n = gate->rows();
-  for_rows(product_of(gate, up), tokens, 0, w, [&](Range rows) {
+  w.for_share(0, rows_of(gate, up), least_rows(tokens), [&](Range rows) {
     const bool many = tokens >= kManyTokens;
     const int64_t block = many ? gate_rows(gate, up) : rows.size();
     float* up_block = up_out + tokens * rows.begin;  // the memory of these rows holds one block of them at a time
@@ -267,10 +287,17 @@ void run(const LinearArgs& a, const Worker& w) noexcept {
                 reinterpret_cast<float*>(local), w.local, w);
     return;
   }
-  for (size_t i = 0; i < LinearArgs::kMaxWeights && a.w[i] != nullptr; ++i) {
-    project(a.w[i], static_cast<int>(i), x.buffer[i], tokens, a.residual.f32(), vector_or_null(a.bias[i]),
-            a.out[i].f32(), w.local, w);
+  std::array<Projection, LinearArgs::kMaxWeights> products;
+  size_t count = 0;
+  for (; count < LinearArgs::kMaxWeights && a.w[count] != nullptr; ++count) {
+    products[count] = {a.w[count], x.buffer[count], a.residual.f32(), vector_or_null(a.bias[count]),
+                       a.out[count].f32()};
   }
+  project(std::span(products).first(count), 0, tokens, w.local, w);
+}
+
+ReadAhead first_reads(const LinearArgs& a, const Worker& w) {
+  return slice_of(a.w[0], w);
 }
 
 // ---- qkv_rope_store: norm and convert | three products | QK-norm, rotation and cache rows, per token and head
@@ -297,15 +324,17 @@ void run(const QkvRopeStoreArgs& a, const Worker& w) noexcept {
   const Prepared x = prepare(in, {a.w[0], a.w[1], a.w[2]}, kConvert, w.shared + 2 * matrix_bytes(tokens, kv_cols),
                              w.local + kernel_scratch({a.w[0], a.w[1], a.w[2]}, tokens), w);
   const std::array<float*, 3> out = {a.q.f32(), k, v};
+  std::array<Projection, 3> products;
   for (size_t i = 0; i < 3; ++i) {
-    project(a.w[i], static_cast<int>(i), x.buffer[i], tokens, nullptr, vector_or_null(a.bias[i]), out[i], w.local, w);
+    products[i] = {a.w[i], x.buffer[i], nullptr, vector_or_null(a.bias[i]), out[i]};
   }
+  project(products, 0, tokens, w.local, w);
   w.barrier();
 
   const int64_t d = a.kv.head_dim;
   const int64_t q_heads = a.q.cols() / d;
   const int64_t heads = q_heads + a.kv.kv_heads;
-  w.for_share(kFinish, tokens * heads, 1, 1, [&](Range items) {
+  w.for_share(kFinish, {tokens * heads, 1}, 1, [&](Range items) {
     for (int64_t item = items.begin; item < items.end; ++item) {
       const int64_t t = item / heads;
       const int64_t h = item % heads;
@@ -318,6 +347,10 @@ void run(const QkvRopeStoreArgs& a, const Worker& w) noexcept {
       store_kv_row(a.kv, a.batch.slot[t], h - q_heads, head, v + t * kv_cols + (h - q_heads) * d, *w.kernels);
     }
   });
+}
+
+ReadAhead first_reads(const QkvRopeStoreArgs& a, const Worker& w) {
+  return slice_of(a.w[0], w);
 }
 
 // ---- gated_mlp: norm and convert | gate, up, SwiGLU | convert | down, residual
@@ -348,10 +381,14 @@ void run(const GatedMlpArgs& a, const Worker& w) noexcept {
                  .eps = a.eps};
   const Prepared x = prepare(in, {a.gate, a.up}, kConvert, shared, local, w);
   gate_and_up(a.gate, a.up, x, tokens, activated, up, reinterpret_cast<float*>(local), w.local, w);
-  w.barrier();
+  w.barrier(slice_of(a.down, w));
   const Prepared h =
       prepare({.x = activated, .stride = ffn, .tokens = tokens, .k = ffn}, {a.down}, kConvertAgain, shared, local, w);
-  project(a.down, 1, h.buffer[0], tokens, a.residual.f32(), nullptr, a.out.f32(), w.local, w);
+  project({a.down, h.buffer[0], a.residual.f32(), nullptr, a.out.f32()}, 1, tokens, w.local, w);
+}
+
+ReadAhead first_reads(const GatedMlpArgs& a, const Worker& w) {
+  return slice_of(a.gate, rows_of(a.gate, a.up), w);
 }
 
 // ---- logits
@@ -371,7 +408,11 @@ void run(const LogitsArgs& a, const Worker& w) noexcept {
                  .norm = vector_or_null(a.norm),
                  .eps = a.eps};
   const Prepared x = prepare(in, {a.head}, kConvert, w.shared, w.local + kernel_scratch({a.head}, in.tokens), w);
-  project(a.head, 0, x.buffer[0], in.tokens, nullptr, nullptr, a.out.f32(), w.local, w);
+  project({a.head, x.buffer[0], nullptr, nullptr, a.out.f32()}, 0, in.tokens, w.local, w);
+}
+
+ReadAhead first_reads(const LogitsArgs& a, const Worker& w) {
+  return slice_of(a.head, w);
 }
 
 // ---- one rank: nothing to exchange

@@ -213,6 +213,23 @@ inline __m512i setr_epi32(T... x) {
   const int32_t v[16] = {x...};
   return loadu_si(v);
 }
+template <typename... T>
+inline __m512i setr_epi64(T... x) {
+  const int64_t v[8] = {x...};
+  return loadu_si(v);
+}
+// Bit 4a + 2b + c of imm for each three bits of a, b and c.
+inline __m512i ternarylogic(__m512i a, __m512i b, __m512i c, unsigned imm) {
+  return make<__m512i, uint32_t>([&](int i) {
+    uint32_t r = 0;
+    for (unsigned k = 0; k < 8; ++k) {
+      if ((imm >> k & 1U) == 0) continue;
+      r |= ((k & 4U) != 0 ? u(a, i) : ~u(a, i)) & ((k & 2U) != 0 ? u(b, i) : ~u(b, i)) &
+           ((k & 1U) != 0 ? u(c, i) : ~u(c, i));
+    }
+    return r;
+  });
+}
 inline __m512i add_epi32(__m512i a, __m512i b) {
   return make<__m512i, uint32_t>([&](int i) { return u(a, i) + u(b, i); });
 }
@@ -224,6 +241,10 @@ inline __m512i mullo_epi32(__m512i a, __m512i b) {
 }
 inline __m512i slli_epi32(__m512i a, unsigned n) {
   return make<__m512i, uint32_t>([&](int i) { return u(a, i) << n; });
+}
+inline __m512i slli_epi16(__m512i a, unsigned n) {
+  const auto x = bits<U16>(a);
+  return make<__m512i, uint16_t>([&](int i) { return x.v[i] << n; });
 }
 inline __m512i srli_epi16(__m512i a, unsigned n) {
   const auto x = bits<U16>(a);
@@ -262,6 +283,25 @@ inline __m128i cvtepi32_epi8(__m512i a) {
 }
 inline __m256i cvtepi32_epi16(__m512i a) {
   return narrow<int16_t, __m256i>(a);
+}
+// Each lane widened with its sign.
+template <typename Narrow, typename Vector>
+inline __m512i widen(Vector a) {
+  Narrow x[16];
+  std::memcpy(x, &a, sizeof x);
+  return ints([&](int i) { return x[i]; });
+}
+inline __m512i cvtepi8_epi32(__m128i a) {
+  return widen<int8_t>(a);
+}
+inline __m512i cvtepi16_epi32(__m256i a) {
+  return widen<int16_t>(a);
+}
+inline __m512i broadcast_i64x4(__m256i a) {
+  char r[64];
+  std::memcpy(r, &a, 32);
+  std::memcpy(r + 32, &a, 32);
+  return loadu_si(r);
 }
 inline __m512i broadcast_i32x4(__m128i a) {
   char r[64];
@@ -303,6 +343,15 @@ inline __m512i permutexvar_epi16(__m512i idx, __m512i a) {
 }
 inline __m512i permutexvar_epi32(__m512i idx, __m512i a) {
   return make<__m512i, uint32_t>([&](int i) { return u(a, static_cast<int>(u(idx, i) & 15U)); });
+}
+inline __m512i permutex2var_epi64(__m512i a, __m512i idx, __m512i b) {
+  const auto x = bits<Lanes<uint64_t>>(a);
+  const auto y = bits<Lanes<uint64_t>>(b);
+  const auto at = bits<Lanes<uint64_t>>(idx);
+  return make<__m512i, uint64_t>([&](int i) { return (at.v[i] & 8U) != 0 ? y.v[at.v[i] & 7U] : x.v[at.v[i] & 7U]; });
+}
+inline __m512i shuffle_epi32(__m512i a, int imm) {
+  return ints([&](int i) { return d(a, i / 4 * 4 + (imm >> 2 * (i % 4) & 3)); });
 }
 inline __m512i shuffle_epi8(__m512i a, __m512i b) {
   const auto x = bits<U8>(a);
@@ -414,6 +463,10 @@ inline __m512i dpwssd(__m512i s, __m512i a, __m512i b) {
 #define _mm512_set1_epi8 emulated::set1_epi8
 #undef _mm512_setr_epi32
 #define _mm512_setr_epi32 emulated::setr_epi32
+#undef _mm512_setr_epi64
+#define _mm512_setr_epi64 emulated::setr_epi64
+#undef _mm512_ternarylogic_epi64
+#define _mm512_ternarylogic_epi64 emulated::ternarylogic
 #undef _mm512_add_epi32
 #define _mm512_add_epi32 emulated::add_epi32
 #undef _mm512_sub_epi32
@@ -422,6 +475,8 @@ inline __m512i dpwssd(__m512i s, __m512i a, __m512i b) {
 #define _mm512_mullo_epi32 emulated::mullo_epi32
 #undef _mm512_slli_epi32
 #define _mm512_slli_epi32 emulated::slli_epi32
+#undef _mm512_slli_epi16
+#define _mm512_slli_epi16 emulated::slli_epi16
 #undef _mm512_srli_epi16
 #define _mm512_srli_epi16 emulated::srli_epi16
 #undef _mm512_max_epu32
@@ -438,6 +493,12 @@ inline __m512i dpwssd(__m512i s, __m512i a, __m512i b) {
 #define _mm512_cvtepi32_epi8 emulated::cvtepi32_epi8
 #undef _mm512_cvtepi32_epi16
 #define _mm512_cvtepi32_epi16 emulated::cvtepi32_epi16
+#undef _mm512_cvtepi8_epi32
+#define _mm512_cvtepi8_epi32 emulated::cvtepi8_epi32
+#undef _mm512_cvtepi16_epi32
+#define _mm512_cvtepi16_epi32 emulated::cvtepi16_epi32
+#undef _mm512_broadcast_i64x4
+#define _mm512_broadcast_i64x4 emulated::broadcast_i64x4
 #undef _mm512_broadcast_i32x4
 #define _mm512_broadcast_i32x4 emulated::broadcast_i32x4
 #undef _mm512_castsi512_si256
@@ -448,6 +509,10 @@ inline __m512i dpwssd(__m512i s, __m512i a, __m512i b) {
 #define _mm512_permutexvar_epi16 emulated::permutexvar_epi16
 #undef _mm512_permutexvar_epi32
 #define _mm512_permutexvar_epi32 emulated::permutexvar_epi32
+#undef _mm512_permutex2var_epi64
+#define _mm512_permutex2var_epi64 emulated::permutex2var_epi64
+#undef _mm512_shuffle_epi32
+#define _mm512_shuffle_epi32 emulated::shuffle_epi32
 #undef _mm512_shuffle_epi8
 #define _mm512_shuffle_epi8 emulated::shuffle_epi8
 #undef _mm512_dpbusd_epi32

@@ -12,14 +12,14 @@ namespace inferno {
 namespace {
 
 // How weights are read. The prefetchers of these cores stop at each page and start slowly; asking for lines some way
-// ahead of the one in use keeps all of a core's requests to memory busy.
+// ahead of the one in use keeps all of a core's requests to memory busy. Measured with all cores reading:
+// docs/decisions/x86-amx.md.
 struct Reading {
-  int streams = 4;
-  int turn = 1024;   // bytes of a stream before its turn is over: long enough to hide the change
-  int ahead = 2048;  // bytes
-  bool near = true;  // lines come into the first-level cache, else into the second
+  int streams = 8;
+  int turn = 1024;    // bytes of a stream before its turn is over: long enough to hide the change
+  int ahead = 2048;   // bytes
+  bool near = false;  // lines come into the first-level cache, else into the second
 };
-inline constexpr int kStreams = Reading{}.streams;
 
 // Always inline, like all functions that only ask for lines: gcc takes them for functions without effect and leaves out
 // calls of them.
@@ -214,6 +214,37 @@ inline void super_block_dots(const uint8_t* block, const Row256* x, int64_t b, _
     add_wide_tile<kFormat, 3, kTokens>(tiles, scales, x, b, 4 * four, wide);
   }
   for (int t = 0; t < kTokens; ++t) isum[t] = add_lanes(wide[0][t], wide[1][t]);
+}
+
+template <InterleavedFormat kFormat, int kTokens>
+  requires kSixBitDot<kFormat>
+inline void super_block_dots(const uint8_t* block, const Row256* x, int64_t b, __m256i* isum, __m256i* /*offset*/) {
+  using Layout = InterleavedBlock<kFormat>;
+  // What the offset of the levels adds to the sum of a sub-block, taken off beforehand.
+  __m512i offsets[kTokens];
+  for (int t = 0; t < kTokens; ++t) {
+    const __m512i sums = _mm512_cvtepi16_epi32(load_256(x[t].sums[b].plain_16));
+    offsets[t] = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(sums, kOffsetShift<kFormat>));
+  }
+  const __m512i two = _mm512_set1_epi32(2);
+  __m512i sub_blocks = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1);
+  __m512i total[kTokens] = {};
+  for (int tile = 0; tile < 8; ++tile) {
+    __m512i w[4];
+    unpack_six_bits(block + Layout::kTiles + 2 * tile * Layout::kTileBytes, w);
+    const __m512i scales = six_bit_scales(block + Layout::kScales + 8 * tile, 4 * Layout::kSubs);
+    for (int t = 0; t < kTokens; ++t) {
+      const __m512i q = _mm512_broadcast_i64x4(load_256(x[t].q + b * 256 + tile * 32));
+      __m512i dot = _mm512_permutexvar_epi32(sub_blocks, offsets[t]);
+      dot = _mm512_dpbusd_epi32(dot, w[0], _mm512_shuffle_epi32(q, _MM_PERM_AAAA));
+      dot = _mm512_dpbusd_epi32(dot, w[1], _mm512_shuffle_epi32(q, _MM_PERM_BBBB));
+      dot = _mm512_dpbusd_epi32(dot, w[2], _mm512_shuffle_epi32(q, _MM_PERM_CCCC));
+      dot = _mm512_dpbusd_epi32(dot, w[3], _mm512_shuffle_epi32(q, _MM_PERM_DDDD));
+      total[t] = _mm512_add_epi32(total[t], _mm512_mullo_epi32(dot, scales));
+    }
+    sub_blocks = _mm512_add_epi32(sub_blocks, two);
+  }
+  for (int t = 0; t < kTokens; ++t) isum[t] = add_sub_blocks(total[t]);
 }
 #endif
 

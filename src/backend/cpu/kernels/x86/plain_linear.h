@@ -71,6 +71,7 @@ inline constexpr ActivationLayout kPlain = {kType == KernelDType::f32   ? "f32"
 // ---- products
 
 inline constexpr int64_t kPlainPanelTokens = 4;  // from here on groups are widened first
+inline constexpr int kStreams = 4;
 
 // A few tokens: groups from four far-apart parts in step, as in gemv.h; a part's chains alone would wait for their own
 // latency.

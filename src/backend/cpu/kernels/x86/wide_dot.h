@@ -1,6 +1,11 @@
-// Dot products of the interleaved layout with 512-bit vectors, for the formats whose halves of a tile fill whole ones
-// (4 and 8 bits). A vector holds 4 rows x 16 columns: four columns in each of its 128-bit lanes, whose sums are added
-// up at the end. So a vector is one load, where 8 rows x 4 columns would be two.
+// Dot products of the interleaved layout with 512-bit vectors.
+//
+// Formats whose halves of a tile fill whole ones (4 and 8 bits): a vector holds 4 rows x 16 columns, four columns in
+// each of its 128-bit lanes, whose sums are added up at the end. So a vector is one load, where 8 rows x 4 columns
+// would be two.
+//
+// Six bits: a tile fills three vectors. Rearranged, a lane holds four columns of one sub-block for four rows, so that
+// the sums of a whole tile, one for each row and sub-block, are one vector and meet their scales at once.
 #pragma once
 
 #include "backend/cpu/kernels/x86/unpack.h"
@@ -10,12 +15,18 @@ namespace {
 
 template <InterleavedFormat kFormat>
 inline constexpr bool kWideDot = false;
+template <InterleavedFormat kFormat>
+inline constexpr bool kSixBitDot = false;
 
 #if defined(__AVX512VNNI__)
 
 template <InterleavedFormat kFormat>
   requires((kFormat.bits == 4 || kFormat.bits == 8) && kFormat.sub == 32)
 inline constexpr bool kWideDot<kFormat> = true;
+
+template <InterleavedFormat kFormat>
+  requires(kFormat.bits == 6 && kFormat.sub == 16 && kFormat.is_signed && !kFormat.minimums)
+inline constexpr bool kSixBitDot<kFormat> = true;
 
 inline __m512i load_512(const void* p) {
   return _mm512_loadu_si512(p);
@@ -61,6 +72,43 @@ inline __m256i add_lanes(__m512i first, __m512i second) {
   const __m512i even = _mm512_shuffle_i32x4(pairs, pairs, 0x08);
   const __m512i odd = _mm512_shuffle_i32x4(pairs, pairs, 0x0d);
   return _mm256_add_epi32(_mm512_castsi512_si256(even), _mm512_castsi512_si256(odd));
+}
+
+// A tile of six bits: w[i] has columns 4i ... 4i + 3 of both sub-blocks, in the lanes rows 0-3 of the first, of the
+// second, rows 4-7 of the first, of the second. Levels without sign: 32 is added.
+inline void unpack_six_bits(const uint8_t* tile, __m512i (&w)[4]) {
+  const __m512i v[3] = {load_512(tile), load_512(tile + 64), load_512(tile + 128)};
+  // The bytes j, j + 3 of each half are its lanes j and j + 3 of six.
+  const auto gather = [&](__m512i first_two, __m512i all) {
+    return _mm512_permutex2var_epi64(_mm512_permutex2var_epi64(v[0], first_two, v[1]), all, v[2]);
+  };
+  const __m512i b[3] = {
+      gather(_mm512_setr_epi64(0, 1, 6, 7, 12, 13, 0, 0), _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 10, 11)),
+      gather(_mm512_setr_epi64(2, 3, 8, 9, 14, 15, 0, 0), _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 12, 13)),
+      gather(_mm512_setr_epi64(4, 5, 10, 11, 0, 0, 0, 0), _mm512_setr_epi64(0, 1, 2, 3, 8, 9, 14, 15))};
+  const __m512i six = _mm512_set1_epi8(63);
+  const __m512i sign = _mm512_set1_epi8(32);
+  constexpr int kAndXor = 0x6a;  // (a & b) ^ c
+  constexpr int kSelect = 0xe4;  // c ? a : b, bit by bit
+  for (int i = 0; i < 3; ++i) w[i] = _mm512_ternarylogic_epi64(_mm512_srli_epi16(b[i], 2), six, sign, kAndXor);
+  const __m512i low = _mm512_ternarylogic_epi64(b[2], _mm512_slli_epi16(b[1], 2), _mm512_set1_epi8(3), kSelect);
+  const __m512i all = _mm512_ternarylogic_epi64(low, _mm512_slli_epi16(b[0], 4), _mm512_set1_epi8(15), kSelect);
+  w[3] = _mm512_ternarylogic_epi64(all, six, sign, kAndXor);
+}
+
+// Signed scales of the tile's two sub-blocks, in the order of unpack_six_bits; `half_bytes` from those of rows 0-3 to
+// those of rows 4-7.
+inline __m512i six_bit_scales(const uint8_t* scales, int half_bytes) {
+  const __m128i low = _mm_loadl_epi64(static_cast<const __m128i*>(static_cast<const void*>(scales)));
+  const __m128i high = _mm_loadl_epi64(static_cast<const __m128i*>(static_cast<const void*>(scales + half_bytes)));
+  return _mm512_cvtepi8_epi32(_mm_unpacklo_epi64(low, high));
+}
+
+// Sums of a tile in that order: over both sub-blocks, for eight rows.
+inline __m256i add_sub_blocks(__m512i sums) {
+  const __m512i first = _mm512_shuffle_i32x4(sums, sums, 0x08);
+  const __m512i second = _mm512_shuffle_i32x4(sums, sums, 0x0d);
+  return _mm256_add_epi32(_mm512_castsi512_si256(first), _mm512_castsi512_si256(second));
 }
 
 // The scales of sub-block kSub (of four whose 16 bytes are in every lane) as 32-bit values below 2^16.
