@@ -1,7 +1,7 @@
-// Matrix tiles in plain loops, as emulate_avx512.h has the vectors.
+// Matrix tiles in plain loops, as emulate_avx512.h and emulate_avx512_int.h have the vectors.
 #pragma once
 
-#include "emulate_avx512.h"
+#include "emulate_avx512_int.h"
 
 namespace emulated {
 namespace {
