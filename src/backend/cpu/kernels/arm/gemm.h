@@ -111,63 +111,67 @@ inline float32x4_t load_f32(const void* p, int64_t vector) {
   return vld1q_f32(static_cast<const float*>(p) + 4 * vector);
 }
 
-// c += 8 rows x 6 tokens x 8 * kSteps columns.
-template <int kSteps>
-inline void multiply_steps(const uint8_t* levels, const int8_t* x, int32x4_t (&c)[4][kTilePairs]) {
+// c += 8 rows x kPairs token pairs x 8 * kSteps columns.
+template <int kSteps, int kPairs>
+inline void multiply_steps(const uint8_t* levels, const int8_t* x, int32x4_t (&c)[4][kPairs]) {
   const auto* w = static_cast<const int8_t*>(static_cast<const void*>(levels));
   for (int s = 0; s < kSteps; ++s) {
-    int8x16_t token[kTilePairs];
-    for (int j = 0; j < kTilePairs; ++j) token[j] = vld1q_s8(x + 16 * j + TileLayout::kStep * s);
+    int8x16_t token[kPairs];
+    for (int j = 0; j < kPairs; ++j) token[j] = vld1q_s8(x + 16 * j + TileLayout::kStep * s);
     for (int i = 0; i < 4; ++i) {
       const int8x16_t row = vld1q_s8(w + 64 * s + 16 * i);
-      for (int j = 0; j < kTilePairs; ++j) c[i][j] = vmmlaq_s32(c[i][j], row, token[j]);
+      for (int j = 0; j < kPairs; ++j) c[i][j] = vmmlaq_s32(c[i][j], row, token[j]);
     }
   }
 }
 
-// sums = a whole panel times a tile of tokens.
-template <InterleavedFormat kFormat>
+// sums = a whole panel times the first kPairs pairs of a tile of tokens.
+template <InterleavedFormat kFormat, int kPairs>
 inline void multiply_tile_32(const uint8_t* panel, const int8_t* x, int64_t blocks, TileSums& sums) {
   using P = Panel<kFormat>;
-  if constexpr (!kFormat.minimums) {
+  if constexpr (!kFormat.minimums && kPairs == kTilePairs) {
     static_assert(P::kBytes == 320 && TileLayout::kBlock32 == 240);
     return multiply_blocks_32(panel, x, blocks, &sums.of[0][0]);
   }
-  TileSums s = {};
+  float32x4_t s[4][kPairs] = {};
   for (int64_t b = 0; b < blocks; ++b) {
     const uint8_t* w = panel + b * P::kBytes;
     const int8_t* q = x + b * TileLayout::kBlock32;
-    int32x4_t c[4][kTilePairs] = {};
+    int32x4_t c[4][kPairs] = {};
     multiply_steps<4>(w, q, c);
     for (int i = 0; i < 4; ++i) {
       const float32x4_t d = load_f32(w + P::kD, i);
-      for (int j = 0; j < kTilePairs; ++j) {
+      for (int j = 0; j < kPairs; ++j) {
         const float32x4_t dx = load_f32(q + 16 * j + TileLayout::kD32, 0);
-        const float32x4_t q_sum = load_f32(x + blocks * TileLayout::kBlock32 + b * TileLayout::kStep + 16 * j, 0);
-        s.of[i][j] = vfmaq_f32(s.of[i][j], vcvtq_f32_s32(c[i][j]), vmulq_f32(d, dx));
-        s.of[i][j] = vfmaq_f32(s.of[i][j], q_sum, vmulq_f32(load_f32(w + P::kM, i), dx));
+        s[i][j] = vfmaq_f32(s[i][j], vcvtq_f32_s32(c[i][j]), vmulq_f32(d, dx));
+        if constexpr (kFormat.minimums) {
+          const float32x4_t q_sum = load_f32(x + blocks * TileLayout::kBlock32 + b * TileLayout::kStep + 16 * j, 0);
+          s[i][j] = vfmaq_f32(s[i][j], q_sum, vmulq_f32(load_f32(w + P::kM, i), dx));
+        }
       }
     }
   }
-  sums = s;
+  for (int i = 0; i < 4; ++i) {
+    for (int j = 0; j < kPairs; ++j) sums.of[i][j] = s[i][j];
+  }
 }
 
 // One super-block: the integer sums over its sub-blocks, scaled. As in gemm_tiles.h, c runs on.
-template <InterleavedFormat kFormat>
-inline void scaled_sums(const uint8_t* w, const int8_t* q, int32x4_t (&isum)[4][kTilePairs]) {
+template <InterleavedFormat kFormat, int kPairs>
+inline void scaled_sums(const uint8_t* w, const int8_t* q, int32x4_t (&isum)[4][kPairs]) {
   constexpr int kSteps = kFormat.sub / 8;
   const auto* scales = static_cast<const int32_t*>(static_cast<const void*>(w + Panel<kFormat>::kScales));
-  int32x4_t s[4][kTilePairs] = {};
-  int32x4_t c[4][kTilePairs] = {};
+  int32x4_t s[4][kPairs] = {};
+  int32x4_t c[4][kPairs] = {};
   for (int sub = 0; sub < Panel<kFormat>::kSubs; ++sub) {
     multiply_steps<kSteps>(w + 64 * kSteps * sub, q + TileLayout::kStep * kSteps * sub, c);
     for (int i = 0; i < 4; ++i) {
       const int32x4_t scale = vld1q_s32(scales + 16 * sub + 4 * i);
-      for (int j = 0; j < kTilePairs; ++j) s[i][j] = vmlaq_s32(s[i][j], c[i][j], scale);
+      for (int j = 0; j < kPairs; ++j) s[i][j] = vmlaq_s32(s[i][j], c[i][j], scale);
     }
   }
   for (int i = 0; i < 4; ++i) {
-    for (int j = 0; j < kTilePairs; ++j) isum[i][j] = s[i][j];
+    for (int j = 0; j < kPairs; ++j) isum[i][j] = s[i][j];
   }
 }
 
@@ -188,23 +192,23 @@ inline int32x4_t minimum_sums(const uint8_t* w, const int8_t* q, int i) {
   return msum;
 }
 
-template <InterleavedFormat kFormat>
+template <InterleavedFormat kFormat, int kPairs>
 inline void add_tile_256(const uint8_t* panel, const int8_t* x, int64_t blocks, TileSums& sums) {
   using P = Panel<kFormat>;
-  if constexpr (kFormat.sub == 32 && kFormat.minimums) {
+  if constexpr (kFormat.sub == 32 && kFormat.minimums && kPairs == kTilePairs) {
     return multiply_blocks_256_by_32(panel, x, blocks, &sums.of[0][0]);
   }
-  if constexpr (kFormat.sub == 16 && !kFormat.minimums) {
+  if constexpr (kFormat.sub == 16 && !kFormat.minimums && kPairs == kTilePairs) {
     return multiply_blocks_256_by_16(panel, x, blocks, &sums.of[0][0]);
   }
   for (int64_t b = 0; b < blocks; ++b) {
     const uint8_t* w = panel + b * P::kBytes;
     const int8_t* q = x + b * TileLayout::kBlock256;
-    int32x4_t isum[4][kTilePairs];
+    int32x4_t isum[4][kPairs];
     scaled_sums<kFormat>(w, q, isum);
     for (int i = 0; i < 4; ++i) {
       const float32x4_t d = load_f32(w + P::kD, i);
-      for (int j = 0; j < kTilePairs; ++j) {
+      for (int j = 0; j < kPairs; ++j) {
         const float32x4_t dx = load_f32(q + 16 * j + TileLayout::kD256, 0);
         sums.of[i][j] = vfmaq_f32(sums.of[i][j], vcvtq_f32_s32(isum[i][j]), vmulq_f32(d, dx));
         if constexpr (kFormat.minimums) {
@@ -228,6 +232,15 @@ inline void put_tile(const LinearTask& task, int64_t token, int64_t row, const T
   }
 }
 
+// Calls f with the pairs of a tile that hold some of the `tokens` from there on, as a constant.
+template <typename F>
+inline void with_pairs(int64_t tokens, F f) {
+  static_assert(kTilePairs == 3);
+  if (tokens > 4) return f(std::integral_constant<int, 3>{});
+  if (tokens > 2) return f(std::integral_constant<int, 2>{});
+  f(std::integral_constant<int, 1>{});
+}
+
 // A whole panel (8 rows from `row` on) times a tile (6 tokens from `token` on), to the output.
 template <InterleavedFormat kFormat>
 inline void put_product_32(const LinearTask& task, const uint8_t* panel, int64_t row, const int8_t* x, int64_t token) {
@@ -241,7 +254,7 @@ inline void put_product_32(const LinearTask& task, const uint8_t* panel, int64_t
     }
   }
   TileSums sums;
-  multiply_tile_32<kFormat>(panel, x, blocks, sums);
+  with_pairs(task.tokens - token, [&](auto pairs) { multiply_tile_32<kFormat, pairs>(panel, x, blocks, sums); });
   put_tile(task, token, row, sums);
 }
 
@@ -275,6 +288,14 @@ inline int64_t gemm_scratch(int64_t k, int64_t tokens) {
   return chunks.bytes() + chunks.sums(tokens) * static_cast<int64_t>(sizeof(TileSums));
 }
 
+// Asks for part p of `count` of what the next tile brings, into the second-level cache: it lies in the third or in
+// another core's, and each tile would begin with waiting for it.
+inline void prefetch_part(const int8_t* from, int64_t bytes, int64_t p, int64_t count) {
+  constexpr int64_t kLine = 64;
+  const int64_t lines = (bytes + kLine - 1) / kLine;
+  for (int64_t i = lines * p / count; i < lines * (p + 1) / count; ++i) __builtin_prefetch(from + i * kLine, 0, 2);
+}
+
 // Rows [8 * group, 8 * (group + count)) of the output.
 template <InterleavedFormat kFormat>
 inline void multiply_panels(const LinearTask& task, const Chunks<kFormat>& chunks, int64_t group, int64_t count) {
@@ -282,6 +303,7 @@ inline void multiply_panels(const LinearTask& task, const Chunks<kFormat>& chunk
   const int64_t blocks = task.k / kFormat.block;
   const int64_t tiles = token_tiles(task.tokens);
   const int64_t bytes = tile_bytes<kFormat.block>(task.tokens, task.k);
+  constexpr int64_t kBlockBytes = kFormat.block == 32 ? TileLayout::kBlock32 : TileLayout::kBlock256;
   auto* panels = static_cast<uint8_t*>(task.scratch);
   auto* sums = static_cast<TileSums*>(static_cast<void*>(panels + chunks.bytes()));
   for (int64_t first = 0; first < blocks; first += chunks.blocks) {
@@ -296,6 +318,7 @@ inline void multiply_panels(const LinearTask& task, const Chunks<kFormat>& chunk
     for (int64_t tile = 0; tile < tiles; ++tile) {
       const int8_t* x = static_cast<const int8_t*>(task.activations) + tile * bytes;
       for (int64_t p = 0; p < count; ++p) {
+        prefetch_part(x + bytes + first * kBlockBytes, chunk * kBlockBytes, p, count);
         const uint8_t* panel = panels + p * chunks.panel_bytes();
         const int64_t row = (group + p) * kInterleavedRows;
         if constexpr (Chunks<kFormat>::kWhole) {
@@ -303,7 +326,8 @@ inline void multiply_panels(const LinearTask& task, const Chunks<kFormat>& chunk
         } else {
           TileSums& s = sums[tile * chunks.panels + p];
           if (first == 0) s = {};
-          add_tile_256<kFormat>(panel, x + first * TileLayout::kBlock256, chunk, s);
+          with_pairs(task.tokens - tile * 2 * kTilePairs,
+                     [&](auto pairs) { add_tile_256<kFormat, pairs>(panel, x + first * kBlockBytes, chunk, s); });
           if (first + chunk == blocks) put_tile(task, tile * 2 * kTilePairs, row, s);
         }
       }
