@@ -8,6 +8,7 @@
 // read from several places a power of two apart, the vectors would meet in one bank of the cache.
 #pragma once
 
+#include "backend/cpu/kernels/arm/assembly.h"
 #include "backend/cpu/kernels/arm/attention_softmax.h"
 #include "backend/cpu/kernels/arm/bf16_linear.h"
 
@@ -74,6 +75,13 @@ inline uint16x8_t row_part(const uint8_t* row, int64_t d, int64_t head_dim) {
   return vld1q_u16(some);
 }
 
+// Asks for rows [begin, end) of `count`: rows of one head lie too far apart for the core to find the next ones.
+inline void prefetch_rows(const uint8_t* const* rows, int64_t begin, int64_t end, int64_t count, int64_t head_dim) {
+  for (int64_t p = begin; p < end && p < count; ++p) {
+    for (int64_t byte = 0; byte < 2 * head_dim; byte += 64) __builtin_prefetch(rows[p] + byte);
+  }
+}
+
 // Four rows, eight dimensions -> for each two dimensions the four positions of the first, then of the second.
 struct Transposed {
   uint16x8_t of[4];
@@ -91,20 +99,32 @@ inline float32x4_t bf16_step(float32x4_t sum, uint16x8_t a, uint16x8_t b) {
   return vbfmmlaq_f32(sum, vreinterpretq_bf16_u16(a), vreinterpretq_bf16_u16(b));
 }
 
-// sums[4 of a][4 of b], or zero if `fresh`, plus `steps` (even) steps of 4 vectors of a times 4 of b. In assembly: a
-// compiler's order of the same instructions takes half as long again.
-inline void multiply_quads(const uint16_t* a, const uint16_t* b, int64_t steps, int64_t fresh, float32x4_t* sums) {
-  // clang-format off
+// clang-format off
 #define INFERNO_COLUMN(b, c0, c1, c2, c3, a0, a1, a2, a3) \
   "bfmmla v" #c0 ".4s, v" #a0 ".8h, v" #b ".8h\n bfmmla v" #c1 ".4s, v" #a1 ".8h, v" #b ".8h\n" \
   "bfmmla v" #c2 ".4s, v" #a2 ".8h, v" #b ".8h\n bfmmla v" #c3 ".4s, v" #a3 ".8h, v" #b ".8h\n"
-#define INFERNO_QUADS(at0, at1, at2, at3, a0, a1, a2, a3, b0, b1, b2, b3) \
+#define INFERNO_STEP(at0, at1, at2, at3, a0, a1, a2, a3, b0, b1, b2, b3) \
   "ldr q" #a0 ", [%[a], #" #at0 "]\n ldr q" #b0 ", [%[b], #" #at0 "]\n" \
   "ldr q" #a1 ", [%[a], #" #at1 "]\n ldr q" #a2 ", [%[a], #" #at2 "]\n ldr q" #a3 ", [%[a], #" #at3 "]\n" \
   INFERNO_COLUMN(b0, 0, 4, 8, 12, a0, a1, a2, a3) \
   "ldr q" #b1 ", [%[b], #" #at1 "]\n" INFERNO_COLUMN(b1, 1, 5, 9, 13, a0, a1, a2, a3) \
   "ldr q" #b2 ", [%[b], #" #at2 "]\n" INFERNO_COLUMN(b2, 2, 6, 10, 14, a0, a1, a2, a3) \
   "ldr q" #b3 ", [%[b], #" #at3 "]\n" INFERNO_COLUMN(b3, 3, 7, 11, 15, a0, a1, a2, a3)
+#define INFERNO_CLEAR \
+  INFERNO_ZERO_4(0, 1, 2, 3) INFERNO_ZERO_4(4, 5, 6, 7) INFERNO_ZERO_4(8, 9, 10, 11) INFERNO_ZERO_4(12, 13, 14, 15)
+// v(4i + j) += `steps` (even) steps of vector i of a times vector j of b, 4 x 4 vectors a step.
+#define INFERNO_QUADS \
+  ".p2align 5\n" \
+  "1:\n" \
+  INFERNO_STEP(0, 16, 32, 48, 16, 17, 18, 19, 24, 25, 26, 27) \
+  INFERNO_STEP(64, 80, 96, 112, 20, 21, 22, 23, 28, 29, 30, 31) \
+  "add %[a], %[a], #128\n add %[b], %[b], #128\n" \
+  "subs %[n], %[n], #2\n" \
+  "b.gt 1b\n"
+
+// sums[4 of a][4 of b], or zero if `fresh`, plus the products. In assembly: a compiler's order of the same instructions
+// takes half as long again.
+inline void multiply_quads(const uint16_t* a, const uint16_t* b, int64_t steps, int64_t fresh, float32x4_t* sums) {
   __asm__ volatile(
       "cbnz %[fresh], 2f\n"
       "ldp q0, q1, [%[sums]]\n ldp q2, q3, [%[sums], #32]\n ldp q4, q5, [%[sums], #64]\n"
@@ -112,45 +132,58 @@ inline void multiply_quads(const uint16_t* a, const uint16_t* b, int64_t steps, 
       "ldp q12, q13, [%[sums], #192]\n ldp q14, q15, [%[sums], #224]\n"
       "b 1f\n"
       "2:\n"
-      "movi v0.2d, #0\n movi v1.2d, #0\n movi v2.2d, #0\n movi v3.2d, #0\n"
-      "movi v4.2d, #0\n movi v5.2d, #0\n movi v6.2d, #0\n movi v7.2d, #0\n"
-      "movi v8.2d, #0\n movi v9.2d, #0\n movi v10.2d, #0\n movi v11.2d, #0\n"
-      "movi v12.2d, #0\n movi v13.2d, #0\n movi v14.2d, #0\n movi v15.2d, #0\n"
-      ".p2align 5\n"
-      "1:\n"
-      INFERNO_QUADS(0, 16, 32, 48, 16, 17, 18, 19, 24, 25, 26, 27)
-      INFERNO_QUADS(64, 80, 96, 112, 20, 21, 22, 23, 28, 29, 30, 31)
-      "add %[a], %[a], #128\n add %[b], %[b], #128\n"
-      "subs %[n], %[n], #2\n"
-      "b.gt 1b\n"
+      INFERNO_CLEAR
+      INFERNO_QUADS
       "stp q0, q1, [%[sums]]\n stp q2, q3, [%[sums], #32]\n stp q4, q5, [%[sums], #64]\n"
       "stp q6, q7, [%[sums], #96]\n stp q8, q9, [%[sums], #128]\n stp q10, q11, [%[sums], #160]\n"
       "stp q12, q13, [%[sums], #192]\n stp q14, q15, [%[sums], #224]\n"
       : [a] "+r"(a), [b] "+r"(b), [n] "+r"(steps)
       : [fresh] "r"(fresh), [sums] "r"(sums)
-      : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16",
-        "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31", "cc",
-        "memory");
-#undef INFERNO_COLUMN
-#undef INFERNO_QUADS
-  // clang-format on
+      : INFERNO_ALL_VECTORS, "cc", "memory");
 }
 
+// The scores of 8 queries and 8 positions, each query's in a row of kAttentionSpan.
+inline void score_quads(const uint16_t* a, const uint16_t* b, int64_t steps, float* scores) {
+  static_assert(kAttentionSpan * sizeof(float) == 1024);
+#define INFERNO_TWO_ROWS(c0, c1, c2, c3) \
+  "zip1 v16.2d, v" #c0 ".2d, v" #c1 ".2d\n zip1 v17.2d, v" #c2 ".2d, v" #c3 ".2d\n" \
+  "zip2 v18.2d, v" #c0 ".2d, v" #c1 ".2d\n zip2 v19.2d, v" #c2 ".2d, v" #c3 ".2d\n" \
+  "stp q16, q17, [%[scores]]\n add %[scores], %[scores], #1024\n" \
+  "stp q18, q19, [%[scores]]\n add %[scores], %[scores], #1024\n"
+  __asm__ volatile(
+      INFERNO_CLEAR
+      INFERNO_QUADS
+      INFERNO_TWO_ROWS(0, 1, 2, 3) INFERNO_TWO_ROWS(4, 5, 6, 7)
+      INFERNO_TWO_ROWS(8, 9, 10, 11) INFERNO_TWO_ROWS(12, 13, 14, 15)
+      : [a] "+r"(a), [b] "+r"(b), [n] "+r"(steps), [scores] "+r"(scores)
+      :
+      : INFERNO_ALL_VECTORS, "cc", "memory");
+#undef INFERNO_TWO_ROWS
+}
+// clang-format on
+
+#undef INFERNO_COLUMN
+#undef INFERNO_STEP
+#undef INFERNO_CLEAR
+#undef INFERNO_QUADS
+
 inline void pack_queries(const SpanTask& task, uint16_t* q) {
+  constexpr int64_t kAhead = 8;  // queries: a token's heads lie together, tokens far apart in a distant cache
   const int64_t steps = dim_steps(task.head_dim);
-  const auto put = [](float32x4_t v, uint16_t* to) { vst1_u16(to, vreinterpret_u16_bf16(vcvt_bf16_f32(v))); };
-  for (int64_t i = 0; i < query_quads(task.queries) * 8; ++i) {
-    uint16_t* to = q + in_quads(i / 2, 0, steps) + i % 2 * 4;
-    int64_t s = 0;
-    if (i < task.queries) {
-      const float* from = span_query(task, i);
-      for (; 4 * s + 4 <= task.head_dim; ++s) put(vld1q_f32(from + 4 * s), to + 32 * s);
-      if (4 * s < task.head_dim) {
-        put(load_some(from + 4 * s, task.head_dim - 4 * s), to + 32 * s);
-        ++s;
-      }
+  const auto part = [&](const float* from, int64_t s) {
+    return from == nullptr ? vdupq_n_f32(0) : load_some(from + 4 * s, task.head_dim - 4 * s);
+  };
+  for (int64_t i = 0; i < query_quads(task.queries) * 8; i += 2) {
+    const float* from[2] = {i < task.queries ? span_query(task, i) : nullptr,
+                            i + 1 < task.queries ? span_query(task, i + 1) : nullptr};
+    for (int64_t next = i + kAhead; next < i + kAhead + 2 && next < task.queries; ++next) {
+      for (int64_t d = 0; d < task.head_dim; d += 16) __builtin_prefetch(span_query(task, next) + d);
     }
-    for (; s < steps; ++s) put(vdupq_n_f32(0), to + 32 * s);
+    uint16_t* to = q + in_quads(i / 2, 0, steps);
+    for (int64_t s = 0; s < steps; ++s) {
+      const bfloat16x8_t both = vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(part(from[0], s)), part(from[1], s));
+      vst1q_u16(to + 32 * s, vreinterpretq_u16_bf16(both));
+    }
   }
 }
 
@@ -159,6 +192,7 @@ inline void pack_queries(const SpanTask& task, uint16_t* q) {
 inline void pack_keys(const uint8_t* const* rows, int64_t count, int64_t head_dim, uint16_t* chunk) {
   const int64_t steps = dim_steps(head_dim);
   for (int64_t p = 0; p < count; p += 8) {
+    prefetch_rows(rows, p + 8, p + 16, count, head_dim);
     uint16_t* to = chunk + in_quads(p / 2, 0, steps);
     for (int64_t s = 0; s < steps; s += 2) {
       for (int i = 0; i < 4; ++i) {
@@ -177,16 +211,6 @@ inline void put_scores(float32x4_t first, float32x4_t second, float* scores) {
   const float64x2_t b = vreinterpretq_f64_f32(second);
   vst1q_f32(scores, vreinterpretq_f32_f64(vzip1q_f64(a, b)));
   vst1q_f32(scores + kAttentionSpan, vreinterpretq_f32_f64(vzip2q_f64(a, b)));
-}
-
-// 8 queries x 8 positions of packed keys.
-inline void packed_scores(const uint16_t* q, const uint16_t* chunk, int64_t steps, float* scores) {
-  float32x4_t s[4][4];
-  multiply_quads(q, chunk, steps, 1, &s[0][0]);
-  for (int j = 0; j < 4; ++j) {
-    put_scores(s[j][0], s[j][1], scores + j * 2 * kAttentionSpan);
-    put_scores(s[j][2], s[j][3], scores + j * 2 * kAttentionSpan + 4);
-  }
 }
 
 // 2 * kPairs queries x 8 positions.
@@ -214,6 +238,7 @@ inline void direct_scores(const uint16_t* q, const uint8_t* const* rows, int64_t
 inline void pack_values(const uint8_t* const* rows, int64_t count, int64_t head_dim, uint16_t* chunk) {
   const int64_t dims = dim_steps(head_dim) * 4;
   for (int64_t p = 0; p < count; p += 4) {
+    prefetch_rows(rows, p + 8, p + 12, count, head_dim);
     for (int64_t d = 0; d < dims; d += 8) {
       const Transposed t = transpose(row_part(rows[p], d, head_dim), row_part(rows[p + 1], d, head_dim),
                                      row_part(rows[p + 2], d, head_dim), row_part(rows[p + 3], d, head_dim));
@@ -279,7 +304,7 @@ inline void chunk_scores(const SpanTask& task, const Bf16Scratch& s, const uint8
     float* scores = s.scores + quad * 8 * kAttentionSpan + p;
     const int64_t limit = quad_limit(task, quad) - p;
     for (int64_t i = 0; i < count && i < limit; i += 8) {
-      packed_scores(q, s.chunk + in_quads(i / 2, 0, steps), steps, scores + i);
+      score_quads(q, s.chunk + in_quads(i / 2, 0, steps), steps, scores + i);
     }
   }
 }
@@ -354,15 +379,17 @@ inline void run_bf16_attention(const SpanTask& task) noexcept {
     find_rows(task, task.v_pages, p, count, rows, row);
     chunk_outputs(task, s, row, p, count);
   }
-  for (int64_t i = 0; i < task.queries; ++i) {
+  for (int64_t i = 0; i < task.queries; i += 2) {
     const int64_t pair = i / 2;
+    float* to = task.o + i * task.head_dim;
     for (int64_t d = 0; d < task.head_dim; d += 4) {
       // (query 0: two dimensions, query 1: two dimensions), twice.
       const float* from = s.o + ((pair / 4 * dims + d / 8 * 8) * 4 + pair % 4 * 8 + d % 8) * 2;
       const float64x2_t a = vreinterpretq_f64_f32(vld1q_f32(from));
       const float64x2_t b = vreinterpretq_f64_f32(vld1q_f32(from + 4));
-      const float64x2_t four = i % 2 == 0 ? vzip1q_f64(a, b) : vzip2q_f64(a, b);
-      store_some(task.o + i * task.head_dim + d, vreinterpretq_f32_f64(four), task.head_dim - d);
+      store_some(to + d, vreinterpretq_f32_f64(vzip1q_f64(a, b)), task.head_dim - d);
+      if (i + 1 == task.queries) continue;
+      store_some(to + task.head_dim + d, vreinterpretq_f32_f64(vzip2q_f64(a, b)), task.head_dim - d);
     }
   }
 }

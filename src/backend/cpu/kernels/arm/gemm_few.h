@@ -7,6 +7,7 @@
 // is faster that way.
 #pragma once
 
+#include "backend/cpu/kernels/arm/assembly.h"
 #include "backend/cpu/kernels/arm/gemm_activations.h"
 #include "backend/cpu/kernels/arm/gemv.h"
 
@@ -64,46 +65,67 @@ inline void multiply_tile(const int8x16_t (&w)[8], const int8_t* const (&x)[kPai
 
 // sums[half][row pair][token pair] = a group of 8-bit levels by row pairs times four token pairs, those of tile x,
 // then those of tile y, in assembly: both halves of a block in turn, so that the weights pass as one steady stream,
-// which takes all registers.
+// which takes all registers. The order comes from a search (bench/ladder/order_search).
+//
+// The weights are asked for ahead, the next blocks into the first-level cache and others into the second: the core's
+// own prefetching does not keep up when the tokens fill much of the first, and one of the two alone makes it stop.
 inline void few_q8_0(const uint8_t* w, const int8_t* x, const int8_t* y, int64_t blocks, float32x4_t* sums) {
   // clang-format off
-#define INFERNO_FEW_TOKENS(first, second) \
-  "ldr q24, [%[x], #" #first "]\n ldr q25, [%[x], #" #second "]\n" \
-  "ldr q26, [%[y], #" #first "]\n ldr q27, [%[y], #" #second "]\n"
-#define INFERNO_FEW_LOADS(w0, w1, first, second) \
-  "ldr q28, [%[w], #" #w0 "]\n ldr q29, [%[w], #" #w1 "]\n" INFERNO_FEW_TOKENS(first, second)
-#define INFERNO_FEW_PRODUCTS \
-  "smmla v0.4s, v28.16b, v24.16b\n smmla v1.4s, v28.16b, v25.16b\n" \
-  "smmla v2.4s, v28.16b, v26.16b\n smmla v3.4s, v28.16b, v27.16b\n" \
-  "smmla v4.4s, v29.16b, v24.16b\n smmla v5.4s, v29.16b, v25.16b\n" \
-  "smmla v6.4s, v29.16b, v26.16b\n smmla v7.4s, v29.16b, v27.16b\n"
-#define INFERNO_FEW_SCALE(sum, running, rows, tokens, product) \
-  "fmul v" #product ".4s, v" #rows ".4s, v" #tokens ".4s\n scvtf v" #sum ".4s, v" #sum ".4s\n" \
-  "fmla v" #running ".4s, v" #sum ".4s, v" #product ".4s\n"
-  // The scales of the rows are widened and doubled (v28, v29) while the products run.
-#define INFERNO_FEW_HALF(d, w0, w1, w2, w3, w4, w5, w6, w7, r0, r1, r2, r3, r4, r5, r6, r7) \
-  INFERNO_FEW_LOADS(w0, w1, 0, 16) \
-  "movi v0.2d, #0\n movi v1.2d, #0\n movi v2.2d, #0\n movi v3.2d, #0\n" \
-  "movi v4.2d, #0\n movi v5.2d, #0\n movi v6.2d, #0\n movi v7.2d, #0\n" \
-  INFERNO_FEW_PRODUCTS \
-  INFERNO_FEW_LOADS(w2, w3, 32, 48) INFERNO_FEW_PRODUCTS \
-  INFERNO_FEW_LOADS(w4, w5, 64, 80) "ldr d31, [%[w], #" #d "]\n" INFERNO_FEW_PRODUCTS \
-  INFERNO_FEW_LOADS(w6, w7, 96, 112) "fcvtl v31.4s, v31.4h\n" INFERNO_FEW_PRODUCTS \
-  "zip1 v28.4s, v31.4s, v31.4s\n zip2 v29.4s, v31.4s, v31.4s\n" \
-  INFERNO_FEW_TOKENS(128, 144) \
-  INFERNO_FEW_SCALE(0, r0, 28, 24, 30) INFERNO_FEW_SCALE(1, r1, 28, 25, 31) \
-  INFERNO_FEW_SCALE(2, r2, 28, 26, 30) INFERNO_FEW_SCALE(3, r3, 28, 27, 31) \
-  INFERNO_FEW_SCALE(4, r4, 29, 24, 30) INFERNO_FEW_SCALE(5, r5, 29, 25, 31) \
-  INFERNO_FEW_SCALE(6, r6, 29, 26, 30) INFERNO_FEW_SCALE(7, r7, 29, 27, 31)
+#define INFERNO_AHEAD(level, a, b, c, d, e) \
+  "prfm pldl" level ", [%[w], #" #a "]\n prfm pldl" level ", [%[w], #" #b "]\n prfm pldl" level ", [%[w], #" #c "]\n" \
+  "prfm pldl" level ", [%[w], #" #d "]\n prfm pldl" level ", [%[w], #" #e "]\n"
+#define INFERNO_BLOCK \
+  INFERNO_LOAD(0, y, 16) INFERNO_LOAD(1, x, 0) INFERNO_LOAD(2, w, 16) INFERNO_ZERO(3) INFERNO_LOAD(4, w, 32) \
+  INFERNO_LOAD(5, w, 48) INFERNO_LOAD(6, x, 16) INFERNO_LOAD(7, y, 0) INFERNO_ZERO(24) INFERNO_ZERO(25) \
+  INFERNO_MATRIX(25, 4, 7) INFERNO_ZERO(26) INFERNO_ZERO(27) INFERNO_MATRIX(3, 4, 0) INFERNO_LOAD(28, x, 48) \
+  INFERNO_ZERO(29) INFERNO_ZERO(30) INFERNO_MATRIX(26, 2, 1) INFERNO_LOAD(31, x, 32) INFERNO_MATRIX(24, 2, 6) \
+  INFERNO_MATRIX(27, 4, 6) INFERNO_ZERO(6) INFERNO_MATRIX(29, 4, 1) INFERNO_LOAD(1, y, 32) INFERNO_MATRIX(6, 2, 7) \
+  INFERNO_MATRIX(6, 5, 1) INFERNO_LOAD(4, x, 64) INFERNO_MATRIX(24, 5, 28) INFERNO_MATRIX(26, 5, 31) \
+  INFERNO_LOAD(7, y, 64) INFERNO_MATRIX(30, 2, 0) INFERNO_LOAD(0, y, 80) INFERNO_LOAD(2, w, 64) \
+  INFERNO_MATRIX(25, 2, 1) INFERNO_LOAD_HALF(1, w, 0) INFERNO_MATRIX(27, 2, 28) INFERNO_LOAD(28, y, 48) \
+  INFERNO_MATRIX(3, 2, 28) INFERNO_MATRIX(30, 5, 28) INFERNO_WIDEN(28, 1) INFERNO_MATRIX(29, 2, 31) \
+  INFERNO_LOAD(5, w, 80) INFERNO_LOAD(1, w, 96) INFERNO_LOAD(31, x, 80) INFERNO_MATRIX(26, 5, 4) \
+  INFERNO_MATRIX(24, 5, 31) INFERNO_MATRIX(29, 1, 4) INFERNO_MATRIX(30, 5, 0) INFERNO_MATRIX(6, 5, 7) \
+  INFERNO_MATRIX(27, 1, 31) INFERNO_LOAD(2, x, 112) INFERNO_LOAD(4, y, 96) INFERNO_MATRIX(25, 1, 7) \
+  INFERNO_LOAD(5, y, 112) INFERNO_LOAD(31, w, 128) INFERNO_LOAD(7, x, 96) INFERNO_MATRIX(3, 1, 0) \
+  INFERNO_MATRIX(25, 31, 4) INFERNO_TWICE_LOW(1, 28) INFERNO_MATRIX(27, 31, 2) INFERNO_LOAD(0, w, 112) \
+  INFERNO_FLOAT(25) INFERNO_MATRIX(29, 31, 7) INFERNO_MATRIX(26, 0, 7) INFERNO_TWICE_HIGH(7, 28) \
+  INFERNO_MATRIX(6, 0, 4) INFERNO_LOAD(28, y, 128) INFERNO_MATRIX(30, 0, 5) INFERNO_FLOAT(29) INFERNO_FLOAT(6) \
+  INFERNO_FLOAT(30) INFERNO_MATRIX(24, 0, 2) INFERNO_MATRIX(3, 31, 5) INFERNO_SCALES(4, 7, 28) \
+  INFERNO_ADD(14, 25, 4) INFERNO_LOAD(0, y, 144) INFERNO_FLOAT(27) INFERNO_SCALES(2, 1, 28) INFERNO_ADD(10, 6, 2) \
+  INFERNO_LOAD(31, x, 128) INFERNO_LOAD(5, x, 144) INFERNO_SCALES(25, 7, 0) INFERNO_LOAD(4, w, 144) \
+  INFERNO_SCALES(28, 1, 0) INFERNO_FLOAT(26) INFERNO_SCALES(6, 7, 5) INFERNO_FLOAT(3) INFERNO_SCALES(2, 7, 31) \
+  INFERNO_SCALES(0, 1, 31) INFERNO_ADD(8, 26, 0) INFERNO_ZERO(7) INFERNO_FLOAT(24) INFERNO_ADD(11, 30, 28) \
+  INFERNO_LOAD(31, y, 0) INFERNO_ZERO(26) INFERNO_ZERO(0) INFERNO_SCALES(30, 1, 5) INFERNO_LOAD(28, y, 16) \
+  INFERNO_ADD(12, 29, 2) INFERNO_ZERO(5) INFERNO_LOAD_HALF(1, w, 8) INFERNO_LOAD(29, x, 16) INFERNO_ADD(13, 27, 6) \
+  INFERNO_ADD(9, 24, 30) INFERNO_ADD(15, 3, 25) INFERNO_MATRIX(5, 4, 31) INFERNO_LOAD(2, w, 160) \
+  INFERNO_LOAD(27, y, 48) INFERNO_LOAD(6, x, 0) INFERNO_ZERO(30) INFERNO_LOAD(24, w, 176) INFERNO_MATRIX(30, 2, 28) \
+  INFERNO_MATRIX(7, 4, 29) INFERNO_MATRIX(0, 2, 29) INFERNO_ZERO(3) INFERNO_MATRIX(26, 2, 31) INFERNO_ZERO(25) \
+  INFERNO_MATRIX(3, 4, 28) INFERNO_WIDEN(29, 1) INFERNO_ZERO(31) INFERNO_LOAD(28, y, 32) INFERNO_LOAD(1, x, 48) \
+  INFERNO_MATRIX(25, 4, 6) INFERNO_LOAD(4, x, 80) INFERNO_MATRIX(7, 24, 1) INFERNO_MATRIX(31, 2, 6) \
+  INFERNO_LOAD(2, w, 192) INFERNO_MATRIX(30, 2, 27) INFERNO_MATRIX(0, 2, 1) INFERNO_MATRIX(5, 24, 28) \
+  INFERNO_LOAD(6, y, 64) INFERNO_MATRIX(26, 2, 28) INFERNO_MATRIX(3, 24, 27) INFERNO_LOAD(1, x, 32) \
+  INFERNO_LOAD(28, x, 64) INFERNO_LOAD(27, w, 208) INFERNO_MATRIX(25, 24, 1) INFERNO_MATRIX(25, 27, 28) \
+  INFERNO_MATRIX(7, 27, 4) INFERNO_LOAD(24, w, 224) INFERNO_MATRIX(0, 24, 4) INFERNO_TWICE_LOW(4, 29) \
+  INFERNO_MATRIX(31, 2, 1) INFERNO_MATRIX(31, 24, 28) INFERNO_LOAD(1, y, 80) INFERNO_MATRIX(5, 27, 6) \
+  INFERNO_MATRIX(30, 24, 1) INFERNO_MATRIX(26, 24, 6) INFERNO_LOAD(2, y, 96) INFERNO_LOAD(28, w, 240) \
+  INFERNO_MATRIX(3, 27, 1) INFERNO_LOAD(24, x, 112) INFERNO_MATRIX(7, 28, 24) INFERNO_LOAD(6, w, 256) \
+  INFERNO_MATRIX(0, 6, 24) INFERNO_MATRIX(26, 6, 2) INFERNO_MATRIX(5, 28, 2) INFERNO_LOAD(27, x, 96) \
+  INFERNO_TWICE_HIGH(1, 29) INFERNO_MATRIX(31, 6, 27) INFERNO_FLOAT(7) INFERNO_LOAD(24, y, 128) \
+  INFERNO_MATRIX(25, 28, 27) INFERNO_FLOAT(5) INFERNO_LOAD(2, x, 128) INFERNO_FLOAT(0) INFERNO_LOAD(29, y, 112) \
+  INFERNO_MATRIX(30, 6, 29) INFERNO_SCALES(27, 1, 24) INFERNO_MATRIX(3, 28, 29) INFERNO_LOAD(6, x, 144) \
+  INFERNO_SCALES(28, 1, 6) INFERNO_FLOAT(31) INFERNO_SCALES(29, 1, 2) INFERNO_FLOAT(3) INFERNO_FLOAT(26) \
+  INFERNO_SCALES(6, 4, 6) INFERNO_FLOAT(30) INFERNO_ADD(20, 31, 29) INFERNO_LOAD(29, y, 144) \
+  INFERNO_SCALES(31, 4, 29) INFERNO_ADD(19, 3, 31) INFERNO_SCALES(31, 1, 29) INFERNO_ADD(21, 0, 28) \
+  INFERNO_SCALES(3, 4, 24) INFERNO_ADD(17, 7, 6) INFERNO_FLOAT(25) INFERNO_SCALES(29, 4, 2) INFERNO_ADD(23, 30, 31) \
+  INFERNO_ADD(22, 26, 27) INFERNO_ADD(16, 25, 29) INFERNO_ADD(18, 5, 3) \
+  INFERNO_AHEAD("1strm", 1024, 1088, 1152, 1216, 1280) INFERNO_AHEAD("2keep", 8192, 8256, 8320, 8384, 8448)
   __asm__ volatile(
-      "movi v8.2d, #0\n movi v9.2d, #0\n movi v10.2d, #0\n movi v11.2d, #0\n"
-      "movi v12.2d, #0\n movi v13.2d, #0\n movi v14.2d, #0\n movi v15.2d, #0\n"
-      "movi v16.2d, #0\n movi v17.2d, #0\n movi v18.2d, #0\n movi v19.2d, #0\n"
-      "movi v20.2d, #0\n movi v21.2d, #0\n movi v22.2d, #0\n movi v23.2d, #0\n"
+      INFERNO_ZERO_4(8, 9, 10, 11) INFERNO_ZERO_4(12, 13, 14, 15)
+      INFERNO_ZERO_4(16, 17, 18, 19) INFERNO_ZERO_4(20, 21, 22, 23)
       ".p2align 5\n"
       "1:\n"
-      INFERNO_FEW_HALF(0, 16, 32, 48, 64, 80, 96, 112, 128, 8, 9, 10, 11, 12, 13, 14, 15)
-      INFERNO_FEW_HALF(8, 144, 160, 176, 192, 208, 224, 240, 256, 16, 17, 18, 19, 20, 21, 22, 23)
+      INFERNO_BLOCK
       "add %[w], %[w], #272\n add %[x], %[x], #160\n add %[y], %[y], #160\n"
       "subs %[n], %[n], #1\n"
       "b.ne 1b\n"
@@ -112,14 +134,9 @@ inline void few_q8_0(const uint8_t* w, const int8_t* x, const int8_t* y, int64_t
       "stp q20, q21, [%[sums], #192]\n stp q22, q23, [%[sums], #224]\n"
       : [w] "+r"(w), [x] "+r"(x), [y] "+r"(y), [n] "+r"(blocks)
       : [sums] "r"(sums)
-      : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", "v15", "v16",
-        "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31", "cc",
-        "memory");
-#undef INFERNO_FEW_TOKENS
-#undef INFERNO_FEW_LOADS
-#undef INFERNO_FEW_PRODUCTS
-#undef INFERNO_FEW_SCALE
-#undef INFERNO_FEW_HALF
+      : INFERNO_ALL_VECTORS, "cc", "memory");
+#undef INFERNO_BLOCK
+#undef INFERNO_AHEAD
   // clang-format on
 }
 
