@@ -19,7 +19,7 @@ constexpr int64_t kRedundantTokens = 1;
 // From this many tokens on gate, up and SwiGLU go through kGateRows rows at a time, so that what they write for each
 // other stays in a core's own cache.
 constexpr int64_t kManyTokens = 32;
-constexpr int64_t kGateRows = 64;
+constexpr int64_t kGateRows = 128;
 // Workers that share a product of as many tokens take no fewer rows at a time: kernels use activations for several rows
 // while they have them at hand.
 constexpr int64_t kLeastRows = 32;
