@@ -75,7 +75,7 @@ inline uint16x8_t row_part(const uint8_t* row, int64_t d, int64_t head_dim) {
   return vld1q_u16(some);
 }
 
-// Asks for rows [begin, end) of `count`: rows of one head lie too far apart for the core to find the next ones.
+// Asks for rows [begin, end) of `count`: they come from a distant cache, and packing them takes little time.
 inline void prefetch_rows(const uint8_t* const* rows, int64_t begin, int64_t end, int64_t count, int64_t head_dim) {
   for (int64_t p = begin; p < end && p < count; ++p) {
     for (int64_t byte = 0; byte < 2 * head_dim; byte += 64) __builtin_prefetch(rows[p] + byte);
@@ -145,6 +145,7 @@ inline void multiply_quads(const uint16_t* a, const uint16_t* b, int64_t steps, 
 // The scores of 8 queries and 8 positions, each query's in a row of kAttentionSpan.
 inline void score_quads(const uint16_t* a, const uint16_t* b, int64_t steps, float* scores) {
   static_assert(kAttentionSpan * sizeof(float) == 1024);
+  float* row = scores;
 #define INFERNO_TWO_ROWS(c0, c1, c2, c3) \
   "zip1 v16.2d, v" #c0 ".2d, v" #c1 ".2d\n zip1 v17.2d, v" #c2 ".2d, v" #c3 ".2d\n" \
   "zip2 v18.2d, v" #c0 ".2d, v" #c1 ".2d\n zip2 v19.2d, v" #c2 ".2d, v" #c3 ".2d\n" \
@@ -155,7 +156,7 @@ inline void score_quads(const uint16_t* a, const uint16_t* b, int64_t steps, flo
       INFERNO_QUADS
       INFERNO_TWO_ROWS(0, 1, 2, 3) INFERNO_TWO_ROWS(4, 5, 6, 7)
       INFERNO_TWO_ROWS(8, 9, 10, 11) INFERNO_TWO_ROWS(12, 13, 14, 15)
-      : [a] "+r"(a), [b] "+r"(b), [n] "+r"(steps), [scores] "+r"(scores)
+      : [a] "+r"(a), [b] "+r"(b), [n] "+r"(steps), [scores] "+r"(row)
       :
       : INFERNO_ALL_VECTORS, "cc", "memory");
 #undef INFERNO_TWO_ROWS
