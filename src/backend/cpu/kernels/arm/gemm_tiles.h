@@ -2,8 +2,8 @@
 // speed depends on the order of the instructions, which a compiler changes (docs/decisions/neon-prefill.md).
 //
 // Registers: v0-v11 the integer sums, row pair i and token pair j in v(3i + j), each a 2 x 2 result; v12-v23 the
-// running sums in the same order. With sub-blocks v24-v26 hold eight columns of the three token pairs and v27-v29 of row
-// pairs, loaded two ahead.
+// running sums in the same order. With sub-blocks v24-v26 hold eight columns of the three token pairs and v27-v29 of
+// row pairs, loaded two ahead.
 #pragma once
 
 #include <arm_neon.h>
