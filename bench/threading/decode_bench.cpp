@@ -23,9 +23,9 @@
 #include "backend/cpu/kernels/select.h"
 #include "backend/decorator.h"
 #include "base/error.h"
+#include "base/guarded_main.h"
 #include "generate/builtin_model.h"
 #include "generate/engine.h"
-#include "guarded_main.h"
 #include "threading/thread_plan.h"
 
 namespace inferno::bench {
@@ -176,5 +176,5 @@ int run(int argc, char** argv) {
 }  // namespace inferno::bench
 
 int main(int argc, char** argv) {
-  return inferno::bench::guarded_main("decode_bench", inferno::bench::run, argc, argv);
+  return inferno::guarded_main("decode_bench", inferno::bench::run, argc, argv);
 }

@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/guarded_main.h"
 #include "generate/builtin_model.h"
 #include "generate/engine.h"
-#include "guarded_main.h"
 #include "profile/machine_probe.h"
 #include "profile/peak_loops.h"
 #include "threading/affinity.h"
@@ -224,5 +224,5 @@ int run(int argc, char** argv) {
 }  // namespace inferno::bench
 
 int main(int argc, char** argv) {
-  return inferno::bench::guarded_main("scaling_bench", inferno::bench::run, argc, argv);
+  return inferno::guarded_main("scaling_bench", inferno::bench::run, argc, argv);
 }

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/guarded_main.h"
 #include "contestants.h"
-#include "guarded_main.h"
 #include "line_chart.h"
 #include "threading/thread_plan.h"
 
@@ -80,5 +80,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return inferno::bench::guarded_main("threading_bench", run, argc, argv);
+  return inferno::guarded_main("threading_bench", run, argc, argv);
 }

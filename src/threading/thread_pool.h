@@ -63,7 +63,7 @@ class ThreadPool {
   // All of them must call it equally often. The wait is charged to `op`, or to the dispatch's op.
   void barrier() noexcept;
   void barrier(int op) noexcept;
-  // The same, with something to do while this thread waits: never, when it comes last.
+  // The same, with something to do (turn.run is not null) while this thread waits: never, when it comes last.
   void barrier(const WaitTurn& turn) noexcept;
 
   // Parks idle workers at once, and keeps parking them whenever they have no work. Returns when all are parked, or when

@@ -19,8 +19,8 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernels/select.h"
 #include "base/error.h"
+#include "base/guarded_main.h"
 #include "model_shapes.h"
-#include "program.h"
 #include "random_weight.h"
 #include "threading/thread_plan.h"
 #include "timing.h"
@@ -242,5 +242,5 @@ int run(int argc, char** argv) {
 }  // namespace inferno::testing
 
 int main(int argc, char** argv) {
-  return inferno::testing::run_program("fusion_gemv", inferno::testing::run, argc, argv);
+  return inferno::guarded_main("fusion_gemv", inferno::testing::run, argc, argv);
 }

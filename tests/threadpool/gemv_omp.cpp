@@ -26,8 +26,8 @@
 #include "backend/cpu/cpu_weight.h"
 #include "backend/cpu/kernels/select.h"
 #include "base/error.h"
+#include "base/guarded_main.h"
 #include "model_shapes.h"
-#include "program.h"
 #include "random_weight.h"
 #include "threading/partition.h"
 #include "threading/thread_plan.h"
@@ -230,5 +230,5 @@ int run(int argc, char** argv) {
 }  // namespace inferno::testing
 
 int main(int argc, char** argv) {
-  return inferno::testing::run_program("gemv_omp", inferno::testing::run, argc, argv);
+  return inferno::guarded_main("gemv_omp", inferno::testing::run, argc, argv);
 }

@@ -17,8 +17,8 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernels/select.h"
+#include "base/guarded_main.h"
 #include "parity_cases.h"
-#include "program.h"
 #include "threading/thread_plan.h"
 #include "timing.h"
 #include "verify/compare.h"
@@ -169,5 +169,5 @@ int run(int argc, char** argv) {
 }  // namespace inferno::testing
 
 int main(int argc, char** argv) {
-  return inferno::testing::run_program("threadpool_parity", inferno::testing::run, argc, argv);
+  return inferno::guarded_main("threadpool_parity", inferno::testing::run, argc, argv);
 }

@@ -24,7 +24,7 @@ namespace {
 #define INFERNO_THREE(op, a, b, c, d, e, f, g, h, i) \
   op " v" #a ".4s, v" #b ".4s, v" #c ".4s\n " op " v" #d ".4s, v" #e ".4s, v" #f ".4s\n " \
   op " v" #g ".4s, v" #h ".4s, v" #i ".4s\n"
-#define INFERNO_CLEAR(a, b, c) "movi v" #a ".2d, #0\n movi v" #b ".2d, #0\n movi v" #c ".2d, #0\n"
+#define INFERNO_CLEAR(a, b, c) INFERNO_ZERO(a) INFERNO_ZERO(b) INFERNO_ZERO(c)
 #define INFERNO_CLEAR_12(a, b, c, d, e, f, g, h, i, j, k, l) \
   INFERNO_CLEAR(a, b, c) INFERNO_CLEAR(d, e, f) INFERNO_CLEAR(g, h, i) INFERNO_CLEAR(j, k, l)
 #define INFERNO_CLEAR_SUMS INFERNO_CLEAR_12(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)

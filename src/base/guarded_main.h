@@ -1,11 +1,12 @@
-// main of a benchmark: what goes wrong is said in one line.
+// The main function of a test program or benchmark: what it throws becomes one line and exit status 1.
 #pragma once
 
 #include <fmt/core.h>
 
+#include <cstdio>
 #include <exception>
 
-namespace inferno::bench {
+namespace inferno {
 
 inline int guarded_main(const char* name, int (*run)(int argc, char** argv), int argc, char** argv) {
   try {
@@ -16,4 +17,4 @@ inline int guarded_main(const char* name, int (*run)(int argc, char** argv), int
   }
 }
 
-}  // namespace inferno::bench
+}  // namespace inferno
