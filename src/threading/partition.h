@@ -40,10 +40,10 @@ struct Range {
   return std::lcm(kernel_step, line / std::gcd(line, element_bytes));
 }
 
-// How many chunks of its slice of each piece of work a thread's slices have lost, to itself or to others. One for each
-// thread; zeroed by its owner while nobody takes from it.
+// How many chunks of its slice of each piece of work a thread's slices have lost, to itself or to others; and what has
+// been made of units of a result. One for each thread; zeroed by its owner while nobody counts in it.
 struct alignas(kHotLine) ChunkCounts {
-  static constexpr int kQueues = 6;
+  static constexpr int kQueues = 8;
   std::atomic<uint32_t> taken[kQueues] = {};
 
   void reset() {
@@ -96,6 +96,21 @@ void for_shared_chunks(ChunkCounts* counts, int queue, std::span<const Piece> pi
         f(p, range);
       }
     }
+  }
+}
+
+// For results that are made by several threads, and of which each unit is used as soon as it is whole: counts elements
+// [made.begin, made.end), `size` to a unit, and calls use(unit) for each unit that has need(unit) elements then. That
+// happens in one thread only, the one that counts the last of them, and it sees what all others had written before they
+// counted. Units 0 ... nth-1 use `queue`, the next nth the one after it, and so on.
+template <typename Need, typename Use>
+void count_made(ChunkCounts* counts, int queue, int nth, Range made, int64_t size, Need need, Use use) {
+  for (int64_t unit = made.begin / size; unit * size < made.end; ++unit) {
+    const int64_t part = std::min(made.end, (unit + 1) * size) - std::max(made.begin, unit * size);
+    std::atomic<uint32_t>& count = counts[unit % nth].taken[queue + static_cast<int>(unit / nth)];
+    // Released: what this thread has written; acquired: what those that counted before it have.
+    const int64_t before = count.fetch_add(static_cast<uint32_t>(part), std::memory_order_acq_rel);
+    if (before + part == need(unit)) use(unit);
   }
 }
 

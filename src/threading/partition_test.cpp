@@ -135,5 +135,37 @@ TEST(SharedChunks, OfManyThreadsAreDisjointAndAll) {
   for (const int count : context.touched) ASSERT_EQ(count, 1);
 }
 
+TEST(CountMade, EachUnitIsUsedOnceByAThreadThatSeesAllOfIt) {
+  struct Context {
+    std::vector<ChunkCounts> counts = std::vector<ChunkCounts>(4);
+    std::vector<int> made;
+    std::vector<int> sums;
+  } context;
+  static constexpr int64_t kCount = 777;
+  static constexpr int64_t kUnit = 100;  // the last one is shorter; twice as many as threads
+  context.made.resize(kCount);
+  context.sums.resize(8);
+  ThreadPool pool({.threads = 4, .allow_oversubscription = true});
+  pool.dispatch(
+      [](int ith, int nth, void* pointer) {
+        auto& [counts, made, sums] = *static_cast<Context*>(pointer);
+        const auto columns = [](int64_t unit) { return Range{unit * kUnit, std::min((unit + 1) * kUnit, kCount)}; };
+        const Piece all{kCount, 8};
+        for_shared_chunks(counts.data(), 0, {&all, 1}, ith, nth, 8, [&](size_t /*piece*/, Range part) {
+          for (int64_t i = part.begin; i < part.end; ++i) made[static_cast<size_t>(i)] = 1;
+          count_made(
+              counts.data(), 6, nth, part, kUnit, [&](int64_t unit) { return columns(unit).size(); },
+              [&](int64_t unit) {
+                const Range whole = columns(unit);
+                for (int64_t i = whole.begin; i < whole.end; ++i) {
+                  sums[static_cast<size_t>(unit)] += made[static_cast<size_t>(i)];
+                }
+              });
+        });
+      },
+      &context);
+  EXPECT_EQ(context.sums, (std::vector<int>{100, 100, 100, 100, 100, 100, 100, 77}));
+}
+
 }  // namespace
 }  // namespace inferno

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <map>
 
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/kernels/select.h"
 #include "base/error.h"
 #include "gguf/writer.h"
 #include "model/quantize_model.h"
@@ -235,6 +237,43 @@ TEST_P(Steps, ACancelledGenerationKeepsWhatItMade) {
   EXPECT_EQ(result.reason, StopReason::cancelled);
   EXPECT_EQ(result.ids.size(), 5U);
   EXPECT_EQ(result.metrics.forwards, 5);
+}
+
+// More threads than CPUs: each is late at times, and others do what it has left.
+TEST(ManyThreads, DecodingHasTheBitsOfOneThread) {
+  constexpr int32_t kPrompt = 250;
+  constexpr int32_t kSteps = 12;  // into the second attention span
+  const auto decode = [&](const std::string& type, DType kv, int threads) {
+    EngineOptions options;
+    options.backend = "simd";
+    options.kv_dtype = kv;
+    options.context = 512;
+    options.quiet = true;
+    if (threads > 1) {
+      options.decorate = [&](std::unique_ptr<Backend> /*made*/) -> std::unique_ptr<Backend> {
+        return std::make_unique<CpuBackend>(
+            "parallel", best_kernels(),
+            std::make_unique<ThreadPool>(ThreadPoolOptions{.threads = threads, .allow_oversubscription = true}), kv);
+      };
+    }
+    Engine engine(open_model(long_model(type)), options);
+    const auto vocabulary = static_cast<size_t>(engine.model().config().vocabulary);
+    const std::vector<int32_t> tokens = tokens_of(3, kPrompt + kSteps, static_cast<int32_t>(vocabulary));
+    std::vector<float> rows(kSteps * vocabulary);
+    engine.forward(0, 0, std::span(tokens).first(kPrompt), 1);
+    for (int32_t i = 0; i < kSteps; ++i) {
+      const auto at = static_cast<size_t>(i);
+      engine.forward(0, kPrompt + i, std::span(tokens).subspan(kPrompt + at, 1), 1);
+      engine.decoder().download_logits(std::span(rows).subspan(at * vocabulary, vocabulary));
+    }
+    return rows;
+  };
+  for (const auto& [type, kv] : {std::pair{"q8_0", DType::bf16}, {"q4_k_m", DType::bf16}, {"f32", DType::f32}}) {
+    const std::vector<float> one = decode(type, kv, 1);
+    for (const int threads : {2, 4, 5, 16}) {
+      EXPECT_EQ(decode(type, kv, threads), one) << type << ", " << threads << " threads";
+    }
+  }
 }
 
 TEST(FusedOff, DefaultBodiesGiveTheSameGreedyTokens) {

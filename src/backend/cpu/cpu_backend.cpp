@@ -21,35 +21,6 @@ constexpr size_t kPlanCapacity = 4096;
 // on its core or beside it.
 constexpr int kSharingThreads = 4;
 
-// In the waits of an op a worker looks this many ops ahead for weights: those after an op without.
-constexpr size_t kOpsAhead = 2;
-
-// What a worker of a plan does while it waits.
-class Waits {
- public:
-  Waits(const Plan& plan, const Worker& worker) : plan_(plan), worker_(worker) {}
-
-  void enter(size_t op) { op_ = op; }
-  // Looking into the next op takes a while, because its lines are in other caches: that too belongs into the wait.
-  void turn() noexcept {
-    if (looked_at_ <= op_) {
-      reads_ = {};
-      for (size_t i = op_ + 1; i <= op_ + kOpsAhead && i < plan_.size() && reads_.empty(); ++i) {
-        reads_ = plan_[i].visit([&](const auto& args) { return cpu::first_reads(args, worker_); });
-        looked_at_ = i;
-      }
-    }
-    reads_.turn();
-  }
-
- private:
-  const Plan& plan_;
-  const Worker& worker_;
-  size_t op_ = 0;
-  size_t looked_at_ = 0;  // the op that reads_ belongs to
-  ReadAhead reads_;
-};
-
 }  // namespace
 
 CpuBackend::CpuBackend(std::string name, const KernelTable& kernels, std::unique_ptr<ThreadPool> pool, DType default_kv,
@@ -113,7 +84,11 @@ std::unique_ptr<Weight> CpuBackend::load_weight(const WeightSource& source, Weig
 
 // ---- scratch
 
-void CpuBackend::reserve(const OpScratch& need) {
+void CpuBackend::reserve(const OpScratch& op) {
+  OpScratch need = op;
+  // A worker may begin with an op while it still needs its own memory of the one before.
+  need.local = round_up(op.local, 64);
+  need.local += std::exchange(last_local_, need.local);
   if (need.shared > scratch_bytes_.shared) {
     shared_ = aligned_memory(static_cast<size_t>(need.shared));
     scratch_bytes_.shared = need.shared;
@@ -121,6 +96,10 @@ void CpuBackend::reserve(const OpScratch& need) {
   if (need.local > scratch_bytes_.local) {
     for (AlignedMemory& memory : local_) memory = aligned_memory(static_cast<size_t>(need.local));
     scratch_bytes_.local = need.local;
+  }
+  if (need.converted > scratch_bytes_.converted) {
+    converted_ = aligned_memory(static_cast<size_t>(need.converted));
+    scratch_bytes_.converted = need.converted;
   }
 }
 
@@ -185,7 +164,6 @@ void CpuBackend::execute() {
     } else {
       walk(0, 1);
     }
-    ops_walked_ += plan_.size();
   }
   plan_.clear();
 }
@@ -196,30 +174,51 @@ void CpuBackend::walk(int ith, int nth) noexcept {
                 .kernels = &kernels_,
                 .shared = shared_.get(),
                 .local = local_[static_cast<size_t>(ith)].get(),
-                .pool = pool_.get()};
-  Waits waits(plan_, worker);
-  worker.read_ahead = {[](void* context) noexcept { static_cast<Waits*>(context)->turn(); }, &waits};
+                .pool = pool_.get(),
+                .converted = converted_.get()};
+  ReadAhead ahead(plan_, worker);
+  worker.ahead = &ahead;
   WorkerTime* time =
       timing_ ? times_.times.data() + times_.dispatches.back() * static_cast<size_t>(nth) + ith : nullptr;
-  for (size_t i = 0; i < plan_.size(); ++i) {
+  size_t turn = turns_walked_;
+  for (size_t i = 0; i < plan_.size(); ++turn) {
     if (!counts_[0].empty()) {
-      worker.counts = counts_[(ops_walked_ + i) % 2].data();
-      // Of the op before, which everybody has left.
-      counts_[(ops_walked_ + i + 1) % 2][static_cast<size_t>(ith)].reset();
+      worker.counts = counts_[turn % 2].data();
+      // Of the turn before, which everybody has left.
+      counts_[(turn + 1) % 2][static_cast<size_t>(ith)].reset();
     }
-    waits.enter(i);
+    ahead.enter(i);
     if (time != nullptr) {
       worker.wait_ticks = &time->wait;
       time->begin = cpu_ticks();
     }
-    plan_[i].visit([&](const auto& args) { cpu::run(args, worker); });
+    const cpu::JoinedAttention joined = cpu::joined_attention(plan_, i, worker);
+    uint64_t attention_ticks = 0;
+    if (joined.attention != nullptr) {
+      cpu::run(plan_[i].args<QkvRopeStoreArgs>(), joined, worker, time != nullptr ? &attention_ticks : nullptr);
+    } else {
+      plan_[i].visit([&](const auto& args) { cpu::run(args, worker); });
+    }
+    worker.input_is_converted = joined.output != nullptr;
+    ++i;
     if (time != nullptr) {
-      time->end = cpu_ticks();
+      time->end = cpu_ticks() - attention_ticks;
       worker.wait_ticks = nullptr;
       time += nth;
     }
+    if (joined.attention != nullptr) {
+      ++i;
+      // In between, and in other workers at other times: shown as if at the end.
+      if (time != nullptr) {
+        *time = {.begin = time[-nth].end, .end = time[-nth].end + attention_ticks};
+        time += nth;
+      }
+    }
+    ahead.enter(i);
     worker.barrier();
   }
+  // Behind the last barrier: everybody has begun.
+  if (ith == 0) turns_walked_ = turn;
 }
 
 // ---- ops

@@ -1,7 +1,7 @@
 // The CPU backend: one class for scalar, simd and parallel. They differ in the kernel table and the number of threads.
 //
 // A step is recorded into a plan; end_step hands the whole plan to the pool in one dispatch, and the workers walk it
-// with a barrier after each op.
+// with a barrier after each op, or after ops that are joined (cpu_ops.h).
 #pragma once
 
 #include <array>
@@ -58,8 +58,8 @@ class CpuBackend final : public Backend {
   void primitive(const Args& args);
   template <typename Args>
   void fused(const Args& args, void (*body)(Backend&, const Args&));
-  // Grows the scratch memory so that the op can run.
-  void reserve(const OpScratch& need);
+  // Grows the scratch memory so that the op can run after the one before it.
+  void reserve(const OpScratch& op);
   void reset_arena();
   void execute();
   void walk(int ith, int nth) noexcept;
@@ -89,10 +89,12 @@ class CpuBackend final : public Backend {
   AlignedMemory shared_;
   OpScratch scratch_bytes_;
   std::vector<AlignedMemory> local_;
-  // Two sets of counts, [threads] each, empty when threads keep to their slices: while an op uses one, the other is
-  // zeroed for the next op.
+  int64_t last_local_ = 0;  // of the op before, per thread
+  AlignedMemory converted_;
+  // Two sets of counts, [threads] each, empty when threads keep to their slices: while one turn of the walk, an op or
+  // joined ops, uses one, the other is zeroed for the next.
   std::array<std::vector<ChunkCounts>, 2> counts_;
-  size_t ops_walked_ = 0;
+  size_t turns_walked_ = 0;
 };
 
 }  // namespace inferno

@@ -138,15 +138,39 @@ int64_t most_spans(const AttentionArgs& a) {
   return ceil_div(int64_t{a.batch.max_pages} * a.kv.page_size, kAttentionSpan);
 }
 
-// Whether there are so few items that threads would idle (decoding steps of a few sequences), and spans to share.
+// A worker's memory: results of a block of queries and of one span of it, then the kernel's scratch.
+struct BlockMemory {
+  Partial total;
+  Partial span;
+  std::byte* scratch = nullptr;
+};
+BlockMemory block_memory(std::byte* local, int64_t queries, int64_t head_dim) {
+  auto* memory = reinterpret_cast<float*>(local);
+  const int64_t floats = partial_floats(queries, head_dim);
+  return {partial_at(memory, queries), partial_at(memory + floats, queries),
+          local + round_up(2 * floats * static_cast<int64_t>(sizeof(float)), 64)};
+}
+
+// All spans of one item, one after the other.
+void attend(const AttentionArgs& a, const Plan& plan, const Block& block, int64_t kv_head, const BlockMemory& memory,
+            const KernelTable& kernels) noexcept {
+  run_span(a, plan, block, kv_head, 0, memory.total, memory.scratch);
+  for (int64_t span = 1; span < span_count(a, block); ++span) {
+    run_span(a, plan, block, kv_head, span, memory.span, memory.scratch);
+    merge(memory.total, memory.span, block.tokens * plan.group, a.kv.head_dim, kernels);
+  }
+  finish(a, plan, block, kv_head, memory.total, kernels);
+}
+
+}  // namespace
+
+// There are so few items that threads would idle (decoding steps of a few sequences), and spans to share.
 bool shares_spans(const AttentionArgs& a, int threads) {
   const bool few = a.batch.tokens == a.batch.sequences && a.batch.tokens * a.kv.kv_heads < 2 * threads;
   return threads > 1 && few && std::any_of(a.batch.kv_len, a.batch.kv_len + a.batch.sequences, [](int32_t positions) {
            return positions > kAttentionSpan;
          });
 }
-
-}  // namespace
 
 OpScratch scratch_of(const AttentionArgs& a, const KernelTable& kernels, int threads) {
   const Plan plan = plan_of(a, kernels);
@@ -159,14 +183,15 @@ OpScratch scratch_of(const AttentionArgs& a, const KernelTable& kernels, int thr
                    plan.kernel->scratch_bytes(queries, a.kv.head_dim)};
 }
 
+void attend_head(const AttentionArgs& a, int64_t kv_head, std::byte* local, const KernelTable& kernels) noexcept {
+  const Plan plan = plan_of(a, kernels);
+  attend(a, plan, Block{.tokens = 1}, kv_head, block_memory(local, plan.group, a.kv.head_dim), kernels);
+}
+
 void run(const AttentionArgs& a, const Worker& w) noexcept {
   const Plan plan = plan_of(a, *w.kernels);
   const int64_t d = a.kv.head_dim;
-  const int64_t most = plan.tokens_per_block * plan.group;
-  auto* memory = reinterpret_cast<float*>(w.local);
-  std::byte* scratch = w.local + round_up(2 * partial_floats(most, d) * static_cast<int64_t>(sizeof(float)), 64);
-  const Partial total = partial_at(memory, most);
-  const Partial span_result = partial_at(memory + partial_floats(most, d), most);
+  const BlockMemory memory = block_memory(w.local, plan.tokens_per_block * plan.group, d);
 
   if (!shares_spans(a, w.nth)) {
     // Blocks see different numbers of positions, so items are dealt out in turn rather than in slices.
@@ -176,13 +201,7 @@ void run(const AttentionArgs& a, const Worker& w) noexcept {
     for_each_block(a, plan, [&](const Block& block) {
       for (int64_t kv_head = 0; kv_head < a.kv.kv_heads; ++kv_head, ++item) {
         if (item != mine) continue;
-        const int64_t queries = block.tokens * plan.group;
-        run_span(a, plan, block, kv_head, 0, total, scratch);
-        for (int64_t span = 1; span < span_count(a, block); ++span) {
-          run_span(a, plan, block, kv_head, span, span_result, scratch);
-          merge(total, span_result, queries, d, *w.kernels);
-        }
-        finish(a, plan, block, kv_head, total, *w.kernels);
+        attend(a, plan, block, kv_head, memory, *w.kernels);
         mine = w.next_item(kItems, mine);
       }
     });
@@ -197,7 +216,8 @@ void run(const AttentionArgs& a, const Worker& w) noexcept {
     for (int64_t kv_head = 0; kv_head < a.kv.kv_heads; ++kv_head, at += most_spans(a)) {
       for (int64_t span = 0; span < span_count(a, block); ++span, ++piece) {
         if (piece % w.nth != w.ith) continue;
-        run_span(a, plan, block, kv_head, span, partial_at(partials + (at + span) * stride, plan.group), scratch);
+        run_span(a, plan, block, kv_head, span, partial_at(partials + (at + span) * stride, plan.group),
+                 memory.scratch);
       }
     }
   });
@@ -209,9 +229,10 @@ void run(const AttentionArgs& a, const Worker& w) noexcept {
       const auto part = [&](int64_t span) {
         return partial_at(partials + (item * most_spans(a) + span) * stride, plan.group);
       };
-      copy(part(0), plan.group, d, total);
-      for (int64_t span = 1; span < span_count(a, block); ++span) merge(total, part(span), plan.group, d, *w.kernels);
-      finish(a, plan, block, kv_head, total, *w.kernels);
+      copy(part(0), plan.group, d, memory.total);
+      for (int64_t span = 1; span < span_count(a, block); ++span)
+        merge(memory.total, part(span), plan.group, d, *w.kernels);
+      finish(a, plan, block, kv_head, memory.total, *w.kernels);
     }
   });
 }

@@ -1,7 +1,8 @@
 // What an op's code sees while it runs on the CPU: which share of the work is its own, the kernels, and scratch memory.
 //
 // Every worker runs the same function over the same args; each takes its slice, and barrier() stands between phases
-// that read what others wrote. All workers call barrier() equally often. The step puts a barrier after every op.
+// that read what others wrote. All workers call barrier() equally often. The step puts a barrier after every op, or
+// after ops that one worker runs joined.
 #pragma once
 
 #include <algorithm>
@@ -11,31 +12,11 @@
 #include <span>
 
 #include "backend/cpu/kernels/kernel_table.h"
+#include "backend/cpu/read_ahead.h"
 #include "threading/partition.h"
 #include "threading/thread_pool.h"
 
 namespace inferno {
-
-// Memory that a worker will read after a wait, and asks for, some lines in each turn of the wait: then memory is not
-// idle while threads wait for each other, and the first reads find their lines in the core's second-level cache.
-class ReadAhead {
- public:
-  ReadAhead() = default;
-  ReadAhead(const std::byte* begin, int64_t bytes) : at_(begin), end_(begin + std::min(bytes, kMost)) {}
-  [[nodiscard]] bool empty() const { return at_ >= end_; }
-  void turn() noexcept {
-    for (int i = 0; i < kLinesPerTurn && at_ < end_; ++i, at_ += kCacheLine) __builtin_prefetch(at_, 0, 2);
-  }
-
- private:
-  // A part of the second-level cache, and more than most waits have time for.
-  static constexpr int64_t kMost = int64_t{64} << 10;
-  // As many as a core can have on their way at the same time.
-  static constexpr int kLinesPerTurn = 16;
-
-  const std::byte* at_ = nullptr;
-  const std::byte* end_ = nullptr;
-};
 
 struct Worker {
   int ith = 0;
@@ -48,18 +29,22 @@ struct Worker {
   ChunkCounts* counts = nullptr;
   // Where waits inside an op are added up; null when nobody asked.
   uint64_t* wait_ticks = nullptr;
-  // For waits: asks for what the ops after this one read first.
-  WaitTurn read_ahead = {};
+  // What this worker reads next.
+  ReadAhead* ahead = nullptr;
+  // For the op's input of one row in the layout of its weight: memory of all workers, OpScratch::converted bytes, which
+  // stays from op to op; and whether those who made the input have put it there.
+  std::byte* converted = nullptr;
+  bool input_is_converted = false;
 
-  void barrier() const noexcept { barrier(read_ahead); }
-  // ... asks for what this op reads next.
-  void barrier(ReadAhead next) const noexcept {
-    barrier(WaitTurn{[](void* memory) noexcept { static_cast<ReadAhead*>(memory)->turn(); }, &next});
+  // After it the worker goes on with its part `own` of a weight.
+  void barrier(const MemoryPart& own) const noexcept {
+    ahead->expect(own);
+    barrier();
   }
-  void barrier(const WaitTurn& turn) const noexcept {
+  void barrier() const noexcept {
     if (nth == 1) return;
     const uint64_t begin = wait_ticks != nullptr ? cpu_ticks() : 0;
-    pool->barrier(turn);
+    pool->barrier({[](void* context) noexcept { static_cast<ReadAhead*>(context)->turn(); }, ahead});
     if (wait_ticks != nullptr) *wait_ticks += cpu_ticks() - begin;
   }
   // This worker's share of n items, cut at multiples of `step`; shares differ by at most one step.
@@ -68,9 +53,8 @@ struct Worker {
   // each worker, or chunks of at least `least` as workers get done. Piece i uses queue + i, an op each queue once.
   template <typename F>
   void for_shares(int queue, std::span<const Piece> pieces, int64_t least, F f) const {
-    // Slices of a single chunk are not worth looking for.
-    const auto worth_sharing = [&](const Piece& p) { return p.count >= 2 * nth * std::max(p.step, least); };
-    if (counts != nullptr && std::any_of(pieces.begin(), pieces.end(), worth_sharing)) {
+    if (counts != nullptr &&
+        std::any_of(pieces.begin(), pieces.end(), [&](const Piece& p) { return worth_sharing(p, least); })) {
       for_shared_chunks(counts, queue, pieces, ith, nth, least, f);
       return;
     }
@@ -83,6 +67,13 @@ struct Worker {
   void for_share(int queue, const Piece& piece, int64_t least, F f) const {
     for_shares(queue, {&piece, 1}, least, [&](size_t /*piece*/, Range range) { f(range); });
   }
+  // Range `number` of those that for_shares calls f with for this worker's own slice of an op's sole piece; empty
+  // behind the last.
+  [[nodiscard]] Range own_share(const Piece& piece, int64_t least, uint32_t number) const {
+    const Range mine = slice(piece.count, piece.step);
+    if (counts == nullptr || !worth_sharing(piece, least)) return number == 0 ? mine : Range{};
+    return SliceChunks(mine, piece.step, least).chunk(number);
+  }
   // The next of the items 0, 1, 2, ... that this worker is to do after `last` (first: -1): every nth one, or whichever
   // nobody has taken yet.
   [[nodiscard]] int64_t next_item(int queue, int64_t last) const {
@@ -94,12 +85,19 @@ struct Worker {
     if (parallel) return slice(n, step);
     return ith == 0 ? Range{0, n} : Range{};
   }
+
+ private:
+  // Slices of a single chunk are not worth looking for.
+  [[nodiscard]] bool worth_sharing(const Piece& p, int64_t least) const {
+    return p.count >= 2 * nth * std::max(p.step, least);
+  }
 };
 
-// Scratch memory an op needs while it runs.
+// Scratch memory an op needs while it runs; Worker says what for.
 struct OpScratch {
   int64_t shared = 0;
   int64_t local = 0;
+  int64_t converted = 0;
 };
 
 }  // namespace inferno

@@ -7,6 +7,7 @@
 // here with instructions the machine lacks, and the linker might pick that copy.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace inferno {
@@ -34,6 +35,15 @@ struct ActivationLayout {
   // Rows [begin, end) of x [tokens, k], row t at x + t * x_stride, into the 64-byte aligned buffer of all tokens.
   void (*prepare)(const float* x, int64_t x_stride, int64_t tokens, int64_t k, int64_t begin, int64_t end,
                   void* buffer) noexcept;
+  // Optional: columns [begin, end) of the only row, whole blocks of `block` columns, so that a row can be converted by
+  // several threads.
+  int64_t block = 0;
+  void (*prepare_columns)(const float* x, int64_t k, int64_t begin, int64_t end, void* buffer) noexcept = nullptr;
+};
+
+struct MemoryPart {
+  const std::byte* begin = nullptr;
+  int64_t bytes = 0;
 };
 
 struct LinearTask {
@@ -46,6 +56,10 @@ struct LinearTask {
   int64_t out_stride;
   bool accumulate;  // the finished product is added to what stands in out: one addition, after the whole chain
   void* scratch;    // this thread's, scratch_bytes(k, tokens), 64-byte aligned
+  // What this thread reads next: these rows themselves for the most part are in its cache or on their way. A kernel
+  // with asking_tokens asks for it, a line for each line of weights. Null: nobody has asked for anything.
+  const MemoryPart* ahead = nullptr;
+  int64_t ahead_parts = 0;
 };
 
 struct LinearKernel {
@@ -55,6 +69,7 @@ struct LinearKernel {
   int64_t row_step = 1;
   int64_t (*scratch_bytes)(int64_t k, int64_t tokens) = nullptr;
   void (*run)(const LinearTask& task) noexcept = nullptr;
+  int64_t asking_tokens = 0;  // with up to so many tokens the kernel asks for LinearTask::ahead
 };
 
 // ---- attention ------------------------------------------------------------------------------------------------------

@@ -136,6 +136,27 @@ TEST_P(LinearParity, QuantizedProductsAreBitEqualToScalar) {
   }
 }
 
+TEST_P(LinearParity, ARowConvertedInPartsAndLinesAskedForMeanwhileGiveTheSameBits) {
+  constexpr Shape2 kShape = {43, 1024};
+  for (const DType dtype : test::kQuantized) {
+    const LinearKernel& kernel = GetParam()->linear[static_cast<size_t>(dtype)];
+    const ActivationLayout& layout = *kernel.activation;
+    if (layout.prepare_columns == nullptr) continue;
+    const Packed packed = pack(kernel, dtype, kShape, random_weight(dtype, kShape, 3));
+    const std::vector<float> x = activations(1, kShape.k, 5);
+    AlignedMemory row = aligned_memory(static_cast<size_t>(layout.bytes(1, kShape.k)));
+    for (int64_t begin = kShape.k - 256; begin >= 0; begin -= 256) {
+      layout.prepare_columns(x.data(), kShape.k, begin, begin + 256, row.get());
+    }
+    AlignedMemory scratch = aligned_memory(static_cast<size_t>(kernel.scratch_bytes(kShape.k, 1)));
+    std::vector<float> out(static_cast<size_t>(kShape.rows));
+    const MemoryPart ahead[] = {{packed.memory.get(), 1000}, {packed.memory.get() + 2000, 64}};
+    kernel.run({packed.memory.get(), row.get(), kShape.k, 1, 0, kShape.rows, out.data(), kShape.rows, false,
+                scratch.get(), ahead, 2});
+    expect_same_bits(out, multiply(kernel, packed, kShape, x, 1), kShape.rows, std::string(dtype_name(dtype)));
+  }
+}
+
 TEST_P(LinearParity, ExtremeActivationsGiveTheSameBits) {
   constexpr Shape2 kShape = {16, 512};
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();

@@ -144,24 +144,40 @@ inline TwoSums sums_16(const int8_t* q) {
 }
 
 inline void block_sums(const int8_t* q, BlockSums& sums) {
-  const auto shuffled = [](int i) { return i / 4 * 4 + i % 2 * 2 + i % 4 / 2; };
+  // Sums of eight bytes with 128 added to each, in the low half of 64 bits.
+  __m256i eights[8];
   for (int i = 0; i < 8; ++i) {
-    const TwoSums two = sums_16(q + 32 * i);
-    sums.low_16[2 * i] = two.first & 0xffff;
-    sums.low_16[2 * i + 1] = two.second & 0xffff;
-    sums.plain_32[i] = static_cast<int16_t>(two.first + two.second);
-    sums.plain_16[2 * i] = static_cast<int16_t>(two.first);
-    sums.plain_16[2 * i + 1] = static_cast<int16_t>(two.second);
-    sums.shuffled_32[shuffled(i)] = sums.plain_32[i];
-    sums.shuffled_16[shuffled(2 * i)] = sums.plain_16[2 * i];
-    sums.shuffled_16[shuffled(2 * i + 1)] = sums.plain_16[2 * i + 1];
+    const __m256i bytes = _mm256_xor_si256(load_256(q + 32 * i), _mm256_set1_epi8(-128));
+    eights[i] = _mm256_sad_epu8(bytes, _mm256_setzero_si256());
   }
+  // Over 16 columns, in order, of the 128 columns from 32 * i on.
+  const auto sixteens = [&](int i) {
+    const __m256i first = _mm256_packs_epi32(eights[i], eights[i + 1]);
+    const __m256i second = _mm256_packs_epi32(eights[i + 2], eights[i + 3]);
+    const __m256i halves = _mm256_sub_epi32(_mm256_hadd_epi32(first, second), _mm256_set1_epi32(16 * 128));
+    return _mm256_permutevar8x32_epi32(halves, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+  };
+  const __m256i low = sixteens(0);
+  const __m256i high = sixteens(4);
+  const __m256i low_half = _mm256_set1_epi32(0xffff);
+  store_256(sums.low_16, _mm256_and_si256(low, low_half));
+  store_256(sums.low_16 + 8, _mm256_and_si256(high, low_half));
+  // Packing works on 128-bit lanes.
+  const __m256i plain_16 = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
+  const __m256i pairs = _mm256_madd_epi16(plain_16, _mm256_set1_epi16(1));
+  const __m128i plain_32 = _mm_packs_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
+  store_256(sums.plain_16, plain_16);
+  store_128(sums.plain_32, plain_32);
+  const __m128i order = _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
+  store_256(sums.shuffled_16, _mm256_shuffle_epi8(plain_16, _mm256_broadcastsi128_si256(order)));
+  store_128(sums.shuffled_32, _mm_shuffle_epi8(plain_32, order));
 }
 
+// Columns [begin, end) of a row of k.
 template <int kBlock>
-inline void quantize_row(const float* x, int64_t k, void* buffer, int64_t token) {
+inline void quantize_columns(const float* x, int64_t k, int64_t begin, int64_t end, void* buffer, int64_t token) {
   const auto row = activation_row<kBlock>(buffer, token, k);
-  for (int64_t b = 0; b < k / kBlock; ++b) {
+  for (int64_t b = begin / kBlock; b < end / kBlock; ++b) {
     int8_t* q = row.q + b * kBlock;
     row.d[b] = quantize_block<kBlock>(x + b * kBlock, q);
     if constexpr (kBlock == 32) {
@@ -180,12 +196,21 @@ inline int64_t rows_bytes(int64_t tokens, int64_t k) {
 template <int kBlock>
 inline void prepare_rows(const float* x, int64_t x_stride, int64_t /*tokens*/, int64_t k, int64_t begin, int64_t end,
                          void* buffer) noexcept {
-  for (int64_t t = begin; t < end; ++t) quantize_row<kBlock>(x + t * x_stride, k, buffer, t);
+  for (int64_t t = begin; t < end; ++t) quantize_columns<kBlock>(x + t * x_stride, k, 0, k, buffer, t);
 }
 
 template <int kBlock>
-inline constexpr ActivationLayout kRows = {kBlock == 32 ? "8 bits per 32, rows" : "8 bits per 256, rows", 1,
-                                           rows_bytes<kBlock>, prepare_rows<kBlock>};
+inline void prepare_columns(const float* x, int64_t k, int64_t begin, int64_t end, void* buffer) noexcept {
+  quantize_columns<kBlock>(x, k, begin, end, buffer, 0);
+}
+
+template <int kBlock>
+inline constexpr ActivationLayout kRows = {kBlock == 32 ? "8 bits per 32, rows" : "8 bits per 256, rows",
+                                           1,
+                                           rows_bytes<kBlock>,
+                                           prepare_rows<kBlock>,
+                                           kBlock,
+                                           prepare_columns<kBlock>};
 
 }  // namespace
 }  // namespace inferno

@@ -8,8 +8,9 @@ namespace inferno {
 void fill_amx(KernelTable& table) {
   table.name = "amx";
   fill_quantized(table, []<InterleavedFormat kFormat>(KernelDType dtype) {
-    return LinearKernel{"amx",      &interleaved_layout(dtype), &kTokenTiles<kFormat.block>,
-                        kPanelRows, amx_scratch<kFormat>,       run_amx<kFormat>};
+    return LinearKernel{"amx",        &interleaved_layout(dtype), &kTokenTiles<kFormat.block>,
+                        kPanelRows,   amx_scratch<kFormat>,       run_amx<kFormat>,
+                        kAskingTokens};
   });
   fill_amx_attention(table, "amx");
 }

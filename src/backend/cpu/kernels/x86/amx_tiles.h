@@ -224,8 +224,12 @@ inline void prepare_tiles(const float* x, int64_t x_stride, int64_t tokens, int6
   }
 }
 template <int kBlock>
-inline constexpr ActivationLayout kTokenTiles = {kBlock == 32 ? "8 bits per 32, tiles" : "8 bits per 256, tiles", 1,
-                                                 tiled_bytes<kBlock>, prepare_tiles<kBlock>};
+inline constexpr ActivationLayout kTokenTiles = {kBlock == 32 ? "8 bits per 32, tiles" : "8 bits per 256, tiles",
+                                                 1,
+                                                 tiled_bytes<kBlock>,
+                                                 prepare_tiles<kBlock>,
+                                                 kBlock,
+                                                 prepare_columns<kBlock>};
 
 }  // namespace
 }  // namespace inferno

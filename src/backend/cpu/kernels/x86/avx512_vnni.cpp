@@ -10,8 +10,8 @@ void fill_avx512_vnni(KernelTable& table) {
   table.name = "avx512_vnni";
   fill_vector_ops(table);
   fill_quantized(table, []<InterleavedFormat kFormat>(KernelDType dtype) {
-    return LinearKernel{"avx512_vnni", &interleaved_layout(dtype), &kRows<kFormat.block>,
-                        kPanelRows,    gemm_scratch<kFormat>,      run_gemm<kFormat>};
+    return LinearKernel{"avx512_vnni",         &interleaved_layout(dtype), &kRows<kFormat.block>, kPanelRows,
+                        gemm_scratch<kFormat>, run_gemm<kFormat>,          kAskingTokens};
   });
   fill_plain(table, "avx512_vnni");
   fill_attention(table, "avx512_vnni");

@@ -13,6 +13,7 @@ namespace {
 
 inline constexpr int64_t kPanelRows = 16;
 inline constexpr int64_t kGemmTokens = 4;  // panels from this many tokens on
+static_assert(kAskingTokens < kGemmTokens);
 
 inline __m512i sixteen_columns(const void* four_bytes) {
   int32_t four;

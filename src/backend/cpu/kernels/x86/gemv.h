@@ -34,6 +34,37 @@ template <int kBytes, bool kNear = true>
   }
 }
 
+// What is asked for beside the weights in use, line for line: what the caller wants, or without a wish what the same
+// stream reads next.
+template <Reading kReading>
+class Asking {
+ public:
+  explicit Asking(const LinearTask& task) : next_(task.ahead), behind_(task.ahead + task.ahead_parts) {}
+
+  // kBytes of weights at `block` are going to be read.
+  template <int kBytes>
+  [[gnu::always_inline]] inline void beside(const uint8_t* block) {
+    if (next_ == nullptr) {
+      fetch_lines<kBytes, kReading.near>(block + kReading.ahead);
+      return;
+    }
+    if (at_ >= end_) {
+      if (next_ == behind_) return;
+      at_ = static_cast<const uint8_t*>(static_cast<const void*>(next_->begin));
+      end_ = at_ + next_->bytes;
+      ++next_;
+    }
+    fetch_lines<kBytes, kReading.near>(at_);
+    at_ += kBytes;
+  }
+
+ private:
+  const MemoryPart* next_;
+  const MemoryPart* behind_;
+  const uint8_t* at_ = nullptr;
+  const uint8_t* end_ = nullptr;
+};
+
 // Running sums of one group for kTokens tokens.
 template <int kTokens>
 struct GroupSums {
@@ -63,12 +94,13 @@ inline void tile_dots(const uint8_t* tile, const Row* x, int64_t column, __m256i
 
 // `count` blocks of 32 columns from block `first`.
 template <InterleavedFormat kFormat, int kTokens, Reading kReading>
-inline void add_blocks(const uint8_t* group, const Row32* x, int64_t first, int64_t count, GroupSums<kTokens>& sums) {
+inline void add_blocks(const uint8_t* group, const Row32* x, int64_t first, int64_t count, GroupSums<kTokens>& sums,
+                       Asking<kReading>& asking) {
   using Layout = InterleavedBlock<kFormat>;
   GroupSums<kTokens> s = sums;
   for (int64_t b = first; b < first + count; ++b) {
     const uint8_t* block = group + b * Layout::kBytes;
-    fetch_lines<Layout::kBytes, kReading.near>(block + kReading.ahead);
+    asking.template beside<Layout::kBytes>(block);
     const __m256 d = load_scales(block + Layout::kD);
     __m256i isum[kTokens];
     tile_dots<kFormat, kTokens>(block + Layout::kTiles, x, b * 32, isum);
@@ -250,11 +282,12 @@ inline void super_block_dots(const uint8_t* block, const Row256* x, int64_t b, _
 
 // `count` super-blocks of 256 columns from super-block `first`.
 template <InterleavedFormat kFormat, int kTokens, Reading kReading>
-inline void add_blocks(const uint8_t* group, const Row256* x, int64_t first, int64_t count, GroupSums<kTokens>& sums) {
+inline void add_blocks(const uint8_t* group, const Row256* x, int64_t first, int64_t count, GroupSums<kTokens>& sums,
+                       Asking<kReading>& asking) {
   using Layout = InterleavedBlock<kFormat>;
   for (int64_t b = first; b < first + count; ++b) {
     const uint8_t* block = group + b * Layout::kBytes;
-    fetch_lines<Layout::kBytes, kReading.near>(block + kReading.ahead);
+    asking.template beside<Layout::kBytes>(block);
     __m256i isum[kTokens] = {};
     __m256i offset[kTokens] = {};
     super_block_dots<kFormat, kTokens>(block, x, b, isum, offset);
@@ -296,7 +329,10 @@ inline void gemv(const LinearTask& task, int64_t first_token) {
   const int64_t group_bytes = blocks * Layout::kBytes;
   const int64_t first_group = task.row_begin / kInterleavedRows;
   const int64_t groups = (task.row_end + kInterleavedRows - 1) / kInterleavedRows - first_group;
-  const int64_t part = (groups + kReading.streams - 1) / kReading.streams;
+  // Several streams are for memory; what is in a core's cache is read in one.
+  const int64_t most_streams = task.ahead != nullptr ? 1 : kReading.streams;
+  const int64_t part = (groups + most_streams - 1) / most_streams;
+  Asking<kReading> asking(task);
 
   decltype(activation_row<kFormat.block>(nullptr, 0, 0)) x[kTokens];
   for (int t = 0; t < kTokens; ++t) {
@@ -311,7 +347,7 @@ inline void gemv(const LinearTask& task, int64_t first_token) {
       const int64_t count = blocks - b < kTurn ? blocks - b : kTurn;
       for (int s = 0; s < streams; ++s) {
         const uint8_t* group = static_cast<const uint8_t*>(task.weight) + at[s] * group_bytes;
-        add_blocks<kFormat, kTokens, kReading>(group, x, b, count, sums[s]);
+        add_blocks<kFormat, kTokens, kReading>(group, x, b, count, sums[s], asking);
       }
     }
     for (int s = 0; s < streams; ++s) {
@@ -321,6 +357,9 @@ inline void gemv(const LinearTask& task, int64_t first_token) {
     }
   }
 }
+
+// So many tokens take one pass over the weights, on every table.
+inline constexpr int64_t kAskingTokens = 3;
 
 // Any number of tokens, up to four for each pass over the weights.
 template <InterleavedFormat kFormat>

@@ -1,0 +1,104 @@
+// What the ops around matrix products share: inputs converted once for all weights that read them, rows shared among
+// the workers, and the products themselves.
+//
+// Every worker computes some of the output rows for all tokens, so a matrix is read once, by all cores together, in
+// decode and in prefill. Activations are converted once per op input and shared by all weights that read them.
+#pragma once
+
+#include <array>
+#include <initializer_list>
+#include <span>
+
+#include "backend/cpu/cpu_weight.h"
+#include "backend/cpu/worker.h"
+#include "backend/op_args.h"
+
+namespace inferno::cpu {
+
+// Up to this many tokens every worker converts the activations for itself: that is cheaper than a barrier.
+inline constexpr int64_t kRedundantTokens = 1;
+// From this many tokens on gate, up and SwiGLU go through some rows at a time, so that what they write for each other
+// stays in a core's own cache, and workers take no fewer than kLeastRows at a time.
+inline constexpr int64_t kManyTokens = 32;
+
+// What the workers of an op share, by queue: up to three products, activations converted before the first and in
+// between, and whatever comes after the products. Then the units of a result that are used as soon as they are whole.
+inline constexpr int kConvert = 3;
+inline constexpr int kConvertAgain = 4;
+inline constexpr int kFinish = 5;
+inline constexpr int kUnits = 6;
+inline constexpr int kUnitQueues = ChunkCounts::kQueues - kUnits;
+static_assert(kUnitQueues >= 1 && LinearArgs::kMaxWeights <= kConvert);
+
+[[nodiscard]] inline const CpuWeight& cpu(const Weight* w) {
+  return static_cast<const CpuWeight&>(*w);
+}
+[[nodiscard]] inline const float* vector_or_null(const Weight* w) {
+  return w == nullptr ? nullptr : cpu(w).vector();
+}
+
+// The rows a linear reads: all of x or a subset, normalized on the way if `norm` is given.
+struct Input {
+  const float* x = nullptr;
+  int64_t stride = 0;
+  int64_t tokens = 0;
+  int64_t k = 0;
+  const int32_t* rows = nullptr;
+  const float* norm = nullptr;
+  float eps = 0;
+};
+
+// One input converted to the layouts of up to three weights (equal layouts share one copy).
+struct Prepared {
+  std::array<const void*, 3> buffer = {};
+};
+
+// Bytes of scratch memory, multiples of 64: f32 [rows, cols]; what prepare() needs; what the kernels do.
+[[nodiscard]] int64_t matrix_bytes(int64_t rows, int64_t cols);
+[[nodiscard]] int64_t prepared_bytes(std::initializer_list<const Weight*> weights, int64_t tokens, int64_t k);
+[[nodiscard]] int64_t kernel_scratch(std::initializer_list<const Weight*> weights, int64_t tokens);
+
+// Converts `in` for the weights. With few tokens each worker does it into its own memory, else all share the rows and
+// a barrier ends it.
+[[nodiscard]] Prepared prepare(const Input& in, std::initializer_list<const Weight*> weights, int queue,
+                               std::byte* shared, std::byte* local, const Worker& w) noexcept;
+
+// The output rows of a product, and where they may be cut.
+[[nodiscard]] Piece rows_of(const Weight* weight);
+[[nodiscard]] int64_t least_rows(int64_t tokens);
+// The memory of rows that begin with a group of the layout.
+[[nodiscard]] MemoryPart memory_of(const Weight* weight, Range rows);
+// This worker's slice of a weight.
+[[nodiscard]] MemoryPart slice_of(const Weight* weight, const Worker& w);
+
+// Rows [rows.begin, rows.end) of one product, all tokens: token t's row r at out[t * out_stride + r].
+void multiply(const Weight* weight, const void* activations, int64_t tokens, Range rows, float* out, int64_t out_stride,
+              bool accumulate, std::byte* scratch, const Worker& w) noexcept;
+
+// out (+ residual) (+ bias) of one weight. The residual may be out itself.
+struct Projection {
+  const Weight* weight = nullptr;
+  const void* activations = nullptr;
+  const float* residual = nullptr;
+  const float* bias = nullptr;
+  float* out = nullptr;
+};
+void project_rows(const Projection& projection, int64_t tokens, Range rows, std::byte* scratch,
+                  const Worker& w) noexcept;
+
+// This worker's rows of up to three products, which use as many queues from `queue` on; done(product, rows) after each
+// range of them.
+template <typename Done>
+void project(std::span<const Projection> projections, int queue, int64_t tokens, std::byte* scratch, const Worker& w,
+             Done done) noexcept {
+  std::array<Piece, LinearArgs::kMaxWeights> pieces;
+  for (size_t i = 0; i < projections.size(); ++i) pieces[i] = rows_of(projections[i].weight);
+  w.for_shares(queue, std::span(pieces).first(projections.size()), least_rows(tokens), [&](size_t i, Range rows) {
+    project_rows(projections[i], tokens, rows, scratch, w);
+    done(i, rows);
+  });
+}
+void project(std::span<const Projection> projections, int queue, int64_t tokens, std::byte* scratch,
+             const Worker& w) noexcept;
+
+}  // namespace inferno::cpu
