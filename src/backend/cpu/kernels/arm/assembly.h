@@ -20,4 +20,9 @@
 #define INFERNO_SCALES(product, a, b) "fmul v" #product ".4s, v" #a ".4s, v" #b ".4s\n"
 #define INFERNO_FLOAT(sum) "scvtf v" #sum ".4s, v" #sum ".4s\n"
 #define INFERNO_ADD(running, sum, product) "fmla v" #running ".4s, v" #sum ".4s, v" #product ".4s\n"
+
+// Loops of which a round finishes (late) the block that the round before it began (early) are listed once, with both
+// kinds marked: the loop keeps both, half a round before it the early ones, half a round after it the late ones.
+#define INFERNO_KEEP(...) __VA_ARGS__
+#define INFERNO_DROP(...)
 // clang-format on
