@@ -15,8 +15,12 @@
 namespace inferno::cpu {
 namespace {
 
-constexpr int64_t kMaxQueryBlock = 128;  // no kernel takes more queries at once
+constexpr int64_t kMaxQueryBlock = 256;  // no kernel takes more queries at once
 constexpr int64_t kMaxPagesPerSpan = kAttentionSpan;
+// Blocks get smaller where there would be fewer (block, kv head) items for each worker, but no smaller than
+// kLeastQueries: a block's keys and values are brought into the kernel's order for all of its queries.
+constexpr int64_t kItemsPerWorker = 4;
+constexpr int64_t kLeastQueries = 32;
 
 // Up to `query_block` queries of one sequence that share a kv head, token by token, the group's heads side by side.
 struct Block {
@@ -31,11 +35,15 @@ struct Plan {
   int64_t tokens_per_block = 0;  // tokens whose group fits the kernel's query block
 };
 
-Plan plan_of(const AttentionArgs& a, const KernelTable& kernels) {
+Plan plan_of(const AttentionArgs& a, const KernelTable& kernels, int workers) {
   Plan plan;
   plan.kernel = &kernels.attention[static_cast<int>(a.kv.dtype)];
   plan.group = a.q.cols() / a.kv.head_dim / a.kv.kv_heads;
   plan.tokens_per_block = std::max<int64_t>(1, std::min(plan.kernel->query_block, kMaxQueryBlock) / plan.group);
+  const auto items = [&] { return ceil_div(a.batch.tokens, plan.tokens_per_block) * a.kv.kv_heads; };
+  while (items() < kItemsPerWorker * workers && plan.tokens_per_block * plan.group >= 2 * kLeastQueries) {
+    plan.tokens_per_block /= 2;
+  }
   return plan;
 }
 
@@ -173,7 +181,7 @@ bool shares_spans(const AttentionArgs& a, int threads) {
 }
 
 OpScratch scratch_of(const AttentionArgs& a, const KernelTable& kernels, int threads) {
-  const Plan plan = plan_of(a, kernels);
+  const Plan plan = plan_of(a, kernels, 0);  // the largest blocks there may be
   const int64_t queries = plan.tokens_per_block * plan.group;
   const int64_t floats = partial_floats(queries, a.kv.head_dim);
   // Shared spans: at most 2 * threads items of one token each, every span apart.
@@ -189,7 +197,7 @@ void attend_head(const AttentionArgs& a, int64_t kv_head, std::byte* local, cons
 }
 
 void run(const AttentionArgs& a, const Worker& w) noexcept {
-  const Plan plan = plan_of(a, *w.kernels);
+  const Plan plan = plan_of(a, *w.kernels, w.nth);
   const int64_t d = a.kv.head_dim;
   const BlockMemory memory = block_memory(w.local, plan.tokens_per_block * plan.group, d);
 
