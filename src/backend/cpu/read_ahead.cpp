@@ -55,7 +55,8 @@ void ReadAhead::ask(int64_t bytes) noexcept {
 
 void ReadAhead::turn() noexcept {
   settle();
-  if (op_ < plan_.size() && asked_ - read_ < kMostInWaits) ask(kBytesPerTurn);
+  const int64_t most = worker_.counts != nullptr ? kMostInWaits : kMostInWaitsOfFew;
+  if (op_ < plan_.size() && asked_ - read_ < most) ask(kBytesPerTurn);
 }
 
 bool ReadAhead::find(const MemoryPart& own) noexcept {

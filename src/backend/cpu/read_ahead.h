@@ -48,8 +48,10 @@ class ReadAhead {
  private:
   // Ops that are looked into: the one entered and those after it.
   static constexpr size_t kOps = 4;
-  // How far waits go ahead: a part of the second-level cache, and more than most waits have time for.
+  // How far waits go ahead: a part of the second-level cache, and more than most waits have time for. Few threads wait
+  // for one that needs all of the memory's speed meanwhile, and go less far.
   static constexpr int64_t kMostInWaits = int64_t{128} << 10;
+  static constexpr int64_t kMostInWaitsOfFew = int64_t{64} << 10;
   // As many lines as a core can have on their way at the same time.
   static constexpr int64_t kBytesPerTurn = 16 * 64;
   // How far ahead products stay. Further would leave it to these requests alone to bring weights, but a core has more
