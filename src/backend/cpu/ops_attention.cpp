@@ -192,7 +192,7 @@ OpScratch scratch_of(const AttentionArgs& a, const KernelTable& kernels, int thr
 }
 
 void attend_head(const AttentionArgs& a, int64_t kv_head, std::byte* local, const KernelTable& kernels) noexcept {
-  const Plan plan = plan_of(a, kernels);
+  const Plan plan = plan_of(a, kernels, 0);
   attend(a, plan, Block{.tokens = 1}, kv_head, block_memory(local, plan.group, a.kv.head_dim), kernels);
 }
 
