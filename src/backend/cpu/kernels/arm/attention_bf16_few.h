@@ -9,7 +9,8 @@ namespace inferno {
 namespace {
 
 inline constexpr int64_t kFewQueries = 4;
-inline constexpr int64_t kFewRows = 16;  // rows of values
+inline constexpr int64_t kFewRows = 16;   // rows of values
+inline constexpr int64_t kFewAhead = 48;  // rows that are asked for ahead, into the third cache: a page has few rows
 
 struct FewScratch {
   float* scores;      // [kFewQueries][kAttentionSpan]
@@ -94,6 +95,7 @@ inline void add_values(const SpanTask& task, const FewScratch& s, const uint8_t*
   for (int64_t i = 0; i < count; i += kFewRows) {
     const int64_t some = count - i < kFewRows ? count - i : kFewRows;
     const uint16_t* weights = s.weights + 8 * i;
+    prefetch_rows<1>(rows, i + kFewAhead, i + kFewAhead + kFewRows, count, dims);
     int64_t d = 0;
     if (task.queries <= 2) {
       for (; d + 32 <= dims; d += 32) few_outputs<1, 4>(weights, rows + i, d, some, s.o + d * 8);
@@ -114,7 +116,10 @@ inline void run_few_bf16(const SpanTask& task) {
   pack_queries(task, 0, (task.queries + 1) / 2, s.q);
   find_rows(task, task.k_pages, 0, padded, rows, row);
   const auto scores = task.queries > 2 ? few_scores<2> : few_scores<1>;
-  for (int64_t p = 0; p < padded; p += 8) scores(s.q, row + p, steps, s.scores + p);
+  for (int64_t p = 0; p < padded; p += 8) {
+    prefetch_rows<1>(row, p + kFewAhead, p + kFewAhead + 8, padded, task.head_dim);
+    scores(s.q, row + p, steps, s.scores + p);
+  }
   for (int64_t i = 0; i < task.queries; i += 2) {
     weigh_pair(task, i, padded, s.scores + i * kAttentionSpan, s.weights + in_quads(i / 2, 0, kAttentionSpan / 4));
   }

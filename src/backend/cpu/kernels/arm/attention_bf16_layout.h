@@ -33,6 +33,15 @@ inline uint16x8_t zip_high_64(uint16x8_t a, uint16x8_t b) {
   return vreinterpretq_u16_u64(vzip2q_u64(vreinterpretq_u64_u16(a), vreinterpretq_u64_u16(b)));
 }
 
+// Asks for rows [begin, end) of `count`, which come from memory or a distant cache, up to a near one (kNear 3: the
+// first cache, 1: the third).
+template <int kNear>
+inline void prefetch_rows(const uint8_t* const* rows, int64_t begin, int64_t end, int64_t count, int64_t head_dim) {
+  for (int64_t p = begin; p < end && p < count; ++p) {
+    for (int64_t byte = 0; byte < 2 * head_dim; byte += 64) __builtin_prefetch(rows[p] + byte, 0, kNear);
+  }
+}
+
 // Four rows, eight dimensions -> for each two dimensions the four positions of the first, then of the second.
 struct Transposed {
   uint16x8_t of[4];

@@ -99,18 +99,11 @@ inline uint16x8_t row_part(const uint8_t* row, int64_t d, int64_t head_dim) {
   return vld1q_u16(some);
 }
 
-// Asks for rows [begin, end) of `count`: they come from a distant cache, and packing them takes little time.
-inline void prefetch_rows(const uint8_t* const* rows, int64_t begin, int64_t end, int64_t count, int64_t head_dim) {
-  for (int64_t p = begin; p < end && p < count; ++p) {
-    for (int64_t byte = 0; byte < 2 * head_dim; byte += 64) __builtin_prefetch(rows[p] + byte);
-  }
-}
-
 template <bool kWhole>
 inline void pack_keys(const uint8_t* const* rows, int64_t count, int64_t head_dim, uint16_t* keys) {
   const int64_t steps = dim_steps(head_dim);
   for (int64_t p = 0; p < count; p += 8) {
-    prefetch_rows(rows, p + 8, p + 16, count, head_dim);
+    prefetch_rows<3>(rows, p + 8, p + 16, count, head_dim);
     uint16_t* to = keys + in_quads(p / 2, 0, steps);
     for (int64_t s = 0; s < steps; s += 2) {
       for (int i = 0; i < 4; ++i) {
@@ -127,7 +120,7 @@ template <bool kWhole>
 inline void pack_values(const uint8_t* const* rows, int64_t count, int64_t head_dim, uint16_t* values) {
   const int64_t dims = dim_steps(head_dim) * 4;
   for (int64_t p = 0; p < count; p += 4) {
-    prefetch_rows(rows, p + 8, p + 12, count, head_dim);
+    prefetch_rows<3>(rows, p + 8, p + 12, count, head_dim);
     for (int64_t d = 0; d < dims; d += 8) {
       const Transposed t =
           transpose(row_part<kWhole>(rows[p], d, head_dim), row_part<kWhole>(rows[p + 1], d, head_dim),
