@@ -100,11 +100,9 @@ OpScratch scratch_of(const LinearArgs& a, const KernelTable& /*kernels*/, int /*
 
 void run(const LinearArgs& a, const Worker& w) noexcept {
   const int64_t tokens = a.rows.empty() ? a.x.rows() : a.rows.elements();
-  const Input in{.x = a.x.f32(),
-                 .stride = a.x.cols(),
-                 .tokens = tokens,
-                 .k = a.x.cols(),
-                 .rows = a.rows.empty() ? nullptr : a.rows.as<int32_t>()};
+  Input in = input_of(a.x);
+  in.tokens = tokens;
+  in.rows = a.rows.empty() ? nullptr : a.rows.as<int32_t>();
   const int64_t up = a.epilogue == Epilogue::swiglu ? matrix_bytes(tokens, a.w[1]->rows()) : 0;
   std::byte* local = w.local + kernel_scratch({a.w[0], a.w[1], a.w[2]}, tokens);
   const Prepared x = w.input_is_converted ? Prepared{{w.converted}}
@@ -148,13 +146,7 @@ void run(const GatedMlpArgs& a, const Worker& w) noexcept {
   auto* up = reinterpret_cast<float*>(w.shared + matrix_bytes(tokens, ffn));
   std::byte* shared = w.shared + 2 * matrix_bytes(tokens, ffn);
   std::byte* local = w.local + kernel_scratch({a.gate, a.up, a.down}, tokens);
-  const Input in{.x = a.x.f32(),
-                 .stride = a.x.cols(),
-                 .tokens = tokens,
-                 .k = a.x.cols(),
-                 .norm = vector_or_null(a.norm),
-                 .eps = a.eps};
-  const Prepared x = prepare(in, {a.gate, a.up}, kConvert, shared, local, w);
+  const Prepared x = prepare(input_of(a.x, a.norm, a.eps), {a.gate, a.up}, kConvert, shared, local, w);
   const bool converted = made_converted(a.down, tokens, w);
   gate_and_up(a.gate, a.up, x, tokens, activated, up, reinterpret_cast<float*>(local), w.local, w, [&](Range rows) {
     if (converted) convert_made(a.down, activated, rows, shared, w);
@@ -185,13 +177,9 @@ OpScratch scratch_of(const LogitsArgs& a, const KernelTable& /*kernels*/, int /*
 }
 
 void run(const LogitsArgs& a, const Worker& w) noexcept {
-  const Input in{.x = a.x.f32(),
-                 .stride = a.x.cols(),
-                 .tokens = a.rows.elements(),
-                 .k = a.x.cols(),
-                 .rows = a.rows.as<int32_t>(),
-                 .norm = vector_or_null(a.norm),
-                 .eps = a.eps};
+  Input in = input_of(a.x, a.norm, a.eps);
+  in.tokens = a.rows.elements();
+  in.rows = a.rows.as<int32_t>();
   const Prepared x = prepare(in, {a.head}, kConvert, w.shared, w.local + kernel_scratch({a.head}, in.tokens), w);
   const Projection head{a.head, x.buffer[0], nullptr, nullptr, a.out.f32()};
   project({&head, 1}, 0, in.tokens, w.local, w);

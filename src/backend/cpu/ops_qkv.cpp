@@ -25,13 +25,7 @@ NewRows new_rows(const QkvRopeStoreArgs& a, const Worker& w) {
 template <typename Done>
 void project_qkv(const QkvRopeStoreArgs& a, const NewRows& to, const Worker& w, Done done) noexcept {
   const int64_t tokens = a.x.rows();
-  const Input in{.x = a.x.f32(),
-                 .stride = a.x.cols(),
-                 .tokens = tokens,
-                 .k = a.x.cols(),
-                 .norm = vector_or_null(a.norm),
-                 .eps = a.eps};
-  const Prepared x = prepare(in, {a.w[0], a.w[1], a.w[2]}, kConvert, to.rest,
+  const Prepared x = prepare(input_of(a.x, a.norm, a.eps), {a.w[0], a.w[1], a.w[2]}, kConvert, to.rest,
                              w.local + kernel_scratch({a.w[0], a.w[1], a.w[2]}, tokens), w);
   const std::array<float*, 3> out = {a.q.f32(), to.k, to.v};
   std::array<Projection, 3> products;

@@ -48,6 +48,12 @@ struct Input {
   float eps = 0;
 };
 
+// All rows of x, normalized if `norm` is given.
+[[nodiscard]] inline Input input_of(const Tensor& x, const Weight* norm = nullptr, float eps = 0) {
+  return {
+      .x = x.f32(), .stride = x.cols(), .tokens = x.rows(), .k = x.cols(), .norm = vector_or_null(norm), .eps = eps};
+}
+
 // One input converted to the layouts of up to three weights (equal layouts share one copy).
 struct Prepared {
   std::array<const void*, 3> buffer = {};

@@ -21,8 +21,20 @@
 #define INFERNO_FLOAT(sum) "scvtf v" #sum ".4s, v" #sum ".4s\n"
 #define INFERNO_ADD(running, sum, product) "fmla v" #running ".4s, v" #sum ".4s, v" #product ".4s\n"
 
-// Loops of which a round finishes (late) the block that the round before it began (early) are listed once, with both
-// kinds marked: the loop keeps both, half a round before it the early ones, half a round after it the late ones.
+// A loop of %[n] > 0 blocks of which a round finishes (late) the block that the round before it began (early). The macro
+// `order` lists a round once, with both kinds marked: the loop keeps both, half a round before it the early ones, half a
+// round after it the late ones. `next` moves the addresses on.
 #define INFERNO_KEEP(...) __VA_ARGS__
 #define INFERNO_DROP(...)
+#define INFERNO_ROUNDS(order, next) \
+  order(INFERNO_KEEP, INFERNO_DROP) next \
+  "subs %[n], %[n], #1\n" \
+  "b.eq 2f\n" \
+  ".p2align 5\n" \
+  "1:\n" \
+  order(INFERNO_KEEP, INFERNO_KEEP) next \
+  "subs %[n], %[n], #1\n" \
+  "b.ne 1b\n" \
+  "2:\n" \
+  order(INFERNO_DROP, INFERNO_KEEP)
 // clang-format on

@@ -40,7 +40,7 @@ inline ManyScratch many_scratch(const SpanTask& task) {
 
 // clang-format off
 #define INFERNO_BF16(c, a, b) "bfmmla v" #c ".4s, v" #a ".8h, v" #b ".8h\n"
-// Two steps of 4 x 4 vectors of a and b, in the order of a search (bench/ladder/order_search): see gemm_tiles.h.
+// Two steps of 4 x 4 vectors of a and b, in the order of a search (bench/ladder/order_search).
 #define INFERNO_TWO_STEPS(early, late) \
   late(INFERNO_BF16(12, 19, 31) INFERNO_BF16(5, 16, 21) INFERNO_BF16(13, 19, 21) INFERNO_BF16(6, 16, 17) \
   INFERNO_LOAD(28, b, -48) INFERNO_BF16(5, 27, 28) INFERNO_BF16(12, 23, 26) INFERNO_LOAD(29, b, -32) \
@@ -54,7 +54,6 @@ inline ManyScratch many_scratch(const SpanTask& task) {
   INFERNO_BF16(14, 19, 17) INFERNO_LOAD(21, b, 16) INFERNO_LOAD(22, a, 32) INFERNO_BF16(10, 22, 17)) \
   late(INFERNO_BF16(11, 30, 25)) early(INFERNO_LOAD(23, a, 112) INFERNO_BF16(9, 22, 21) INFERNO_LOAD(24, a, 64) \
   INFERNO_LOAD(25, b, 112) INFERNO_LOAD(26, b, 64) INFERNO_BF16(8, 22, 31) INFERNO_LOAD(27, a, 80))
-#define INFERNO_NEXT_STEPS "add %[a], %[a], #128\n add %[b], %[b], #128\n subs %[n], %[n], #2\n"
 #define INFERNO_TWO_ROWS(c0, c1, c2, c3) \
   "zip1 v16.2d, v" #c0 ".2d, v" #c1 ".2d\n zip1 v17.2d, v" #c2 ".2d, v" #c3 ".2d\n" \
   "zip2 v18.2d, v" #c0 ".2d, v" #c1 ".2d\n zip2 v19.2d, v" #c2 ".2d, v" #c3 ".2d\n" \
@@ -65,21 +64,13 @@ inline ManyScratch many_scratch(const SpanTask& task) {
 // compiler's order of the same instructions takes half as long again.
 inline void multiply_quads(const uint16_t* a, const uint16_t* b, int64_t steps, float* out, int64_t stride) {
   float* row = out;
+  int64_t rounds = steps / 2;
   __asm__ volatile(
       INFERNO_ZERO_4(0, 1, 2, 3) INFERNO_ZERO_4(4, 5, 6, 7) INFERNO_ZERO_4(8, 9, 10, 11) INFERNO_ZERO_4(12, 13, 14, 15)
-      INFERNO_TWO_STEPS(INFERNO_KEEP, INFERNO_DROP)
-      INFERNO_NEXT_STEPS
-      "b.le 2f\n"
-      ".p2align 5\n"
-      "1:\n"
-      INFERNO_TWO_STEPS(INFERNO_KEEP, INFERNO_KEEP)
-      INFERNO_NEXT_STEPS
-      "b.gt 1b\n"
-      "2:\n"
-      INFERNO_TWO_STEPS(INFERNO_DROP, INFERNO_KEEP)
+      INFERNO_ROUNDS(INFERNO_TWO_STEPS, "add %[a], %[a], #128\n add %[b], %[b], #128\n")
       INFERNO_TWO_ROWS(0, 1, 2, 3) INFERNO_TWO_ROWS(4, 5, 6, 7)
       INFERNO_TWO_ROWS(8, 9, 10, 11) INFERNO_TWO_ROWS(12, 13, 14, 15)
-      : [a] "+r"(a), [b] "+r"(b), [n] "+r"(steps), [out] "+r"(row)
+      : [a] "+r"(a), [b] "+r"(b), [n] "+r"(rounds), [out] "+r"(row)
       : [stride] "r"(stride * 4)
       : INFERNO_ALL_VECTORS, "cc", "memory");
 }
@@ -87,7 +78,6 @@ inline void multiply_quads(const uint16_t* a, const uint16_t* b, int64_t steps, 
 
 #undef INFERNO_BF16
 #undef INFERNO_TWO_STEPS
-#undef INFERNO_NEXT_STEPS
 #undef INFERNO_TWO_ROWS
 
 // Eight values of a row from dimension d; what is missing is zero. kWhole: head_dim is a multiple of 8.

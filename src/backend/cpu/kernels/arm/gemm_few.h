@@ -122,21 +122,10 @@ inline void few_q8_0(const uint8_t* w, const int8_t* x, const int8_t* y, int64_t
   INFERNO_MATRIX(3, 29, 30) INFERNO_SCALES(29, 6, 26) INFERNO_ADD(21, 28, 29) INFERNO_FLOAT(2) \
   INFERNO_SCALES(28, 6, 31) INFERNO_ADD(22, 27, 28)) \
   early(INFERNO_AHEAD("1strm", 1024, 1088, 1152, 1216, 1280) INFERNO_AHEAD("2keep", 8192, 8256, 8320, 8384, 8448))
-#define INFERNO_NEXT_BLOCK \
-  "add %[w], %[w], #272\n add %[x], %[x], #160\n add %[y], %[y], #160\n subs %[n], %[n], #1\n"
   __asm__ volatile(
       INFERNO_ZERO_4(8, 9, 10, 11) INFERNO_ZERO_4(12, 13, 14, 15)
       INFERNO_ZERO_4(16, 17, 18, 19) INFERNO_ZERO_4(20, 21, 22, 23)
-      INFERNO_BLOCK(INFERNO_KEEP, INFERNO_DROP)
-      INFERNO_NEXT_BLOCK
-      "b.eq 2f\n"
-      ".p2align 5\n"
-      "1:\n"
-      INFERNO_BLOCK(INFERNO_KEEP, INFERNO_KEEP)
-      INFERNO_NEXT_BLOCK
-      "b.ne 1b\n"
-      "2:\n"
-      INFERNO_BLOCK(INFERNO_DROP, INFERNO_KEEP)
+      INFERNO_ROUNDS(INFERNO_BLOCK, "add %[w], %[w], #272\n add %[x], %[x], #160\n add %[y], %[y], #160\n")
       "stp q8, q9, [%[sums]]\n stp q10, q11, [%[sums], #32]\n stp q12, q13, [%[sums], #64]\n"
       "stp q14, q15, [%[sums], #96]\n stp q16, q17, [%[sums], #128]\n stp q18, q19, [%[sums], #160]\n"
       "stp q20, q21, [%[sums], #192]\n stp q22, q23, [%[sums], #224]\n"
@@ -144,7 +133,6 @@ inline void few_q8_0(const uint8_t* w, const int8_t* x, const int8_t* y, int64_t
       : [sums] "r"(sums)
       : INFERNO_ALL_VECTORS, "cc", "memory");
 #undef INFERNO_BLOCK
-#undef INFERNO_NEXT_BLOCK
 #undef INFERNO_AHEAD
   // clang-format on
 }

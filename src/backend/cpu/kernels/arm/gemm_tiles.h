@@ -32,8 +32,8 @@ namespace {
 
 // Blocks of 32 columns with one float scale d. Of w: 256 bytes of levels; 4 vectors of doubled d. Of x: as
 // gemm_activations.h says. out[12]: the sums. The order comes from a search (bench/ladder/order_search), v24-v31 hold
-// whatever it found best: one that a person would write takes 6 to 9 % longer. A round of the loop finishes (late) the
-// block that the round before it began (early): there is half a round before the loop and half of one after it.
+// whatever it found best: one that a person would write takes 6 to 9 % longer. Early and late:
+// INFERNO_ROUNDS.
 #define INFERNO_ORDER_32(early, late) \
   late(INFERNO_FLOAT(4) INFERNO_SCALES(29, 26, 27) INFERNO_ADD(20, 8, 29) INFERNO_FLOAT(5) INFERNO_LOAD(30, x, -32) \
   INFERNO_SCALES(31, 28, 24) INFERNO_LOAD(29, w, -16) INFERNO_ADD(12, 0, 31) INFERNO_SCALES(31, 28, 27) \
@@ -67,18 +67,7 @@ namespace {
   INFERNO_MATRIX(1, 25, 31) INFERNO_LOAD(24, x, 192) INFERNO_LOAD(25, w, 272) INFERNO_FLOAT(6) \
   INFERNO_LOAD(26, w, 288) INFERNO_LOAD(27, x, 224) INFERNO_MATRIX(7, 28, 31) INFERNO_FLOAT(8) INFERNO_FLOAT(2) \
   INFERNO_MATRIX(11, 29, 30) INFERNO_MATRIX(10, 29, 31) INFERNO_FLOAT(10) INFERNO_LOAD(28, w, 256))
-#define INFERNO_NEXT_BLOCK "add %[w], %[w], #320\n add %[x], %[x], #240\n subs %[n], %[n], #1\n"
-#define INFERNO_BLOCKS_32 \
-  INFERNO_ORDER_32(INFERNO_KEEP, INFERNO_DROP) \
-  INFERNO_NEXT_BLOCK \
-  "b.eq 2f\n" \
-  ".p2align 5\n" \
-  "1:\n" \
-  INFERNO_ORDER_32(INFERNO_KEEP, INFERNO_KEEP) \
-  INFERNO_NEXT_BLOCK \
-  "b.ne 1b\n" \
-  "2:\n" \
-  INFERNO_ORDER_32(INFERNO_DROP, INFERNO_KEEP)
+#define INFERNO_BLOCKS_32 INFERNO_ROUNDS(INFERNO_ORDER_32, "add %[w], %[w], #320\n add %[x], %[x], #240\n")
 
 inline void multiply_blocks_32(const uint8_t* w, const int8_t* x, int64_t blocks, float32x4_t* out) {
   __asm__ volatile(
@@ -249,7 +238,6 @@ inline void multiply_blocks_256_by_16(const uint8_t* w, const int8_t* x, int64_t
 #undef INFERNO_CLEAR_SUMS
 #undef INFERNO_CLEAR_RUNNING
 #undef INFERNO_ORDER_32
-#undef INFERNO_NEXT_BLOCK
 #undef INFERNO_BLOCKS_32
 #undef INFERNO_PUT
 #undef INFERNO_PUT_TILE
