@@ -1,5 +1,7 @@
 #include "backend/backend.h"
 
+#include <cstring>
+
 #include "base/error.h"
 
 namespace inferno {
@@ -32,6 +34,12 @@ bool is_fused(OpId op) {
 
 Buffer::~Buffer() {
   if (data_ != nullptr) owner_->deallocate(data_);
+}
+
+void Backend::copy_cache(int32_t /*layer*/, void* destination, const void* source, size_t bytes) {
+  INFERNO_CHECK(host_visible());
+  synchronize();
+  std::memcpy(destination, source, bytes);
 }
 
 #define PRIMITIVE(op, Args)                                                                          \

@@ -118,6 +118,8 @@ class Backend {
   [[nodiscard]] virtual Buffer allocate(size_t bytes) = 0;
   // Memory for the cache of one layer, where that layer's ops run.
   [[nodiscard]] virtual Buffer allocate_cache(int32_t /*layer*/, size_t bytes) { return allocate(bytes); }
+  // Copies part of a layer's cache within its memory, between steps and before the next one. Allocates nothing.
+  virtual void copy_cache(int32_t layer, void* destination, const void* source, size_t bytes);
   virtual void upload(void* destination, const void* host, size_t bytes) = 0;
   virtual void download(void* host, const void* source, size_t bytes) = 0;
   [[nodiscard]] virtual std::unique_ptr<Weight> load_weight(const WeightSource& source, WeightUse uses) = 0;

@@ -31,6 +31,9 @@ class BackendDecorator : public Backend {
   [[nodiscard]] Buffer allocate_cache(int32_t layer, size_t bytes) override {
     return inner_->allocate_cache(layer, bytes);
   }
+  void copy_cache(int32_t layer, void* destination, const void* source, size_t bytes) override {
+    inner_->copy_cache(layer, destination, source, bytes);
+  }
   void upload(void* destination, const void* host, size_t bytes) override { inner_->upload(destination, host, bytes); }
   void download(void* host, const void* source, size_t bytes) override { inner_->download(host, source, bytes); }
   [[nodiscard]] std::unique_ptr<Weight> load_weight(const WeightSource& source, WeightUse uses) override {

@@ -71,6 +71,11 @@ Buffer FallbackBackend::allocate_cache(int32_t layer, size_t bytes) {
   return made;
 }
 
+void FallbackBackend::copy_cache(int32_t layer, void* destination, const void* source, size_t bytes) {
+  if (other_ != nullptr && other_has_ops_) synchronize();
+  (keeps(layer) ? inner() : *other_).copy_cache(layer, destination, source, bytes);
+}
+
 Buffer FallbackBackend::allocate(size_t bytes) {
   Buffer made = inner().allocate(bytes);
   if (other_ != nullptr) {

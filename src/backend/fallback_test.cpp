@@ -109,6 +109,9 @@ TEST(Fallback, CachesOfLayersElsewhereAreReachedThroughTheSameCalls) {
     backend.upload(cache.data(), written.data(), sizeof written);
     backend.download(read.data(), cache.data(), sizeof read);
     EXPECT_EQ(read, written);
+    backend.copy_cache(layer, static_cast<std::byte*>(cache.data()) + 8, cache.data(), 8);
+    backend.download(read.data(), cache.data(), sizeof read);
+    EXPECT_EQ(read, (std::array<int32_t, 4>{1, 2, 1, 2}));
   }
 }
 

@@ -173,6 +173,11 @@ void PlacementBackend::upload(void* destination, const void* host, size_t bytes)
   inner().upload(destination, host, bytes);
 }
 
+void PlacementBackend::copy_cache(int32_t layer, void* destination, const void* source, size_t bytes) {
+  switch_to(&inner());
+  inner().copy_cache(layer, destination, source, bytes);
+}
+
 void PlacementBackend::set_timing(bool on) {
   timing_ = on;
   inner().set_timing(on);

@@ -63,6 +63,7 @@ class PlacementBackend final : public BackendDecorator {
   void synchronize() override;
   void download(void* host, const void* source, size_t bytes) override;
   void upload(void* destination, const void* host, size_t bytes) override;
+  void copy_cache(int32_t layer, void* destination, const void* source, size_t bytes) override;
   void set_timing(bool on) override;
   [[nodiscard]] const StepTimes* step_times() const override { return timing_ ? &times_ : nullptr; }
 
