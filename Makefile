@@ -11,7 +11,7 @@ QUIET  := $(if $(CI),-- --quiet)
 TIDY_FILES ?= src/.*(?<!_test)\.cpp$$
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test test-slow check format check-format check-tidy check-asan check-avx2 tsan bench install \
+.PHONY: help build run dev test test-slow check format check-format check-tidy check-asan check-avx2 tsan bench install \
         model clean deps deps-check test-threadpool-parity-quick test-threadpool-parity test-threadpool-parity-verbose \
         test-gemv-omp test-fusion-gemv test-model-check test-idle llamacpp-parity-full
 
@@ -33,6 +33,11 @@ build-%/build.ninja: CMakePresets.json | deps-check
 
 build: deps build/build.ninja ## build/inferno and build/model-generate
 	@cmake --build build --target inferno model-generate -j $(JOBS) $(QUIET)
+
+# The preset changes a setting of build/, which stays set for the targets that follow.
+dev: deps ## build everything with warnings as errors, as CI does; `make test` and the rest keep that setting
+	@cmake --preset dev --log-level=WARNING
+	@cmake --build build -j $(JOBS) $(QUIET)
 
 run: build ## tell a story with the built-in model (PROMPT="..." begins it)
 	@build/inferno generate "$(PROMPT)" -n 200 --temp 0.8 --top-k 40 --repeat-penalty 1.15

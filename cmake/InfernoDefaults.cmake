@@ -12,7 +12,7 @@ endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
 
 add_library(inferno_options INTERFACE)
-# Results must not depend on whether the compiler felt like fusing a multiply and an add: every fma is written.
+# Results must not depend on whether the compiler fuses a multiply and an add: every fma is explicit.
 target_compile_options(inferno_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers -ffp-contract=off>)
 if(INFERNO_WERROR)

@@ -11,7 +11,7 @@ function(inferno_shared_library api)
   file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/shared.cpp "// A shared library needs one source of its own.\n")
   add_library(inferno_shared SHARED ${CMAKE_CURRENT_BINARY_DIR}/shared.cpp)
   add_library(inferno::inferno ALIAS inferno_shared)
-  # Nothing inside the library calls the API, so all of it is taken; the rest comes in as it is needed.
+  # Nothing inside the library calls the API, so it is linked as a whole; the linker adds what it needs of the rest.
   target_link_libraries(inferno_shared PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,inferno_${api}>)
   target_compile_features(inferno_shared INTERFACE cxx_std_20)
   target_include_directories(inferno_shared INTERFACE

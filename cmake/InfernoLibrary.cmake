@@ -1,6 +1,6 @@
 # inferno_library(NAME SOURCES a.cpp ... [DEPS base tensor ...] [LINK PkgConfig::X ...] [TESTS a_test.cpp ...])
 #
-# One static library per folder of src/, named inferno_NAME. Unit tests stand beside the code and become one
+# One static library per folder of src/, named inferno_NAME. Unit tests are next to the code and become one
 # executable NAME_test whose cases ctest lists one by one.
 function(inferno_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LINK;TESTS" ${ARGN})
@@ -15,8 +15,8 @@ function(inferno_library name)
   endif()
 endfunction()
 
-# Tests throw values away: EXPECT_THROW(load(x), Error) has no use for what load returns. A library of its own, linked
-# last, because the flag must stand behind -Wall.
+# Tests discard values: EXPECT_THROW(load(x), Error) ignores what load returns. A separate library, linked last, because
+# the flag must come after -Wall.
 add_library(inferno_test_options INTERFACE)
 target_compile_options(inferno_test_options INTERFACE -Wno-unused-result)
 
@@ -32,7 +32,7 @@ function(inferno_test name)
   endforeach()
   target_link_libraries(${name} PRIVATE inferno_options inferno_test_options ${ARG_LINK} GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE INFERNO_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  # PRE_TEST: a test program is asked for its cases when ctest runs, so that building it needs no run.
+  # PRE_TEST: a test program lists its cases when ctest runs, so that building it does not run it.
   if(NOT ARG_LABEL)
     set(ARG_LABEL default)
   endif()

@@ -18,7 +18,7 @@ def _padding(size):
 
 
 class GgufFile:
-    """Collects key/value pairs and tensors in the order they are to stand in the file."""
+    """Collects key/value pairs and tensors in file order."""
 
     def __init__(self):
         self._pairs = []

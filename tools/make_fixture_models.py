@@ -1,4 +1,4 @@
-"""Makes tests/fixtures: tiny random models of each architecture as GGUF files, and what transformers says of them.
+"""Writes tests/fixtures: tiny random models of each architecture as GGUF files, and their logits by transformers.
 
 For each model: NAME.gguf (F32, a byte-level BPE of 288 tokens inside), and for each of two prompts NAME-pI.bin, the
 logits of all positions (float32, [tokens, vocabulary]), computed by transformers in float64. manifest.json lists the
@@ -133,8 +133,8 @@ def to_float64(model):
 
 
 def interleave_rope_pairs(weight, heads):
-    """GGUF files of llama models hold the rows of Q and K so that rope turns neighbours (0,1), (2,3), ... of a head;
-    transformers turns (0, d/2), (1, d/2 + 1), ..."""
+    """GGUF files of llama models store the rows of Q and K so that rope rotates adjacent pairs (0,1), (2,3), ... of a head;
+    transformers rotates (0, d/2), (1, d/2 + 1), ..."""
     rows, cols = weight.shape
     return weight.reshape(heads, 2, rows // heads // 2, cols).swapaxes(1, 2).reshape(rows, cols)
 

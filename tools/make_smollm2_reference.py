@@ -1,7 +1,7 @@
-"""Writes what llama.cpp says of SmolLM2-135M-Instruct: tests/fixtures/smollm2_greedy.json.
+"""Writes llama.cpp's greedy tokens of SmolLM2-135M-Instruct: tests/fixtures/smollm2_greedy.json.
 
-For 20 prompts: the token ids, up to 32 greedy tokens and the margin between the two best logits at each of them. How
-small a margin tells nothing is measured too: `noise_rms` is the RMS distance, less the mean, between these logits and
+For 20 prompts: the token ids, up to 32 greedy tokens and the margin between the two best logits at each of them. The
+margin below which a choice is noise is measured too: `noise_rms` is the RMS distance, less the mean, between these logits and
 those of the same weights as F32, that is without quantized activations, over all greedy positions.
 
 Needs llama-cpp-python and numpy, and the model (make model).

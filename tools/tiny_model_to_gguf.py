@@ -101,7 +101,7 @@ def add_model_metadata(gguf, config):
 
 
 def bf16_to_f32(data):
-    """A float32 is a bfloat16 with 16 zero bits behind it."""
+    """A bfloat16 is the upper 16 bits of a float32."""
     return b"".join(b"\0\0" + data[i:i + 2] for i in range(0, len(data), 2))
 
 

@@ -1,4 +1,4 @@
-"""Trains the small Qwen3-architecture model that inferno carries as its built-in default.
+"""Trains the small Qwen3-architecture model that is built into inferno.
 
 The corpus is public-domain books: xz-compressed text files, books separated by a NUL line, children's books first. The
 script trains a byte-level BPE of 8,192 tokens with Qwen's pre-tokenizer, then the model in bfloat16 with AdamW for a
@@ -34,8 +34,8 @@ WARM_UP_SECONDS = 20.0
 DECAY_BEGINS = 0.3  # share of the time after which the learning rate falls linearly to zero
 
 VALIDATION_TOKENS = 400_000
-CHILDREN_TOKENS = 4_400_000  # the children's books, validation included, stand first
-CHILDREN_WEIGHT = 3          # and are seen this many times as often
+CHILDREN_TOKENS = 4_400_000  # the children's books, validation included, come first
+CHILDREN_WEIGHT = 3          # and are weighted by this factor
 
 PART_BYTES = 15_500_000  # largest checkpoint part
 
@@ -81,7 +81,7 @@ def train_tokenizer(books):
 
 
 def encode_books(tokenizer, books):
-    """All books as one array of token ids, an end token behind each book."""
+    """All books as one array of token ids, an end token after each book."""
     end_of_text = tokenizer.token_to_id(END_OF_TEXT)
     chunks = []  # (text, it is the last of its book)
     for book in books:
@@ -191,7 +191,7 @@ class Trainer:
                 say("step", steps, "tokens", steps * BATCH * SEQUENCE, "train", round(loss.item(), 4), "validation",
                     round(self.validation_loss(), 4))
             elif steps % 20 == 0:
-                torch.cuda.synchronize()  # keeps the queue short, so that the clock above tells the truth
+                torch.cuda.synchronize()  # keeps the queue short, so that the clock above is accurate
         say("done", steps, "tokens", steps * BATCH * SEQUENCE, "validation", self.validation_loss())
 
 
@@ -215,7 +215,7 @@ def save_checkpoint(model, tokenizer, out):
 
 @torch.inference_mode()
 def write_reference(model, tokenizer, out):
-    """What the model answers in float32, for other engines to agree with, and two samples for people to read."""
+    """The model's output in float32, as a reference for other engines, and two samples to read."""
     end_of_text = tokenizer.token_to_id(END_OF_TEXT)
 
     def continue_prompt(ids, **options):

@@ -1,6 +1,6 @@
-// What --profile and --trace cost: one engine decodes the same tokens again and again, unobserved, profiled and traced
-// in turns, so that nothing else differs. Prints one line of JSON: the extra time of each round, relative to the
-// unobserved runs before and behind it.
+// The overhead of --profile and --trace: one engine decodes the same tokens repeatedly, alternating between unobserved,
+// profiled and traced runs, so that nothing else differs. Prints one line of JSON: the extra time of each round,
+// relative to the unobserved runs before and after it.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -27,9 +27,9 @@ class Run {
     options.context = tokens;
     options.quiet = true;
     options.decorate = [&](std::unique_ptr<Backend> inner) -> std::unique_ptr<Backend> {
-      auto made = std::make_unique<ProfilingBackend>(std::move(inner), nullptr, nullptr);
-      observed_ = made.get();
-      return made;
+      auto profiling = std::make_unique<ProfilingBackend>(std::move(inner), nullptr, nullptr);
+      observed_ = profiling.get();
+      return profiling;
     };
     engine_ = std::make_unique<Engine>(open_model(model), options);
   }

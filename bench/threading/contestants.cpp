@@ -18,7 +18,7 @@ double nanoseconds(uint64_t ticks) {
   return static_cast<double>(ticks) * 1e3 / ticks_per_microsecond();
 }
 
-// Times `count` calls one by one, after a tenth as many that are not counted.
+// Times `count` calls one by one, after count / 10 warm-up calls.
 template <typename Call>
 std::vector<double> sample(int count, Call call) {
   for (int i = 0; i < count / 10; ++i) call();
@@ -31,7 +31,7 @@ std::vector<double> sample(int count, Call call) {
   return samples;
 }
 
-// What every thread does in a barrier run; thread 0 keeps the samples.
+// What every thread does in a barrier run; thread 0 records the samples.
 template <typename Barrier>
 void cross_barriers(int ith, int count, std::vector<double>& samples, Barrier barrier) {
   if (ith == 0) {
@@ -84,7 +84,7 @@ std::vector<double> openmp_barrier(int threads, int count) {
 }
 #endif
 
-// ---- threads made for each call ----
+// ---- threads created for each call ----
 
 template <typename Body>
 void spawn_and_join(int threads, Body body) {

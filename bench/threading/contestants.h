@@ -1,5 +1,5 @@
-// The ways to run a function on several threads that threading_bench compares. Each takes `count` samples and returns
-// them in nanoseconds; an empty result means that this build does not have the contestant.
+// The ways to run a function on several threads that threading_bench compares. Each returns `count` samples
+// in nanoseconds; an empty result means that this build does not have the contestant.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ struct Contestant {
   std::function<std::vector<double>(int threads, int count)> dispatch;
   // One sample = one barrier, timed on thread 0.
   std::function<std::vector<double>(int threads, int count)> barrier;
-  // Divides the number of samples where one costs far more than elsewhere.
+  // Divides the number of samples, for contestants that are much slower.
   int cost = 1;
 };
 

@@ -1,10 +1,10 @@
-// How the workers are handed a decode step, and how they wait: tokens per second of one model, settings in turns.
+// Ways to dispatch a decode step and to wait: tokens per second of one model, alternating between settings.
 //
 //   decode_bench [MODEL] [--threads N] [--gen N] [--rounds N] [--neighbours N]
 //
-// Without neighbours: a whole step as one dispatch against one dispatch for each op. With --neighbours N, N busy
-// processes run beside us, one on each CPU: ways of waiting, and widths, under that load; the default is compared with
-// the best of them.
+// Without neighbours: a whole step as one dispatch against one dispatch per op. With --neighbours N, N busy processes
+// run alongside, one on each CPU: wait policies and widths under that load; the default is compared with the best of
+// them.
 #include <fmt/core.h>
 #include <sched.h>
 #include <sys/prctl.h>
@@ -31,7 +31,7 @@
 namespace inferno::bench {
 namespace {
 
-// Lets every op run at once: one dispatch each.
+// Runs every op immediately: one dispatch each.
 class OpByOp final : public BackendDecorator {
  public:
   using BackendDecorator::BackendDecorator;
@@ -43,7 +43,7 @@ class OpByOp final : public BackendDecorator {
 #include "backend/op_list.inc"
 };
 
-// Processes that never rest, each on its own CPU; they end with this object, or with this process.
+// Busy processes, each on its own CPU; they end with this object or this process.
 class BusyNeighbours {
  public:
   explicit BusyNeighbours(int count) {
@@ -57,7 +57,7 @@ class BusyNeighbours {
         CPU_ZERO(&set);
         CPU_SET(static_cast<size_t>(limits.allowed[static_cast<size_t>(i) % limits.allowed.size()]), &set);
         sched_setaffinity(0, sizeof set, &set);
-        for (volatile uint64_t turn = 0;;) turn = turn + 1;
+        for (volatile uint64_t i = 0;;) i = i + 1;
       }
       children_.push_back(child);
     }
@@ -111,10 +111,10 @@ std::vector<Setting> settings_for(int threads, int neighbours) {
 
 std::unique_ptr<Engine> engine_for(const std::string& model, const Setting& setting, int32_t context) {
   EngineOptions options;
-  options.backend = "simd";  // replaced at once
+  options.backend = "simd";  // replaced below
   options.context = context;
   options.quiet = true;
-  options.decorate = [&](std::unique_ptr<Backend> /*made*/) -> std::unique_ptr<Backend> {
+  options.decorate = [&](std::unique_ptr<Backend> /*unused*/) -> std::unique_ptr<Backend> {
     auto pool = std::make_unique<ThreadPool>(ThreadPoolOptions{
         .threads = setting.threads, .allow_oversubscription = setting.oversubscribe, .wait = setting.wait});
     auto backend = std::make_unique<CpuBackend>("parallel", best_kernels(), std::move(pool), DType::bf16);
@@ -143,9 +143,9 @@ int run(int argc, char** argv) {
   int neighbours = 0;
   app.add_option("MODEL", model, "model file (default: the built-in one)");
   app.add_option("--threads", threads, "threads")->check(CLI::Range(1, kMaxThreads));
-  app.add_option("--gen", tokens, "tokens of each turn")->check(CLI::Range(1, 1000));
-  app.add_option("--rounds", rounds, "turns of each setting")->check(CLI::Range(1, 1000));
-  app.add_option("--neighbours", neighbours, "busy processes beside us")->check(CLI::Range(0, 1024));
+  app.add_option("--gen", tokens, "tokens per round")->check(CLI::Range(1, 1000));
+  app.add_option("--rounds", rounds, "rounds of each setting")->check(CLI::Range(1, 1000));
+  app.add_option("--neighbours", neighbours, "busy processes that compete for the CPUs")->check(CLI::Range(0, 1024));
   CLI11_PARSE(app, argc, argv);
 
   std::vector<Setting> settings = settings_for(threads, neighbours);
@@ -162,7 +162,7 @@ int run(int argc, char** argv) {
     std::sort(setting.speeds.begin(), setting.speeds.end());
     best = std::max(best, setting.speeds[setting.speeds.size() / 2]);
   }
-  fmt::print("{}, {} threads, {} CPUs, {} busy neighbours; decode of {} tokens, median of {} turns\n",
+  fmt::print("{}, {} threads, {} CPUs, {} busy neighbours; decode of {} tokens, median of {} rounds\n",
              model.empty() ? "built-in model" : model, threads, available_cpu_count(), neighbours, tokens, rounds);
   for (const Setting& setting : settings) {
     const double median = setting.speeds[setting.speeds.size() / 2];

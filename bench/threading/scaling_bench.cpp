@@ -1,12 +1,12 @@
-// Many threads against one, in turns: prefill and decode of a model beside what the machine gives in the same seconds,
-// so that a machine whose speed comes and goes is still compared with itself.
+// Many threads against one, alternating: prefill and decode of a model, and the machine's limits measured in the same
+// seconds, so that a machine whose speed varies is still compared with itself.
 //
 //   scaling_bench MODEL... [--threads N] [--prompt N] [--gen N] [--rounds N]
 //
-// A round: for one thread, then for N, the 8-bit and f32 multiply peaks, reading as many bytes as a decode step does,
-// prefill, the peaks and the reading once more, decode, and the reading. What prefill is compared with is the mean of
-// the peaks around it, for decode the mean of the readings around it. One thread runs on the CPU that multiplies most
-// at the beginning of its turn: on a shared machine, where others disturb it least.
+// A round: for one thread, then for N, the 8-bit and f32 multiply peaks, a read of the bytes of a decode step,
+// prefill, peaks and read again, decode, and the read again. Prefill is compared with the mean of the peaks before and
+// after it, decode with the mean of the reads before and after it. The single thread runs on the CPU with the highest
+// multiply peak at the start of its run: on a shared machine the least disturbed one.
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 #include <pthread.h>
@@ -36,7 +36,7 @@ struct Options {
   std::vector<std::string> models;
   int threads = 0;
   int32_t prompt = 512;
-  int32_t generate = 64;  // a fifth of a second with 16 threads: a short disturbance is not all there is to see
+  int32_t generate = 64;  // a fifth of a second with 16 threads, long against a short disturbance
   int rounds = 5;
 };
 
@@ -59,7 +59,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// The CPU with the highest 8-bit multiply speed at this moment.
+// The CPU with the highest 8-bit multiply rate right now.
 int least_disturbed_cpu(const std::vector<int>& cpus) {
   constexpr int64_t kTurns = 20000;
   int best = cpus.front();
@@ -207,7 +207,7 @@ void run_model(const std::string& model, const Options& options) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Many threads against one, beside the machine's limits in the same seconds");
+  CLI::App app("Many threads against one, with the machine's limits measured in the same seconds");
   Options options;
   options.threads = available_cpu_count();
   app.add_option("MODEL", options.models, "model files")->required();

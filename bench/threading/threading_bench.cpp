@@ -1,9 +1,9 @@
-// Empty dispatch + join, and one barrier: the inferno pool, OpenMP, and threads made for each call; 1 ... N threads.
+// Empty dispatch + join, and one barrier: the inferno pool, OpenMP, and threads created for each call; 1 ... N threads.
 //
 //   threading_bench [--threads N] [--samples N] [--svg FILE]
 //
 // Prints an aligned table (median, 90th and 99th percentile in microseconds) and writes a chart of the medians. The
-// contestants take turns, so that a disturbance of the machine hits all of them.
+// contestants alternate, so that a disturbance of the machine hits all of them.
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>

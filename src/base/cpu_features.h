@@ -1,5 +1,4 @@
-// What this CPU can do, asked once at run time. The code that asks is compiled without instruction-set flags, so it
-// runs everywhere.
+// This CPU's features, detected once at run time, by code compiled without instruction-set flags.
 #pragma once
 
 #include <string>
@@ -15,21 +14,21 @@ struct CpuFeatures {
   bool bf16 = false;     // bfloat16 dot and matrix products
   bool fp16 = false;     // arithmetic on half floats
   bool fp16fml = false;  // half-float products added to f32
-  // x86; each is true only when the operating system keeps the registers too
+  // x86; each is true only when the operating system saves the registers too
   bool avx2 = false;    // with FMA and F16C
   bool avx512 = false;  // F, BW, DQ and VL
   bool avx512_vnni = false;
   bool avx512_bf16 = false;
-  bool amx_int8 = false;  // with AMX-TILE; may_use_tiles() asks for the right to use them
+  bool amx_int8 = false;  // with AMX-TILE; may_use_tiles() requests permission
   bool amx_bf16 = false;
 };
 
 [[nodiscard]] const CpuFeatures& cpu_features();
-// Those this CPU has: "neon", "dotprod", ...
+// The features this CPU has: "neon", "dotprod", ...
 [[nodiscard]] std::vector<std::string> cpu_feature_names();
 
-// Asks the operating system for this process's right to use the AMX tiles; all its threads have it from then on. False
-// where there are no tiles or the right is not given.
+// Requests permission from the operating system to use the AMX tiles, for all threads of this process. False where
+// there are no tiles or permission is denied.
 [[nodiscard]] bool may_use_tiles();
 
 }  // namespace inferno

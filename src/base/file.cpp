@@ -14,7 +14,7 @@
 namespace inferno {
 namespace {
 
-// One write or read never moves more than this: some kernels refuse larger requests.
+// The most one read or write transfers: some kernels refuse larger requests.
 constexpr size_t kMaxTransfer = size_t{1} << 30;
 
 std::string directory_of(const std::string& path) {
@@ -80,7 +80,7 @@ AtomicOutputFile::AtomicOutputFile(const std::string& path) : path_(path) {
   temporary_ = path + ".XXXXXX";
   fd_ = ::mkostemp(temporary_.data(), O_CLOEXEC);
   if (fd_ < 0) fail("cannot write \"{}\": {}", path, std::strerror(errno));
-  // mkostemp makes private files; a result file has the permissions a plain open would have given it.
+  // mkostemp creates private files; give the result the permissions of a plain open.
   const mode_t mask = ::umask(0);
   ::umask(mask);
   (void)::fchmod(fd_, 0666 & ~mask);

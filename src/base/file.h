@@ -1,4 +1,4 @@
-// Files: reading at offsets, and writing so that a crash never leaves half a file behind.
+// Files: reads at offsets, and atomic writes that never leave half a file.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace inferno {
 
-// A regular file opened for reading; anything else, a pipe for example, is an Error at once. All failures are Errors
-// that name the file. Movable, not copyable; read_at may be called from several threads at once.
+// A regular file opened for reading; anything else, a pipe for example, is an Error. All failures are Errors
+// that name the file. Movable, not copyable; read_at may be called from several threads concurrently.
 class InputFile {
  public:
   explicit InputFile(const std::string& path);
@@ -24,7 +24,7 @@ class InputFile {
   [[nodiscard]] uint64_t size() const { return size_; }
   // Fills all of `out` from `offset`; reading past the end is an Error.
   void read_at(uint64_t offset, std::span<std::byte> out) const;
-  // Tells the kernel that these bytes will not be read again, so that they do not crowd the page cache.
+  // Tells the kernel that these bytes will not be read again, so that they do not fill the page cache.
   void forget(uint64_t offset, uint64_t length) const noexcept;
 
  private:
@@ -33,7 +33,7 @@ class InputFile {
   uint64_t size_ = 0;
 };
 
-// Writes to a temporary file beside `path`; commit() syncs it and renames it over `path`. Without commit (an error, a
+// Writes to a temporary file next to `path`; commit() syncs it and renames it over `path`. Without commit (an error, a
 // crash, a full disk) the old file stays as it was and the temporary file is removed. A device or pipe is written to
 // directly.
 class AtomicOutputFile {

@@ -23,10 +23,10 @@ spdlog::logger& logger() {
     const bool plain = no_color != nullptr && no_color[0] != '\0';
     auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>(plain ? spdlog::color_mode::never
                                                                             : spdlog::color_mode::automatic);
-    auto made = std::make_shared<spdlog::logger>("inferno", std::move(sink));
-    made->set_pattern("%^%l%$: %v");
-    made->set_level(spdlog::level::trace);
-    return made;
+    auto created = std::make_shared<spdlog::logger>("inferno", std::move(sink));
+    created->set_pattern("%^%l%$: %v");
+    created->set_level(spdlog::level::trace);
+    return created;
   }();
   return *instance;
 }

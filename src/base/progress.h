@@ -7,7 +7,7 @@
 
 namespace inferno {
 
-// Draws on stderr; silent when made with quiet. Work shorter than about half a second draws nothing at all.
+// Draws on stderr; silent when constructed with quiet. Work shorter than about half a second draws nothing.
 class Progress {
  public:
   Progress(std::string label, uint64_t total, bool quiet);

@@ -58,7 +58,7 @@ std::string printable(std::string_view text, size_t limit) {
     if (out.size() >= limit) return out + "...";
     const size_t length = utf8_sequence_length(text);
     const auto byte = static_cast<unsigned char>(text[0]);
-    // U+0080 to U+009F: some terminals obey these as they obey escape sequences.
+    // U+0080 to U+009F: some terminals interpret these like escape sequences.
     const bool c1_control = length == 2 && byte == 0xC2 && static_cast<unsigned char>(text[1]) < 0xA0;
     if (length == 0 || byte < 0x20 || byte == 0x7F || c1_control) {
       out += fmt::format("\\x{:02x}", byte);
@@ -92,7 +92,7 @@ std::string format_bytes(uint64_t bytes) {
 
 std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates) {
   std::string_view best;
-  size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;  // further than this is another word
+  size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;  // farther is no typo
   for (const std::string_view candidate : candidates) {
     std::vector<size_t> row(candidate.size() + 1);
     for (size_t j = 0; j < row.size(); ++j) row[j] = j;

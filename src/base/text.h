@@ -10,7 +10,7 @@
 namespace inferno {
 
 [[nodiscard]] std::string_view trim(std::string_view text);
-// Text from a file or a prompt, made safe for a terminal: control bytes and invalid UTF-8 become \xNN, and at most
+// Text from a file or a prompt, escaped for a terminal: control bytes and invalid UTF-8 become \xNN, and at most
 // `limit` bytes are kept (then "...").
 [[nodiscard]] std::string printable(std::string_view text, size_t limit = 80);
 // Length of the valid UTF-8 sequence at the front of text, or 0 when there is none (overlong forms, surrogates and
@@ -21,7 +21,7 @@ namespace inferno {
 [[nodiscard]] std::optional<int64_t> parse_int(std::string_view text);
 // "12.3 MiB"
 [[nodiscard]] std::string format_bytes(uint64_t bytes);
-// The candidate with the smallest edit distance to `word`, for "did you mean"; empty when nothing is near.
+// The candidate with the smallest edit distance to `word`, for "did you mean"; empty when none is close.
 [[nodiscard]] std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates);
 
 }  // namespace inferno

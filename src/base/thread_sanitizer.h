@@ -1,4 +1,4 @@
-// INFERNO_THREAD_SANITIZER: whether this is a ThreadSanitizer build, which has an operator new of its own.
+// INFERNO_THREAD_SANITIZER: whether this is a ThreadSanitizer build, which has its own operator new.
 #pragma once
 
 #if defined(__SANITIZE_THREAD__)

@@ -1,5 +1,5 @@
-// A backend that computes nothing: weights are names and shapes, memory is only promised by the system until touched,
-// and ops are written down. A model made on it costs no memory and says exactly what its steps would do.
+// A backend that computes nothing: weights are names and shapes, memory is reserved but not committed, and ops are only
+// recorded. A model loaded on it uses no memory and shows exactly what its steps would do.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@ namespace inferno {
 
 class DryBackend final : public Backend {
  public:
-  // Answers questions (name, cache type, what is supported) as `like` does.
+  // Reports name, cache type and supported ops like `like`.
   explicit DryBackend(std::unique_ptr<Backend> like) : like_(std::move(like)) {}
 
   [[nodiscard]] std::string_view name() const override { return like_->name(); }
@@ -43,7 +43,7 @@ class DryBackend final : public Backend {
   // Ops of the last step, a planned one included.
   [[nodiscard]] const std::vector<OpRecord>& step() const { return step_; }
   [[nodiscard]] uint64_t allocated() const { return allocated_; }
-  // The backend it is like.
+  // The backend it imitates.
   [[nodiscard]] Backend& like() { return *like_; }
 
  protected:

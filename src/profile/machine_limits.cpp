@@ -17,9 +17,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Goes up whenever the measurement changes: older figures are not comparable.
+// Incremented whenever the measurement changes: older figures are not comparable.
 constexpr int kFileVersion = 4;
-// A machine that is never quiet is not measured for ever.
+// A machine that is never quiet is not measured forever.
 constexpr int kMostMeasurements = 4;
 
 Json to_json(const MachineLimits& limits) {
@@ -79,7 +79,7 @@ void write_file(const std::string& path, const std::vector<MachineLimits>& entri
     file.write(json.dump(1));
     file.commit();
   } catch (const Error& error) {
-    log(LogLevel::debug, "machine limits are not kept: {}", error.what());
+    log(LogLevel::debug, "machine limits cannot be stored: {}", error.what());
   }
 }
 

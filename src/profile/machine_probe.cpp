@@ -14,7 +14,7 @@ constexpr double kShortestRun = 0.012;  // seconds; shorter runs measure the clo
 
 using Vector = uint64_t __attribute__((vector_size(16), may_alias));
 
-// Reads `bytes` from `data` as kStreams far-apart parts in turn.
+// Reads `bytes` from `data` as kStreams interleaved streams from distant parts.
 template <int kStreams>
 uint64_t read_streams(const std::byte* data, int64_t bytes) noexcept {
   constexpr int64_t kLine = 64;
@@ -30,15 +30,15 @@ uint64_t read_streams(const std::byte* data, int64_t bytes) noexcept {
   return sum[0] + sum[1];
 }
 
-// Amount per second / 10^9; run(turns) returns the amount done.
+// Amount per second / 10^9; run(iterations) returns the amount done.
 template <typename F>
-double speed(int64_t& turns, F run) {
+double speed(int64_t& iterations, F run) {
   using Clock = std::chrono::steady_clock;
-  for (;; turns *= 2) {
+  for (;; iterations *= 2) {
     const Clock::time_point begin = Clock::now();
-    const double amount = run(turns);
+    const double amount = run(iterations);
     const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    if (seconds >= kShortestRun || turns >= (int64_t{1} << 40)) return amount / seconds / 1e9;
+    if (seconds >= kShortestRun || iterations >= (int64_t{1} << 40)) return amount / seconds / 1e9;
   }
 }
 
@@ -64,9 +64,9 @@ MachineProbe::MachineProbe(int threads, double largest_set)
   });
 }
 
-double MachineProbe::read(double working_set, int streams, int64_t& turns) {
+double MachineProbe::read(double working_set, int streams, int64_t& iterations) {
   bytes_ = static_cast<int64_t>(working_set);
-  return speed(turns, [&](int64_t count) {
+  return speed(iterations, [&](int64_t count) {
     each([&](int ith) {
       const Range range = share(ith);
       uint64_t sum = 0;
@@ -82,8 +82,8 @@ double MachineProbe::read(double working_set, int streams, int64_t& turns) {
   });
 }
 
-double MachineProbe::multiply(Multiply kind, int64_t& turns) {
-  return speed(turns, [&](int64_t count) {
+double MachineProbe::multiply(Multiply kind, int64_t& iterations) {
+  return speed(iterations, [&](int64_t count) {
     each([&](int ith) { results_[static_cast<size_t>(ith)].operations = run_multiply_loop(kind, count * 10000); });
     double operations = 0;
     for (const Result& result : results_) operations += result.operations;

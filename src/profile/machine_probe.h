@@ -1,4 +1,4 @@
-// Loops that show what some threads of this machine can do at a moment: reading memory and multiplying.
+// Loops that measure what some threads of this machine can do right now: reading memory and multiplying.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +18,11 @@ class MachineProbe {
 
   [[nodiscard]] int threads() const { return pool_.threads(); }
 
-  // GB/s of reading working_set bytes over and over, each thread its share in 1, 2 or 4 far-apart streams. `turns` (1
-  // at first) grows until a run is long enough to be timed, and is kept for the next one.
-  [[nodiscard]] double read(double working_set, int streams, int64_t& turns);
+  // GB/s of reading working_set bytes over and over, each thread its share in 1, 2 or 4 distant streams. `iterations`
+  // (1 at first) grows until a run is long enough to be timed, and is reused by the next call.
+  [[nodiscard]] double read(double working_set, int streams, int64_t& iterations);
   // 10^9 operations per second.
-  [[nodiscard]] double multiply(Multiply kind, int64_t& turns);
+  [[nodiscard]] double multiply(Multiply kind, int64_t& iterations);
 
  private:
   struct alignas(128) Result {

@@ -23,9 +23,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kMib = 1024.0 * 1024.0;
-// From what fits the second-level caches to what fits none: three times the last ones, because a set that is read over
-// and over finds a part of itself in a cache of half its size. Where caches are large, also just above their size:
-// speed falls there, and not along a line from what fits to what does not.
+// From what fits the L2 caches to what fits none: three times the last-level caches, because part of a set that is read
+// repeatedly stays in a cache of half its size. With large caches, also just above their size: bandwidth drops there
+// abruptly, not along a line from what fits to what does not.
 std::vector<double> working_sets() {
   constexpr double kMost = 2048 * kMib;
   const Topology topology = Topology::detect();
@@ -43,7 +43,7 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// CPU time spent so far, in seconds: by all programs and by this one.
+// CPU time used so far, in seconds: by all processes and by this one.
 struct CpuTime {
   double all = 0;
   double own = 0;
@@ -74,7 +74,7 @@ CpuTime cpu_time() {
   return time;
 }
 
-// Whether other programs took more than a twentieth of the machine in between.
+// Whether other processes used more than a twentieth of the machine in between.
 bool was_disturbed(const CpuTime& before, const CpuTime& after, double seconds) {
   constexpr double kMuch = 0.05;
   const double others = (after.all - before.all) - (after.own - before.own);
@@ -94,7 +94,7 @@ std::string cpu_name() {
         name += trim(std::string_view(line).substr(colon + 1));
       }
     }
-    if (line.empty() && !name.empty()) break;  // the first CPU speaks for all
+    if (line.empty() && !name.empty()) break;  // the first CPU stands for all
   }
   return fmt::format("{}, {} CPUs", name.empty() ? "unknown" : name, available_cpu_count());
 }
@@ -111,9 +111,9 @@ MachineLimits measure_machine_limits(int threads) {
   MachineLimits limits{.cpu = cpu_name(), .isa = cpu_isa(), .threads = threads};
   for (const double working_set : sets) limits.read.push_back({.working_set = working_set});
   // In rounds over everything, so that a short disturbance spoils each figure once at most.
-  std::map<std::pair<size_t, int>, int64_t> turns;
+  std::map<std::pair<size_t, int>, int64_t> iterations;
   const auto turns_of = [&](size_t item, int variant) -> int64_t& {
-    return turns.try_emplace({item, variant}, 1).first->second;
+    return iterations.try_emplace({item, variant}, 1).first->second;
   };
   for (int round = 0; round < kRounds; ++round) {
     for (size_t i = 0; i < limits.read.size(); ++i) {

@@ -1,4 +1,4 @@
-// Loops that do nothing but multiply, as fast as this CPU can.
+// Loops that only multiply, at this CPU's peak rate.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace inferno {
 
-// Runs `turns` turns of the best loop for the kind on this thread; returns the operations done.
-double run_multiply_loop(Multiply kind, int64_t turns) noexcept;
+// Runs `iterations` of the best loop for the kind on this thread; returns the number of operations.
+double run_multiply_loop(Multiply kind, int64_t iterations) noexcept;
 
 }  // namespace inferno

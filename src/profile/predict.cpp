@@ -69,7 +69,7 @@ double StepPredictor::try_out(const OpRecord& record, Backend& recorder) {
   WeightCopies weights(backend_);
   const PlacedOp op(image, backend_, weights);
   backend_.set_timing(true);
-  (void)run_once(op);  // the first is never like the others
+  (void)run_once(op);  // warm-up
   std::vector<double> us;
   const Clock::time_point begin = Clock::now();
   while (us.size() < kRuns) {

@@ -1,8 +1,8 @@
-// How long a step will take, before its model is loaded.
+// Predicts the time of a step before its model is loaded.
 //
-// Every different op of the step (by shapes, types and cache lengths) is tried out on the backend that will run it,
-// with weights of zeros. In a real step all other weights are read between two runs of an op; so the trial reads about
-// as many other bytes in between, and the op finds its weights where it will find them: in a cache or in memory.
+// Every different op of the step (by shapes, types and cache lengths) is timed on the backend that will run it, with
+// zero weights. In a real step all other weights are read between two runs of an op; so the trial reads about the same
+// number of other bytes in between, and the op finds its weights where it will in the model: in a cache or in memory.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ class StepPredictor {
   // `weight_bytes` of the whole model; `backend` is the one that will run it.
   StepPredictor(Backend& backend, double weight_bytes);
 
-  // Microseconds of an op that was written down on `recorder`.
+  // Microseconds of an op that was recorded on `recorder`.
   [[nodiscard]] double op_us(const OpRecord& record, Backend& recorder);
 
  private:
@@ -37,7 +37,7 @@ class StepPredictor {
   [[nodiscard]] double run_once(const PlacedOp& op);
 
   Backend& backend_;
-  std::array<Others, 2> others_;  // before the op and behind it
+  std::array<Others, 2> others_;  // before and after the op
   std::map<std::string, double> known_us_;
 };
 

@@ -55,7 +55,7 @@ void Profile::add_own(const StepTimes& times, const StepView& view, double us) {
 }
 
 double Profile::most_of_limit() const {
-  constexpr double kMuch = 0.1;  // of the phase: the rest are moments
+  constexpr double kMuch = 0.1;  // of the phase: shorter ones are noise
   double most = 0;
   for (const PhaseTotals& phase : phases_) {
     if (phase.ops_us() <= 0) continue;
@@ -85,12 +85,12 @@ void view_step(const StepTimes& times, Phase before, StepView& view) {
       }
     }
     layer = layer_of(times.ops[i]).value_or(layer);
-    // An op lasts until the next one of the same hand-over begins: the wait for the slowest worker is part of it.
+    // An op lasts until the next one of the same dispatch starts: the wait for the slowest worker is part of it.
     while (dispatch + 1 < times.dispatches.size() && times.dispatches[dispatch + 1] <= i) ++dispatch;
     const bool last = i + 1 == times.ops.size() ||
                       (dispatch + 1 < times.dispatches.size() && times.dispatches[dispatch + 1] == i + 1);
     const uint64_t end = last ? latest_end(times, i) : earliest_begin(times, i + 1);
-    // Clocks of different cores, read without waiting, may be some nanoseconds apart.
+    // Clocks of different cores may be some nanoseconds apart.
     const uint64_t begin = std::max(earliest_begin(times, i), i == 0 ? times.begin : view.ops[i - 1].end);
     view.ops[i] = {times.ops[i].op(), layer, begin, std::max(begin, end)};
   }
@@ -110,7 +110,7 @@ void Profile::add_step(const StepTimes& times, const StepView& view, Backend& ba
   if (last_end_ != 0) totals.between_us += us(last_end_, times.begin);
   last_end_ = times.end;
 
-  // What a step reads over and over decides which memory it comes from.
+  // The bytes a step reads decide which level of memory they come from.
   std::vector<OpCost> costs(times.ops.size());
   double working_set = 0;
   for (size_t i = 0; i < costs.size(); ++i) {

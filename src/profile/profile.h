@@ -1,7 +1,7 @@
-// Where the time of many steps went: per op and per layer, for prompts and for single tokens apart, and how that
-// compares with what the machine allows.
+// Where the time of many steps went: per op and per layer, for prefill and decode separately, compared with what the
+// machine allows.
 //
-// Times come from the backend's step_times(), costs from the ops' args; so every backend that keeps times has a
+// Times come from the backend's step_times(), costs from the ops' args; so every backend that records times has a
 // profile.
 #pragma once
 
@@ -25,8 +25,8 @@ inline constexpr int kPhases = 2;
 struct OpTotals {
   int64_t calls = 0;
   double total_us = 0;  // from its first worker's start to the next op's start
-  double wait_us = 0;   // of that, mean over the workers of the time they waited for others or were not awake yet
-  double wake_us = 0;   // of that, until a worker began the first op of a hand-over
+  double wait_us = 0;   // of that, mean over the workers of the time they waited for others or were not yet awake
+  double wake_us = 0;   // of that, until a worker started the first op of a dispatch
   double work_us = 0;   // mean over the workers of their own work
   double most_us = 0;   // the slowest worker's own work
   double least_us = 0;  // what the machine's limits allow
@@ -38,12 +38,12 @@ struct PhaseTotals {
   int64_t steps = 0;
   int64_t tokens = 0;
   double step_us = 0;       // inside steps
-  double between_us = 0;    // from the end of the step before, without the profiler's own time
-  double own_us = 0;        // that
-  int64_t replays = 0;      // steps that a device also ran untimed, from a graph
+  double between_us = 0;    // from the end of the previous step, without the profiler's own time
+  double own_us = 0;        // the profiler's own time
+  int64_t replays = 0;      // steps that a device also ran untimed from a graph
   double replay_us = 0;     // of them
   double stream_bytes = 0;  // weights and cache
-  double stream_us = 0;     // these at the limit of reading
+  double stream_us = 0;     // the time to read these at the limit
   std::array<OpTotals, kOpCount> ops = {};
   std::vector<double> layer_us;  // [layer]
   double outside_us = 0;         // ops of no layer
@@ -65,7 +65,7 @@ struct StepView {
   int64_t tokens = 0;
   std::vector<StepOp> ops;
 };
-// `before`: the phase when no op of the step tells (none has a batch).
+// `before`: the result when the step does not show its phase (no op has a batch).
 void view_step(const StepTimes& times, Phase before, StepView& view);
 
 class Profile {
@@ -75,7 +75,7 @@ class Profile {
 
   // `backend` is where the step ran.
   void add_step(const StepTimes& times, const StepView& view, Backend& backend);
-  // Looking at the last step, and writing it down, took so long.
+  // The time spent on observing and recording the last step.
   void add_own(const StepTimes& times, const StepView& view, double us);
 
   [[nodiscard]] const PhaseTotals& phase(Phase phase) const { return phases_[static_cast<size_t>(phase)]; }

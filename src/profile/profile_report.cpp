@@ -9,7 +9,7 @@
 namespace inferno {
 namespace {
 
-// How ops are called where people read about losses.
+// Names of ops in the line of losses.
 std::string loss_name(OpId op) {
   switch (op) {
     case OpId::rms_norm:
@@ -102,11 +102,10 @@ std::string Profile::table(Phase phase) const {
                         percent(op.most_us - op.work_us, op.most_us));
   }
   const double outside = totals.step_us - totals.ops_us();
-  text += fmt::format("  {:<22}{:>19.2f}{:>7.1f}%   start of work, hand-over\n", "(in steps)", outside / 1e3,
-                      percent(outside, wall));
+  text += fmt::format("  {:<22}{:>19.2f}{:>7.1f}%   dispatch\n", "(in steps)", outside / 1e3, percent(outside, wall));
   text += fmt::format("  {:<22}{:>19.2f}{:>7.1f}%   between steps\n", "(host)", totals.between_us / 1e3,
                       percent(totals.between_us, wall));
-  text += fmt::format("  {:<22}{:>19.2f}{:>7.1f}%   taking these times\n", "(profiler)", totals.own_us / 1e3,
+  text += fmt::format("  {:<22}{:>19.2f}{:>7.1f}%   measuring\n", "(profiler)", totals.own_us / 1e3,
                       percent(totals.own_us, wall));
   if (totals.replays > 0) {
     const double replay = totals.replay_us / static_cast<double>(totals.replays);

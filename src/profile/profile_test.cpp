@@ -43,7 +43,7 @@ std::string read_file(const std::filesystem::path& path) {
 }
 
 // A step of two workers on a clock of 1000 ticks per microsecond: a linear of layer 3 (worker 1 is slow), then, in a
-// second hand-over, a scale.
+// second dispatch, a scale.
 class TwoWorkers : public testing::Test {
  protected:
   TwoWorkers() {
@@ -223,7 +223,7 @@ TEST(MachineLimits, AreMeasuredOnceAndKeptInTheCacheFolder) {
   EXPECT_EQ(measured.cpu, cpu_name());
 }
 
-// A measurement that finds what the test says.
+// A measurement with the test's results.
 MachineLimits next_measurement;
 MachineLimits take_next_measurement(int threads) {
   MachineLimits limits = next_measurement;
@@ -242,7 +242,7 @@ TEST(MachineLimits, ABadMeasurementDoesNotStay) {
     return machine_limits(2, again, take_next_measurement).multiply[3];
   };
   EXPECT_EQ(int8_limit(30, true), 30);
-  EXPECT_EQ(int8_limit(80, true), 80) << "taken while others ran: once more";
+  EXPECT_EQ(int8_limit(80, true), 80) << "measured while others ran: once more";
   EXPECT_EQ(int8_limit(70, false), 80) << "the best counts";
   EXPECT_EQ(int8_limit(90, false), 80) << "a quiet measurement was among them: kept";
   EXPECT_EQ(int8_limit(90, false, Remeasure::keep_best), 90) << "a run was faster";

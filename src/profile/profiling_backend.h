@@ -13,8 +13,8 @@ class ProfilingBackend final : public BackendDecorator {
  public:
   ProfilingBackend(std::unique_ptr<Backend> inner, Profile* profile, TraceWriter* trace);
 
-  // From the next step on, feeds these; both must live until then or the end. Either may be null; without both, no
-  // times are taken.
+  // From the next step on, feeds these; both must live until then or the end. Either may be null; without both, nothing
+  // is timed.
   void watch(Profile* profile, TraceWriter* trace);
 
   void begin_step(StepMode mode) override;

@@ -47,7 +47,7 @@ void TraceWriter::span(int track, std::string_view category, std::string_view na
   text_ += ",\"ts\":";
   append_microseconds(from);
   text_ += ",\"dur\":";
-  append_microseconds(nanoseconds(end) - from);  // so that neighbours meet in the last digit
+  append_microseconds(nanoseconds(end) - from);  // so that adjacent spans touch exactly
   text_ += '}';
 }
 
@@ -77,7 +77,7 @@ void TraceWriter::add_step(const StepTimes& times, const StepView& view) {
     track(kStepTrack, "steps");
     for (int w = 0; w < workers_; ++w) track(worker_track(w), fmt::format("{} {}", backend_, w));
   }
-  if (times.begin < last_end_) {  // a device's clock begins anew with each step: this one follows the one before
+  if (times.begin < last_end_) {  // a device's clock restarts with each step: append this one to the previous
     origin_ = times.begin - (last_end_ - origin_);
     std::fill(asleep_since_.begin(), asleep_since_.end(), times.begin);
   }

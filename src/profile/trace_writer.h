@@ -1,7 +1,7 @@
 // A trace of steps for ui.perfetto.dev and chrome://tracing (the JSON form both read).
 //
 // One track shows steps, in them layers, in them ops: the intervals the profile adds up. One more track per worker
-// shows its own work on each op, its waits for the others, and its sleep between hand-overs. Waits in the middle of an
+// shows its own work on each op, its waits for the others, and its sleep between dispatches. Waits in the middle of an
 // op are drawn at its end: only their length is known.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace inferno {
 
 class TraceWriter {
  public:
-  // Opens the file at once, so that a path that cannot be written is an Error before any work is done.
+  // Opens the file immediately, so that an unwritable path is an Error before any work is done.
   TraceWriter(const std::string& path, std::string backend);
 
   void add_step(const StepTimes& times, const StepView& view);
@@ -39,15 +39,15 @@ class TraceWriter {
   bool first_event_ = true;
   int workers_ = 0;
   int64_t steps_ = 0;
-  int64_t position_ = 0;   // tokens of decode steps so far
-  uint64_t origin_ = 0;    // ticks at which the trace begins; may lie before the clock's zero, modulo 2^64
+  int64_t position_ = 0;   // decoded tokens so far
+  uint64_t origin_ = 0;    // ticks at which the trace begins; may be before the clock's zero, modulo 2^64
   uint64_t last_end_ = 0;  // of the last step
   double ns_per_tick_ = 1;
   std::vector<uint64_t> asleep_since_;  // per worker
 };
 
-// Why a text is no trace as TraceWriter makes them; empty when it is: valid JSON, all events complete, tracks named,
-// spans of a track either apart or one inside the other.
+// Why a text is not a valid trace; empty when it is: valid JSON, all events complete, tracks named, spans of a track
+// disjoint or nested.
 [[nodiscard]] std::string check_trace(const std::string& text);
 
 }  // namespace inferno

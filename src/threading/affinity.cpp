@@ -12,7 +12,7 @@ namespace inferno {
 #if defined(__linux__)
 
 std::vector<int> thread_cpus(pthread_t thread) {
-  // The kernel refuses a buffer smaller than its own mask, whose size it does not tell; so the buffer grows.
+  // The kernel refuses a buffer smaller than its own mask, whose size cannot be queried; so the buffer grows.
   for (size_t words = 16; words <= 4096; words *= 2) {
     std::vector<uint64_t> mask(words);
     const size_t bytes = words * sizeof(uint64_t);

@@ -1,4 +1,4 @@
-// Which CPUs a thread may run on, asked from and told to the operating system.
+// Gets and sets the CPUs a thread may run on.
 #pragma once
 
 #include <pthread.h>

@@ -55,7 +55,7 @@ struct Mount {
   std::string root;   // the part of the hierarchy that is mounted
   std::string point;  // where
   bool version_2 = false;
-  bool has_cpu = false;  // version 1: the cpu controller lives here
+  bool has_cpu = false;  // version 1: has the cpu controller
 };
 
 // Lines of mountinfo: id parent device root point options [optional ...] - type source super_options.
@@ -82,7 +82,7 @@ std::vector<Mount> cgroup_mounts(const std::string& root) {
   return mounts;
 }
 
-// Where `group` (a path in the hierarchy) lies below the mount; inside a container the mount shows only the
+// The path of `group` (a path in the hierarchy) below the mount; inside a container the mount shows only the
 // container's own part, and a path outside it means the top of what is mounted.
 std::string path_below(const Mount& mount, const std::string& group) {
   if (mount.root == "/") return group;

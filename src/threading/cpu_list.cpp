@@ -12,7 +12,7 @@
 namespace inferno {
 
 namespace {
-// More CPUs than any machine has; keeps a typing error from becoming a list of billions.
+// More CPUs than any machine has; keeps a typo from becoming a list of billions.
 constexpr int64_t kHighestCpu = 65535;
 }  // namespace
 
@@ -26,7 +26,7 @@ std::vector<int> parse_cpu_list(std::string_view text, std::string_view what) {
     const std::optional<int64_t> first = parse_int(part.substr(0, dash));
     const std::optional<int64_t> last = dash == std::string_view::npos ? first : parse_int(part.substr(dash + 1));
     if (!first || !last || *first < 0 || *last < *first) bad();
-    if (*last > kHighestCpu) fail_usage("{}: CPU {} is beyond any machine's CPUs", what, *last);
+    if (*last > kHighestCpu) fail_usage("{}: CPU {} is out of range", what, *last);
     for (int64_t cpu = *first; cpu <= *last; ++cpu) cpus.push_back(static_cast<int>(cpu));
     if (comma == std::string_view::npos) return cpus;
     rest = rest.substr(comma + 1);

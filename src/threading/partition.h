@@ -1,6 +1,6 @@
-// Dividing work among threads: fixed contiguous slices, whose chunks may be shared as threads get done.
+// Dividing work among threads: fixed contiguous slices, whose chunks idle threads may steal.
 //
-// Which thread computes an element never changes its value here; it changes only who touches which cache line.
+// Which thread computes an element never changes its value, only which core touches which cache line.
 #pragma once
 
 #include <algorithm>
@@ -40,20 +40,20 @@ struct Range {
   return std::lcm(kernel_step, line / std::gcd(line, element_bytes));
 }
 
-// How many chunks of its slice of each piece of work a thread's slices have lost, to itself or to others; and what has
-// been made of units of a result. One for each thread; zeroed by its owner while nobody counts in it.
+// Per thread and queue: the number of chunks of the thread's slice that were claimed, by itself or by others, or the
+// number of elements of a unit of results that were completed. Zeroed by its owner while no thread uses it.
 struct alignas(kHotLine) ChunkCounts {
   static constexpr int kQueues = 8;
-  std::atomic<uint32_t> taken[kQueues] = {};
+  std::atomic<uint32_t> claimed[kQueues] = {};
 
   void reset() {
-    for (std::atomic<uint32_t>& count : taken) count.store(0, std::memory_order_relaxed);
+    for (std::atomic<uint32_t>& count : claimed) count.store(0, std::memory_order_relaxed);
   }
 };
 
-// A slice is half of it in one piece, for the sake of long streams, and then smaller chunks, so that a thread of half
-// the speed delays the end by an eighth of a slice or less: in a long slice by less.
-inline constexpr int64_t kChunksPerSlice = 5;  // at least, where the slice is long enough
+// The first chunk of a slice is half of it, for long memory streams; smaller chunks follow, so that a thread of half
+// the speed delays the end by at most an eighth of a slice, and by less in a long slice.
+inline constexpr int64_t kChunksPerSlice = 5;  // at least, if the slice is long enough
 inline constexpr int64_t kLongestRest = 256;
 struct SliceChunks {
   Range slice;
@@ -64,7 +64,7 @@ struct SliceChunks {
       : slice(part),
         first(round_up(std::max(ceil_div(part.size(), 2), least), step)),
         rest(round_up(std::max(std::min(ceil_div(part.size(), 8), kLongestRest), least), step)) {}
-  // Chunk 0, 1, 2, ...; empty behind the last.
+  // Chunk 0, 1, 2, ...; empty after the last.
   [[nodiscard]] Range chunk(uint32_t number) const {
     const int64_t begin = slice.begin + (number == 0 ? 0 : first + (number - 1) * rest);
     return {std::min(begin, slice.end), std::min(begin + (number == 0 ? first : rest), slice.end)};
@@ -77,9 +77,9 @@ struct Piece {
   int64_t step = 1;
 };
 
-// Calls f(piece, range) for chunks of several pieces of work until all threads together have gone through all of them:
-// first those of this thread's own slices, whose memory is near, then those that the others have left. Chunks have at
-// least `least` elements. Piece i uses queue + i; counts[nth] are zero there when the first thread comes here.
+// Calls f(piece, range) for chunks of several pieces of work until the threads together have processed all of them: a
+// thread first claims the chunks of its own slices, whose memory is near, then steals those of other threads. Chunks
+// have at least `least` elements. Piece i uses queue + i; counts[nth] must be zero there before the first thread calls.
 template <typename F>
 void for_shared_chunks(ChunkCounts* counts, int queue, std::span<const Piece> pieces, int ith, int nth, int64_t least,
                        F f) {
@@ -88,10 +88,10 @@ void for_shared_chunks(ChunkCounts* counts, int queue, std::span<const Piece> pi
     for (size_t p = 0; p < pieces.size(); ++p) {
       const int64_t step = pieces[p].step;
       const SliceChunks chunks(slice(pieces[p].count, owner, nth, step), step, least);
-      std::atomic<uint32_t>& taken = counts[owner].taken[queue + static_cast<int>(p)];
-      // A look first: a count that is only read can be in every cache.
-      while (!chunks.chunk(taken.load(std::memory_order_relaxed)).empty()) {
-        const Range range = chunks.chunk(taken.fetch_add(1, std::memory_order_relaxed));
+      std::atomic<uint32_t>& claimed = counts[owner].claimed[queue + static_cast<int>(p)];
+      // Load before the claim: a line that is only read stays shared in every cache.
+      while (!chunks.chunk(claimed.load(std::memory_order_relaxed)).empty()) {
+        const Range range = chunks.chunk(claimed.fetch_add(1, std::memory_order_relaxed));
         if (range.empty()) break;
         f(p, range);
       }
@@ -99,16 +99,16 @@ void for_shared_chunks(ChunkCounts* counts, int queue, std::span<const Piece> pi
   }
 }
 
-// For results that are made by several threads, and of which each unit is used as soon as it is whole: counts elements
-// [made.begin, made.end), `size` to a unit, and calls use(unit) for each unit that has need(unit) elements then. That
-// happens in one thread only, the one that counts the last of them, and it sees what all others had written before they
-// counted. Units 0 ... nth-1 use `queue`, the next nth the one after it, and so on.
+// For results that several threads produce and of which each unit is consumed as soon as it is complete: counts
+// elements [done.begin, done.end), `size` per unit, and calls use(unit) for each unit that then has need(unit)
+// elements. Exactly one thread does so, the one that counts the last element, and it sees everything the others wrote
+// before they counted. Units 0 ... nth-1 use `queue`, the next nth the one after it, and so on.
 template <typename Need, typename Use>
-void count_made(ChunkCounts* counts, int queue, int nth, Range made, int64_t size, Need need, Use use) {
-  for (int64_t unit = made.begin / size; unit * size < made.end; ++unit) {
-    const int64_t part = std::min(made.end, (unit + 1) * size) - std::max(made.begin, unit * size);
-    std::atomic<uint32_t>& count = counts[unit % nth].taken[queue + static_cast<int>(unit / nth)];
-    // Released: what this thread has written; acquired: what those that counted before it have.
+void count_completed(ChunkCounts* counts, int queue, int nth, Range done, int64_t size, Need need, Use use) {
+  for (int64_t unit = done.begin / size; unit * size < done.end; ++unit) {
+    const int64_t part = std::min(done.end, (unit + 1) * size) - std::max(done.begin, unit * size);
+    std::atomic<uint32_t>& count = counts[unit % nth].claimed[queue + static_cast<int>(unit / nth)];
+    // Releases what this thread wrote; acquires what the threads that counted before it wrote.
     const int64_t before = count.fetch_add(static_cast<uint32_t>(part), std::memory_order_acq_rel);
     if (before + part == need(unit)) use(unit);
   }

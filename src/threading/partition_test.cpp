@@ -50,7 +50,7 @@ TEST(CacheLineStep, IsAMultipleOfTheKernelStepAndEndsOnALine) {
   }
 }
 
-TEST(SharedChunks, OneThreadOfManyGoesThroughEverythingOnceFromItsOwnSliceOn) {
+TEST(SharedChunks, OneThreadOfManyProcessesEverythingOnceStartingWithItsOwnSlice) {
   for (const int64_t count : {0, 1, 5, 100, 9728, 151936}) {
     for (const int nth : {1, 2, 3, 16}) {
       for (const int64_t step : {1, 8, 16}) {
@@ -79,7 +79,7 @@ TEST(SharedChunks, OneThreadOfManyGoesThroughEverythingOnceFromItsOwnSliceOn) {
   }
 }
 
-TEST(SharedChunks, AreNotSmallerThanAskedFor) {
+TEST(SharedChunks, AreNotSmallerThanTheLeastSize) {
   std::vector<ChunkCounts> counts(2);
   const Piece all{100, 4};
   for_shared_chunks(counts.data(), 0, {&all, 1}, 0, 2, 20, [](size_t /*piece*/, Range part) {
@@ -95,7 +95,7 @@ TEST(SharedChunks, OfLongSlicesEndShort) {
   });
 }
 
-TEST(SharedChunks, OfSeveralPiecesAreTakenFromTheOwnSlicesOfAllPiecesFirst) {
+TEST(SharedChunks, OfSeveralPiecesAreClaimedFromOwnSlicesOfAllPiecesBeforeStealing) {
   constexpr int kThreads = 4;
   constexpr int kThread = 2;
   std::vector<ChunkCounts> counts(kThreads);
@@ -135,30 +135,30 @@ TEST(SharedChunks, OfManyThreadsAreDisjointAndAll) {
   for (const int count : context.touched) ASSERT_EQ(count, 1);
 }
 
-TEST(CountMade, EachUnitIsUsedOnceByAThreadThatSeesAllOfIt) {
+TEST(CountCompleted, EachUnitIsUsedOnceByAThreadThatSeesAllOfIt) {
   struct Context {
     std::vector<ChunkCounts> counts = std::vector<ChunkCounts>(4);
-    std::vector<int> made;
+    std::vector<int> results;
     std::vector<int> sums;
   } context;
   static constexpr int64_t kCount = 777;
-  static constexpr int64_t kUnit = 100;  // the last one is shorter; twice as many as threads
-  context.made.resize(kCount);
+  static constexpr int64_t kUnit = 100;  // the last one is shorter; two units per thread
+  context.results.resize(kCount);
   context.sums.resize(8);
   ThreadPool pool({.threads = 4, .allow_oversubscription = true});
   pool.dispatch(
       [](int ith, int nth, void* pointer) {
-        auto& [counts, made, sums] = *static_cast<Context*>(pointer);
+        auto& [counts, results, sums] = *static_cast<Context*>(pointer);
         const auto columns = [](int64_t unit) { return Range{unit * kUnit, std::min((unit + 1) * kUnit, kCount)}; };
         const Piece all{kCount, 8};
         for_shared_chunks(counts.data(), 0, {&all, 1}, ith, nth, 8, [&](size_t /*piece*/, Range part) {
-          for (int64_t i = part.begin; i < part.end; ++i) made[static_cast<size_t>(i)] = 1;
-          count_made(
+          for (int64_t i = part.begin; i < part.end; ++i) results[static_cast<size_t>(i)] = 1;
+          count_completed(
               counts.data(), 6, nth, part, kUnit, [&](int64_t unit) { return columns(unit).size(); },
               [&](int64_t unit) {
                 const Range whole = columns(unit);
                 for (int64_t i = whole.begin; i < whole.end; ++i) {
-                  sums[static_cast<size_t>(unit)] += made[static_cast<size_t>(i)];
+                  sums[static_cast<size_t>(unit)] += results[static_cast<size_t>(i)];
                 }
               });
         });

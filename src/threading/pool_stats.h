@@ -1,7 +1,7 @@
 // Statistics of a thread pool: always on, a few nanoseconds per dispatch, no line shared between threads.
 //
 // Each thread adds to its own counters; stats() of the pool sums them at any time. Costs are keyed by a small "op"
-// number whose meaning belongs to the caller of the pool.
+// number whose meaning is up to the caller of the pool.
 #pragma once
 
 #include <array>
@@ -40,8 +40,8 @@ struct PoolStats {
 // Aligned text table; names[op] labels a row where there is one.
 [[nodiscard]] std::string format_pool_stats(const PoolStats& stats, std::span<const std::string_view> names = {});
 
-// One thread's counters. Only the owner writes (plain load and store, relaxed), so reading at any time is safe and
-// nobody waits for anybody; reset() is for when no dispatch runs.
+// One thread's counters. Only the owner writes (relaxed load and store), so reading at any time is safe and wait-free;
+// reset() is for when no dispatch is running.
 class ThreadStats {
  public:
   // A dispatch seen from a worker: ticks from its start to this thread's first and last instruction of it.
@@ -54,7 +54,7 @@ class ThreadStats {
     }
     add(row.finish_ticks, finish_ticks);
   }
-  // The same seen from the caller; span = until everybody was done, times the number of threads.
+  // The same seen from the caller; span = time until all were done, times the number of threads.
   void add_dispatch(int op, uint64_t finish_ticks, uint64_t span_ticks) {
     Op& row = ops_[index(op)];
     add(row.dispatches, 1);

@@ -5,15 +5,14 @@
 // wait_for_work() and finish(); every thread of one dispatch calls barrier(); anyone may call set_paused(). stop() ends
 // the workers once no dispatch is running.
 //
-// Memory orders. A lost wake-up needs two words: the sleeper announces itself in one and looks at the condition in the
+// Memory orders. A lost wake-up needs two words: the sleeper announces itself in one and checks the condition in the
 // other, the waker does the reverse, and both see old values unless all four accesses are seq_cst. Here each condition
-// and the note that somebody sleeps on it share one word (job_, remaining_, phase_) and are changed by
-// read-modify-writes of it, which the hardware puts in one order anyway. So release on publishing and acquire on
-// picking up are enough everywhere, and a waker learns from the very operation that publishes whether to call the
-// kernel.
+// and its "somebody sleeps" flag share one word (job_, remaining_, phase_) and change only by read-modify-writes of it,
+// which have a single modification order. So release when publishing and acquire when consuming are enough everywhere,
+// and the operation that publishes also tells the waker whether to call the kernel.
 //
-// Wrap-around: a worker mistakes new work for old only if it sits out exactly 2^40 dispatches in a row. Barrier phases
-// may wrap at will, because nobody can fall two phases behind.
+// Wrap-around: a worker mistakes new work for old only if it misses exactly 2^40 dispatches in a row. Barrier phases
+// may wrap freely, because no thread can be two phases late.
 #pragma once
 
 #include <cstdint>
@@ -32,13 +31,13 @@ class PoolProtocol {
   // The job word counts up to this many workers.
   static constexpr int kMaxWorkers = (1 << 11) - 1;
 
-  // A worker's own corner: written by it when it parks, by a waker when it is wanted again.
+  // Per-worker state: `parked` is set by the worker when it parks and cleared by the waker.
   struct alignas(Platform::kLine) Slot {
     Atomic<uint32_t> parked{0};
-    // The thread's own:
+    // Accessed by the worker alone:
     Word last_run = 0;         // the job word of its last dispatch
-    uint64_t preemptions = 0;  // as last asked
-    uint32_t contended = 0;    // how many more waits that run out of spins count its CPU as wanted by others
+    uint64_t preemptions = 0;  // at the last check
+    uint32_t contended = 0;    // number of further exhausted spins for which the CPU counts as contended
   };
 
   // slots[0 ... workers]; slots[0] is the dispatcher's.
@@ -49,7 +48,7 @@ class PoolProtocol {
   void publish(int active, const Payload& payload) {
     payload_ = payload;
     remaining_.store(static_cast<uint32_t>(active - 1), std::memory_order_relaxed);
-    // An addition, because other fields of the word may change at the same time.
+    // An addition, because other fields of the word may change concurrently.
     const Word delta = kGeneration + static_cast<Word>(active) - static_cast<Word>(published_);
     published_ = active;
     // Acquire is for the sleepers' `parked` words.
@@ -76,10 +75,10 @@ class PoolProtocol {
     for (;;) {
       Word word = job_.load(std::memory_order_acquire);
       const uint64_t start = Platform::ticks();
-      // Dispatches of other threads do not prolong the linger: a worker that is never included comes to rest.
-      for (uint32_t turn = 1; !wanted(word) && (word & kPaused) == 0; ++turn) {
-        if (turn % Platform::kTurnsPerClock == 0 && Platform::ticks() - start >= linger_ticks_) break;
-        if (turn % (policy_.spins + 1) == 0 && cpu_is_wanted(slot)) break;
+      // Dispatches that do not include this worker do not extend the linger: a worker that is never needed parks.
+      for (uint32_t poll = 1; !wanted(word) && (word & kPaused) == 0; ++poll) {
+        if (poll % Platform::kPollsPerClockRead == 0 && Platform::ticks() - start >= linger_ticks_) break;
+        if (poll % (policy_.spins + 1) == 0 && cpu_is_contended(slot)) break;
         Platform::relax();
         word = job_.load(std::memory_order_acquire);
       }
@@ -100,14 +99,14 @@ class PoolProtocol {
     if (remaining_.fetch_sub(1, std::memory_order_release) == (1 | kSleeping)) Platform::wake_all(remaining_);
   }
 
-  // Every one of the `active` threads of the running dispatch: returns when all have arrived, and tells how many
-  // ticks this thread waited.
+  // Called by each of the `active` threads of the running dispatch: returns when all have arrived. Returns the number
+  // of ticks this thread waited.
   uint64_t barrier(int ith, int active) {
     return barrier(ith, active, [] {});
   }
-  // The same; calls turn() in each turn of the wait.
-  template <typename Turn>
-  uint64_t barrier(int ith, int active, Turn turn) {
+  // The same; calls hook() in each iteration of the spin wait.
+  template <typename Hook>
+  uint64_t barrier(int ith, int active, Hook hook) {
     // Cannot advance before this thread has arrived, and the last advance is ordered before this dispatch or phase.
     const uint32_t phase = phase_.load(std::memory_order_relaxed) & ~kPhaseSleeping;
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<uint32_t>(active)) {
@@ -120,11 +119,11 @@ class PoolProtocol {
     const auto passed = [&](uint32_t word) { return (word & ~kPhaseSleeping) != phase; };
     const auto over = [&] {
       if (passed(phase_.load(std::memory_order_acquire))) return true;
-      turn();
+      hook();
       return false;
     };
     if (!spin_until(slots_[ith], over)) {
-      // Too late, the mark lands on the next phase, where it costs one needless wake-up call.
+      // If the phase has just ended, the flag is set on the next one, where it costs one needless wake-up call.
       uint32_t word = phase_.fetch_or(kPhaseSleeping, std::memory_order_acquire);
       while (!passed(word)) {
         Platform::sleep_while_equal(phase_, phase | kPhaseSleeping);
@@ -134,7 +133,8 @@ class PoolProtocol {
     return Platform::ticks() - start;
   }
 
-  // Paused: idle workers park at once. Not paused: they linger; those that sleep are woken. Work arrives either way.
+  // Paused: idle workers park immediately. Not paused: they linger, and sleeping ones are woken. Dispatches work in
+  // both states.
   void set_paused(bool paused) {
     if (paused) {
       job_.fetch_or(kPaused, std::memory_order_relaxed);
@@ -147,7 +147,7 @@ class PoolProtocol {
   [[nodiscard]] uint64_t dispatches() const { return generation(job_.load(std::memory_order_relaxed)); }
   [[nodiscard]] int parked_workers() const { return sleepers(job_.load(std::memory_order_relaxed)); }
 
-  // Sends all workers home, sleeping or not; for when no dispatch runs.
+  // Makes all workers leave wait_for_work(), sleeping or not; only while no dispatch is running.
   void stop() {
     const Word before = job_.fetch_or(kStop, std::memory_order_acq_rel);
     if (sleepers(before) != 0) unpark(workers_ + 1);
@@ -161,7 +161,7 @@ class PoolProtocol {
   static constexpr Word kPaused = Word{1} << 22;
   static constexpr Word kStop = Word{1} << 23;
   static constexpr Word kGeneration = Word{1} << 24;
-  // A few milliseconds' worth of short waits, about a time slice: within it a busy neighbour shows itself again.
+  // A few milliseconds' worth of short waits, about a time slice: a busy process preempts again within it.
   static constexpr uint32_t kContendedWaits = 256;
   // remaining_: the count, and whether the dispatcher sleeps.
   static constexpr uint32_t kSleeping = uint32_t{1} << 31;
@@ -173,8 +173,8 @@ class PoolProtocol {
   static int sleepers(Word word) { return static_cast<int>((word & kSleepersMask) / kSleeper); }
   static uint64_t generation(Word word) { return word / kGeneration; }
 
-  // Called by a thread that is about to give up its CPU anyway, so the price does not matter.
-  bool cpu_is_wanted(Slot& slot) {
+  // Called by a thread that is about to give up its CPU anyway, so the cost does not matter.
+  bool cpu_is_contended(Slot& slot) {
     const uint64_t preemptions = Platform::preemptions();
     if (preemptions != slot.preemptions) {
       slot.preemptions = preemptions;
@@ -185,23 +185,23 @@ class PoolProtocol {
     return slot.contended > 0;
   }
 
-  // True when done() held before patience ran out.
+  // True when done() held before spins and yields ran out.
   template <typename Condition>
   bool spin_until(Slot& slot, Condition done) {
     const uint32_t spins = slot.contended > 0 ? policy_.contended_spins : policy_.spins;
-    for (uint32_t turn = 0; turn < spins; ++turn) {
+    for (uint32_t i = 0; i < spins; ++i) {
       if (done()) return true;
       Platform::relax();
     }
-    cpu_is_wanted(slot);
-    for (uint32_t turn = 0; turn < policy_.yields; ++turn) {
+    cpu_is_contended(slot);
+    for (uint32_t i = 0; i < policy_.yields; ++i) {
       if (done()) return true;
       Platform::yield();
     }
     return false;
   }
 
-  // Worker: sleeps, unless the job word is no longer the one that gave no reason to stay awake.
+  // Worker: sleeps, unless the job word has changed since it was found to hold no work.
   void park(Slot& slot, Word word) {
     slot.parked.store(1, std::memory_order_relaxed);
     const Word now = job_.fetch_add(kSleeper, std::memory_order_release);
@@ -221,8 +221,8 @@ class PoolProtocol {
     }
   }
 
-  // Watched by the workers; the payload travels on the same line. Only the dispatcher touches published_, the active
-  // count now in job_.
+  // Polled by the workers; the payload is on the same line. published_ is the active count now in job_, accessed by the
+  // dispatcher alone.
   alignas(Platform::kLine) Atomic<Word> job_{0};
   typename Platform::template Plain<Payload> payload_{};
   int published_ = 0;

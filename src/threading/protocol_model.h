@@ -1,8 +1,8 @@
 // The pool's wait, wake and barrier protocol under a model checker (relacy), for tests: simulated atomics and threads
-// for protocol.h, the models, and check(). The checker goes through all interleavings, or through many random ones, and
+// for protocol.h, the models, and check(). The checker explores all interleavings, or many random ones, and
 // reports deadlocks (lost wake-ups), data races on plain data and failed assertions, under the C++ memory model.
 //
-// Include this header last: relacy redefines words of the language while it is read.
+// Include this header last: relacy redefines keywords.
 #pragma once
 
 #include <cstddef>
@@ -26,10 +26,10 @@
 
 namespace inferno::model {
 
-// Mistakes that can be planted, to see that the checker finds them.
+// Bugs that can be planted, to see that the checker finds them.
 enum class Plant {
   none,
-  split_announcement,  // a sleeper looks at the condition first and announces itself after: the lost wake-up
+  split_announcement,  // a sleeper checks the condition before it announces itself: the lost wake-up
   relaxed_only,        // publication without release and acquire
 };
 
@@ -131,7 +131,7 @@ struct ModelPlain {
 template <Plant kPlant = Plant::none, Switches kSwitches = Switches::every_access>
 struct ModelPlatform {
   static constexpr size_t kLine = alignof(std::max_align_t);
-  static constexpr uint32_t kTurnsPerClock = 1;
+  static constexpr uint32_t kPollsPerClockRead = 1;
   template <typename T>
   using Atomic = ModelAtomic<T, kPlant, kSwitches>;
   template <typename T>
@@ -140,7 +140,7 @@ struct ModelPlatform {
   static void yield() { rl::yield(1, $); }
   static uint64_t ticks() { return 0; }
   static uint64_t preemptions() { return 0; }
-  // Like the kernel: looking at the word and falling asleep are one step, ordered by a lock against wake_all().
+  // Like the kernel: comparing the word and falling asleep are one atomic step, ordered by a lock against wake_all().
   static void sleep_while_equal(Atomic<uint32_t>& word, uint32_t expected) {
     rl::context& context = rl::ctx();
     context.sched();
@@ -156,7 +156,7 @@ struct ModelPlatform {
   }
 };
 
-// No patience at all: every wait goes to sleep at once, which is where the mistakes can be.
+// Every wait sleeps immediately, which is where the bugs can be.
 inline constexpr WaitPolicy kSleepAtOnce{.spins = 0, .contended_spins = 0, .yields = 0, .linger_us = 0};
 
 template <int kThreads, typename Platform>
@@ -166,11 +166,11 @@ struct ModelPool {
   Protocol protocol{slots, kThreads - 1, kSleepAtOnce, 0};
 };
 
-// kThreads threads cross kPhases barriers; each writes a plain cell before, and reads its neighbour's after.
+// kThreads threads cross kPhases barriers; each writes a plain cell before, and reads the next thread's after.
 template <int kThreads, int kPhases, typename Platform = ModelPlatform<Plant::none, Switches::ordered_accesses>>
 struct BarrierModel : rl::test_suite<BarrierModel<kThreads, kPhases, Platform>, kThreads> {
   ModelPool<kThreads, Platform> pool;
-  ModelPlain<int> cells[kThreads][2];  // of odd and even phases: the neighbour may be one phase ahead
+  ModelPlain<int> cells[kThreads][2];  // of odd and even phases: the next thread may be one phase ahead
 
   void thread(unsigned ith) {
     for (int phase = 1; phase <= kPhases; ++phase) {
@@ -202,8 +202,8 @@ struct HandoffModel : rl::test_suite<HandoffModel<kDispatches, Platform>, 2> {
   }
 };
 
-// The whole life of a pool: kDispatches dispatches, of all threads and of one less in turn, each with kPhases barriers,
-// then stop(). With kPauses one more thread pauses and resumes the pool meanwhile.
+// The whole life of a pool: kDispatches dispatches, alternately of all threads and of one less, each with kPhases
+// barriers, then stop(). With kPauses one more thread pauses and resumes the pool meanwhile.
 template <int kThreads, int kDispatches, int kPhases, bool kPauses = false, typename Platform = ModelPlatform<>>
 struct PoolModel
     : rl::test_suite<PoolModel<kThreads, kDispatches, kPhases, kPauses, Platform>, kThreads + (kPauses ? 1 : 0)> {
@@ -251,13 +251,13 @@ struct Verdict {
   uint64_t schedules = 0;
 };
 
-// How the search of a full tree of schedules begins: its first choice, of two threads, already made for the second one.
-// The checker writes and reads such states itself; the numbers are: the first iteration, choices made, and for each
-// choice the number of alternatives, the one taken, and its kind.
+// How the search of a full tree of schedules begins: its first choice, of two threads, already fixed to the second one.
+// The checker writes and reads such states itself; the numbers are: the first iteration, the number of choices, and for
+// each choice the number of alternatives, the one chosen, and its kind.
 inline constexpr const char* kSecondThreadFirst = "1 1 2 1 0";
 static_assert(rl::sched_type_sched == 0);
 
-// bound: for sched_bound, how often a thread that could go on may be interrupted. random_schedules: for sched_random.
+// bound: for sched_bound, the number of preemptions of a runnable thread. random_schedules: for sched_random.
 template <typename Model>
 Verdict check(rl::scheduler_type_e search, uint64_t random_schedules = 0, unsigned bound = 0, const char* begin = "") {
   rl::test_params params;
@@ -273,8 +273,8 @@ Verdict check(rl::scheduler_type_e search, uint64_t random_schedules = 0, unsign
   return {rl::test_result_str(params.test_result), params.stop_iteration};
 }
 
-// Every schedule of two threads that do the same: looks at those that begin with the second thread, because the others
-// are these with the threads' names exchanged.
+// Every schedule of two threads that do the same: explores those that begin with the second thread, because the
+// others are the same with the threads exchanged.
 template <typename Model>
 Verdict check_alike_threads() {
   return check<Model>(rl::sched_full, 0, 0, kSecondThreadFirst);

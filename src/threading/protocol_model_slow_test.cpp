@@ -10,7 +10,7 @@ namespace {
 TEST(ProtocolModelSlow, BarrierHoldsInEveryScheduleOfTwoThreadsAndThreePhases) {
   const Verdict verdict = check_alike_threads<BarrierModel<2, 3>>();
   EXPECT_EQ(verdict.result, "SUCCESS");
-  std::cout << "  " << verdict.schedules << " schedules, and as many with the threads exchanged\n";
+  std::cout << "  " << verdict.schedules << " schedules, and the same number with the threads exchanged\n";
 }
 
 TEST(ProtocolModelSlow, WholePoolHoldsInAMillionRandomSchedulesOfFourThreads) {

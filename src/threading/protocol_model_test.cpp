@@ -43,7 +43,7 @@ TEST(ProtocolModel, PauseAndResumeAtAnyMomentLoseNothing) {
   expect_success(check<PoolModel<3, 2, 1, true>>(rl::sched_random, 10'000));
 }
 
-// The checker must be able to see what it is there for.
+// The checker must find planted bugs.
 
 TEST(ProtocolModel, PlantedLostWakeUpIsFoundInTheBarrier) {
   using Platform = ModelPlatform<Plant::split_announcement>;

@@ -21,8 +21,8 @@ namespace inferno {
 
 namespace {
 
-// More threads than quota are stopped by the system in mid-step while the others wait for them, so the quota is rounded
-// down; a tenth of a CPU short of the next number is not worth a whole thread.
+// Threads beyond the quota are throttled in mid-step while the others wait for them, so the quota is rounded down;
+// being a tenth of a CPU short of the next number is not worth losing a thread.
 int threads_within(double quota) {
   return std::max(1, static_cast<int>(std::floor(quota + 0.1)));
 }
@@ -74,14 +74,14 @@ std::vector<Cpu> compact_order(std::vector<Cpu> cpus) {
   return cpus;
 }
 
-// compact_order dealt out over the groups that share a package, node and L3.
+// compact_order, round-robin over the groups that share a package, node and L3.
 std::vector<Cpu> spread_order(const std::vector<Cpu>& cpus) {
-  std::map<std::tuple<int, int, int>, int> dealt;
+  std::map<std::tuple<int, int, int>, int> rounds;
   std::vector<std::pair<std::tuple<int, int, int, int>, Cpu>> keyed;
   // Round r takes the r-th CPU of every group; within a round neighbouring groups are far apart: first over the
   // packages, then over their nodes and caches.
   for (const Cpu& cpu : compact_order(cpus)) {
-    const int round = dealt[{cpu.package, cpu.node, cpu.l3}]++;
+    const int round = rounds[{cpu.package, cpu.node, cpu.l3}]++;
     keyed.push_back({{round, cpu.l3, cpu.node, cpu.package}, cpu});
   }
   std::map<int, int> first_l3;  // package -> its first L3, so that "first cache of each package" compare equal
@@ -122,7 +122,7 @@ void check_affinity_list(const ThreadRequest& request, const std::vector<Cpu>& u
   }
 }
 
-// Settles the width and the CPUs to choose from.
+// Chooses the number of threads and their CPUs.
 class Planner {
  public:
   Planner(const Topology& topology, const CpuLimits& limits, const ThreadRequest& request)
@@ -173,16 +173,16 @@ class Planner {
     }
     if (request_.affinity == Affinity::list && !request_.threads) {
       width = static_cast<int>(request_.affinity_list.size());
-      why = "as many as CPUs in --affinity";
+      why = "one per CPU in --affinity";
     }
     if (request_.threads) {
       width = *request_.threads;
-      why = fmt::format("{} asks for {}; the default is {}", request_.threads_origin, width, why);
+      why = fmt::format("{} requests {}; the default is {}", request_.threads_origin, width, why);
     }
     const int limit = std::clamp(most, 1, kMaxThreads);
     if (width > limit) {
       plan_.warnings.push_back(
-          fmt::format("{} threads asked for, {} available: using {}", width, plural(limit, "CPU"), limit));
+          fmt::format("{} threads requested, {} available: using {}", width, plural(limit, "CPU"), limit));
       width = limit;
     }
     plan_.threads = width;
@@ -220,7 +220,7 @@ class Planner {
     }
   }
 
-  // Threads are kept to groups of equal CPUs, not to single ones: a pinned thread cannot make way for a neighbour.
+  // Threads are kept to groups of equal CPUs, not to single ones: a pinned thread cannot move away from a busy process.
   void choose_groups(const std::vector<Cpu>& pool) {
     const std::vector<int> nodes = nodes_of(pool);
     if (nodes.size() > 1 && request_.numa != Numa::numactl) {
@@ -239,7 +239,7 @@ class Planner {
     }
   }
 
-  // Whether threads may find themselves on CPUs of both kinds.
+  // Whether threads may run on CPUs of both kinds.
   void find_uneven() {
     std::set<int> places;
     for (const std::vector<int>& cpus : plan_.cpus) places.insert(cpus.begin(), cpus.end());
@@ -249,8 +249,7 @@ class Planner {
       });
     };
     plan_.uneven = plan_.threads > 1 && any(true) && any(false);
-    if (plan_.uneven)
-      plan_.reasons.emplace_back("cores of two kinds: they take rows in small chunks, as they get done");
+    if (plan_.uneven) plan_.reasons.emplace_back("cores of two kinds: threads claim rows in small chunks");
   }
 
   const Topology& topology_;

@@ -1,6 +1,6 @@
-// How many threads, and where: what the user asked for, laid over what the machine and its owner allow.
+// The number of threads and their CPUs: what the user requested, within what the machine and its limits allow.
 //
-// Everything here is a pure function of its arguments except the functions at the end, which ask this machine.
+// Everything here is a pure function of its arguments except the functions at the end, which query this machine.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace inferno {
 
-// A bound on any pool's width.
+// The largest pool.
 inline constexpr int kMaxThreads = 1024;
 
 enum class Affinity {
@@ -30,7 +30,7 @@ enum class Numa {
   numactl,     // as the numactl program set the affinity mask
 };
 
-// What the user asked for. Values that make no sense are usage Errors that name the option or variable.
+// What the user requested. Invalid values are usage Errors that name the option or variable.
 struct ThreadRequest {
   std::optional<int> threads;
   std::string threads_origin;  // "--threads", "INFERNO_THREADS", "OMP_NUM_THREADS"
@@ -47,7 +47,7 @@ void parse_numa(std::string_view text, ThreadRequest& request);      // distribu
 // returns a variable's value or null. A malformed OMP_NUM_THREADS is not ours to judge and is ignored.
 void apply_environment(ThreadRequest& request, const char* (*environment)(const char* name));
 
-// What this process may use.
+// The CPUs this process may use.
 struct CpuLimits {
   std::vector<int> allowed;     // affinity mask within the cpuset, system CPU numbers
   std::optional<double> quota;  // control group, in CPUs
@@ -58,8 +58,8 @@ struct ThreadPlan {
   int threads = 1;
   // cpus[i]: where thread i may run; empty = the system decides. Fits ThreadPoolOptions::cpus.
   std::vector<std::vector<int>> cpus;
-  bool uneven = false;                // performance and efficiency cores work together
-  std::vector<std::string> reasons;   // how the count and the places came about, one line each
+  bool uneven = false;                // uses performance and efficiency cores
+  std::vector<std::string> reasons;   // why this count and these CPUs, one line each
   std::vector<std::string> warnings;  // where the request was not followed
 };
 
@@ -76,7 +76,7 @@ struct ThreadPlan {
 
 [[nodiscard]] CpuLimits detect_cpu_limits();
 [[nodiscard]] int available_cpu_count();
-// The width of a pool when nobody asks for one: the plan for an empty request and this process's environment.
+// The default width of a pool: the plan for an empty request and this process's environment.
 [[nodiscard]] int default_thread_count();
 
 }  // namespace inferno

@@ -26,7 +26,7 @@ struct Kind {
   const char* info_value;
 };
 
-// A synthetic machine with kinds of cores, taken through hwloc's XML as a machine's own description would be.
+// A synthetic machine with kinds of cores, through hwloc's XML like a real machine's description.
 Topology machine_with_kinds(const char* description, const std::vector<Kind>& kinds) {
   hwloc_topology_t handle = nullptr;
   hwloc_topology_init(&handle);
@@ -124,7 +124,7 @@ TEST(ThreadPlan, OnlyThreadsOnBothKindsOfCoresAreUneven) {
   ThreadRequest request{.threads = 10, .threads_origin = "--threads"};
   const ThreadPlan wide = plan_threads(topology, all_of(topology), request);
   EXPECT_TRUE(wide.uneven);
-  EXPECT_EQ(wide.reasons.back(), "cores of two kinds: they take rows in small chunks, as they get done");
+  EXPECT_EQ(wide.reasons.back(), "cores of two kinds: threads claim rows in small chunks");
   request.threads = 4;
   EXPECT_FALSE(plan_threads(topology, all_of(topology), request).uneven);
   request.affinity = Affinity::none;
@@ -186,7 +186,7 @@ TEST(ThreadPlan, RequestWinsOverTheDefaultAndIsClampedAloud) {
   const ThreadPlan plan = plan_threads(topology, all_of(topology), request);
   EXPECT_EQ(plan.threads, 8);
   ASSERT_EQ(plan.warnings.size(), 1U);
-  EXPECT_EQ(plan.warnings[0], "100000 threads asked for, 8 CPUs available: using 8");
+  EXPECT_EQ(plan.warnings[0], "100000 threads requested, 8 CPUs available: using 8");
   CpuLimits limits = all_of(topology);
   limits.quota = 2.5;
   EXPECT_EQ(plan_threads(topology, limits, request).threads, 3) << "the quota rounded up";

@@ -29,7 +29,8 @@ struct Job {
   uint64_t start_ticks = 0;
 };
 
-// Which thread of which dispatch this is. A worker of one pool may be the caller of another, so dispatch() restores it.
+// This thread's number in the running dispatch. A worker of one pool may dispatch on another, so dispatch() restores
+// it.
 struct Place {
   int ith = 0;
   int nth = 1;
@@ -55,18 +56,18 @@ class BlockSignals {
   sigset_t before_{};
 };
 
-// The counter runs on all CPUs alike, but may be read a moment early on one of them.
+// The counter is synchronized across CPUs, but one of them may read it slightly early.
 uint64_t ticks_since(uint64_t start, uint64_t now) {
   return now > start ? now - start : 0;
 }
 
-// With more threads than CPUs the pool is its own busy neighbour: whom a thread waits for needs its CPU.
-constexpr uint32_t kCrowdedSpins = 20;
+// With more threads than CPUs a spinning thread may hold the CPU that the thread it waits for needs.
+constexpr uint32_t kOversubscribedSpins = 20;
 WaitPolicy policy_for(const ThreadPoolOptions& options, int threads, int cpus) {
   WaitPolicy policy = options.wait;
   if (threads > cpus) {
-    policy.spins = std::min(policy.spins, kCrowdedSpins);
-    policy.contended_spins = std::min(policy.contended_spins, kCrowdedSpins);
+    policy.spins = std::min(policy.spins, kOversubscribedSpins);
+    policy.contended_spins = std::min(policy.contended_spins, kOversubscribedSpins);
   }
   return policy;
 }
@@ -117,15 +118,15 @@ struct ThreadPool::Workers {
   std::atomic<bool> failed{false};
   std::exception_ptr error;
   std::vector<std::thread> threads;  // [threads - 1]
-  std::thread::id maker = std::this_thread::get_id();
-  std::vector<int> maker_cpus;  // the maker's CPUs before it was pinned; empty = it was not
+  std::thread::id creator = std::this_thread::get_id();
+  std::vector<int> creator_cpus;  // the creator's CPUs before it was pinned; empty = it was not
 };
 
 ThreadPool::ThreadPool(const ThreadPoolOptions& options) : uneven_(options.uneven) {
   const int cpus = available_cpu_count();
   int wanted = options.threads > 0 ? options.threads : default_thread_count();
   if (wanted > cpus && !options.allow_oversubscription) {
-    log(LogLevel::warn, "{} threads asked for, {} CPU{} available: using {}", wanted, cpus, cpus == 1 ? "" : "s", cpus);
+    log(LogLevel::warn, "{} threads requested, {} CPU{} available: using {}", wanted, cpus, cpus == 1 ? "" : "s", cpus);
     wanted = cpus;
   }
   static_assert(kMaxThreads <= Workers::Protocol::kMaxWorkers);
@@ -141,7 +142,7 @@ ThreadPool::ThreadPool(const ThreadPoolOptions& options) : uneven_(options.uneve
       try {
         workers_->threads.emplace_back([workers = workers_.get(), ith] { workers->run(ith); });
       } catch (const std::system_error& error) {
-        log(LogLevel::warn, "only {} of {} threads could be made ({}): using those", ith, wanted, error.what());
+        log(LogLevel::warn, "only {} of {} threads could be created ({}): using those", ith, wanted, error.what());
         break;
       }
       std::thread& thread = workers_->threads.back();
@@ -155,9 +156,9 @@ ThreadPool::ThreadPool(const ThreadPoolOptions& options) : uneven_(options.uneve
   }
   threads_ = static_cast<int>(workers_->threads.size()) + 1;
   if (const auto* list = cpus_of(0); list && !list->empty()) {
-    workers_->maker_cpus = thread_cpus(pthread_self());
+    workers_->creator_cpus = thread_cpus(pthread_self());
     if (!pin_thread(pthread_self(), *list)) {
-      workers_->maker_cpus.clear();
+      workers_->creator_cpus.clear();
       log(LogLevel::warn, "the calling thread could not be pinned to its CPUs: it runs where the system puts it");
     }
   }
@@ -166,8 +167,8 @@ ThreadPool::ThreadPool(const ThreadPoolOptions& options) : uneven_(options.uneve
 ThreadPool::~ThreadPool() {
   workers_->protocol.stop();
   for (std::thread& thread : workers_->threads) thread.join();
-  if (!workers_->maker_cpus.empty() && workers_->maker == std::this_thread::get_id()) {
-    pin_thread(pthread_self(), workers_->maker_cpus);
+  if (!workers_->creator_cpus.empty() && workers_->creator == std::this_thread::get_id()) {
+    pin_thread(pthread_self(), workers_->creator_cpus);
   }
 }
 
@@ -184,7 +185,7 @@ void ThreadPool::dispatch(int n, Work fn, void* context) {
   const int nth = std::min(n, threads_);
   const Place outer = t_place;
   t_place = {.ith = 0, .nth = nth, .op = op_};
-  // Restores on both ways out; the joined workers no longer touch any of it.
+  // Restores on return and on exception; the joined workers no longer access it.
   struct Leave {
     Workers& workers;
     const Place& outer;
@@ -218,10 +219,10 @@ void ThreadPool::barrier(int op) noexcept {
   workers_->stats[static_cast<size_t>(place.ith)].add_barrier(op, waited);
 }
 
-void ThreadPool::barrier(const WaitTurn& turn) noexcept {
+void ThreadPool::barrier(const SpinHook& hook) noexcept {
   const Place& place = t_place;
   if (place.nth == 1) return;
-  const uint64_t waited = workers_->protocol.barrier(place.ith, place.nth, [&] { turn.run(turn.context); });
+  const uint64_t waited = workers_->protocol.barrier(place.ith, place.nth, [&] { hook.run(hook.context); });
   workers_->stats[static_cast<size_t>(place.ith)].add_barrier(place.op, waited);
 }
 

@@ -14,8 +14,8 @@
 namespace inferno {
 
 // `dispatches` dispatches of random width (1 ... threads) with 0 ... 3 barriers each. Plain cells are written before
-// and read after every barrier, so a sanitizer sees any missing order; every so often the caller naps past the linger,
-// so that workers park in between.
+// and read after every barrier, so a sanitizer sees any missing order; now and then the caller sleeps past the linger
+// time, so that workers park in between.
 inline void stress_pool(ThreadPool& pool, int64_t dispatches, uint32_t seed) {
   struct Cell {
     alignas(kHotLine) int64_t value = 0;
@@ -40,12 +40,12 @@ inline void stress_pool(ThreadPool& pool, int64_t dispatches, uint32_t seed) {
         [](int ith, int nth, void* pointer) {
           auto& run = *static_cast<Context*>(pointer);
           const auto me = static_cast<size_t>(ith);
-          const auto neighbour = static_cast<size_t>((ith + 1) % nth);
+          const auto next = static_cast<size_t>((ith + 1) % nth);
           for (int phase = 0; phase < run.barriers; ++phase) {
             const int64_t mark = run.dispatch * 10 + phase;
             run.cells[me].value = mark;
             run.pool.barrier();
-            if (run.cells[neighbour].value != mark) ++run.wrong[me].value;
+            if (run.cells[next].value != mark) ++run.wrong[me].value;
             run.pool.barrier();
           }
           run.cells[me].value = run.dispatch * 10 + 9;

@@ -22,7 +22,7 @@ double process_cpu_ms() {
   return ms(usage.ru_utime) + ms(usage.ru_stime);
 }
 
-// The share of one CPU that this process uses while it does nothing for a while.
+// The CPU usage of this idle process, as a share of one CPU.
 double idle_cpu_share(milliseconds duration) {
   const double before = process_cpu_ms();
   const auto start = std::chrono::steady_clock::now();
@@ -35,7 +35,7 @@ void count_call(int, int, void* context) {
   static_cast<std::atomic<int>*>(context)->fetch_add(1, std::memory_order_relaxed);
 }
 
-// Waits that give up early reach the sleeping paths far more often than real ones.
+// Few spins reach the sleeping paths far more often than the default.
 constexpr WaitPolicy kImpatient{.spins = 4, .contended_spins = 0, .yields = 1, .linger_us = 5};
 
 class StressWidth : public testing::TestWithParam<int> {};
@@ -67,8 +67,8 @@ TEST_P(StressWidth, PauseAndResumeRaceWithDispatches) {
   std::vector<std::thread> others;
   for (int i = 0; i < 2; ++i) {
     others.emplace_back([&, i] {
-      for (int turn = i; !stop; ++turn) {
-        if (turn % 2 == 0) {
+      for (int round = i; !stop; ++round) {
+        if (round % 2 == 0) {
           pool.pause();
         } else {
           pool.resume();
@@ -134,7 +134,7 @@ TEST(ThreadPoolStress, APausedPoolUsesNoCpuWhateverTheLinger) {
 TEST(ThreadPoolStress, WorkersLeftOutOfEveryDispatchComeToRest) {
   ThreadPool pool({.threads = 6, .allow_oversubscription = true, .wait = {.linger_us = 500}});
   std::atomic<int> calls{0};
-  // Narrow dispatches only, each followed by a pause longer than the linger: nobody may be kept awake by them.
+  // Narrow dispatches only, each followed by a pause longer than the linger: they must keep nobody awake.
   const double before = process_cpu_ms();
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; i < 50; ++i) {

@@ -31,7 +31,7 @@ void run(ThreadPool& pool, int width, Fn fn) {
   pool.dispatch(width, [](int ith, int nth, void* context) { (*static_cast<Fn*>(context))(ith, nth); }, &fn);
 }
 
-// Many-thread tests run at the widths the sanitizer builds are asked for.
+// Many-thread tests run at these widths, in the sanitizer builds too.
 class EveryWidth : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Threads, EveryWidth, testing::Values(1, 2, 4, 16));
 
@@ -70,20 +70,20 @@ TEST_P(EveryWidth, BarrierSeparatesPhases) {
 TEST(ThreadPool, WhoWaitsAtABarrierTakesTurnsAndWhoComesLastDoesNot) {
   struct Context {
     ThreadPool pool{{.threads = 2, .allow_oversubscription = true}};
-    std::array<std::atomic<int>, 2> turns{};
+    std::array<std::atomic<int>, 2> calls{};
   } context;
   context.pool.dispatch(
       [](int ith, int /*nth*/, void* pointer) {
-        auto& [pool, turns] = *static_cast<Context*>(pointer);
+        auto& [pool, calls] = *static_cast<Context*>(pointer);
         if (ith == 1) {
-          while (turns[0] == 0) std::this_thread::yield();
+          while (calls[0] == 0) std::this_thread::yield();
         }
-        pool.barrier(WaitTurn{[](void* count) noexcept { ++*static_cast<std::atomic<int>*>(count); },
-                              &turns[static_cast<size_t>(ith)]});
+        pool.barrier(SpinHook{[](void* count) noexcept { ++*static_cast<std::atomic<int>*>(count); },
+                              &calls[static_cast<size_t>(ith)]});
       },
       &context);
-  EXPECT_GT(context.turns[0], 0);
-  EXPECT_EQ(context.turns[1], 0);
+  EXPECT_GT(context.calls[0], 0);
+  EXPECT_EQ(context.calls[1], 0);
 }
 
 TEST(ThreadPool, SubsetsRunOnTheFirstThreadsOnlyAndTooWideOnesOnAll) {
@@ -174,7 +174,7 @@ TEST(ThreadPool, ShrinksToTheThreadsItGets) {
     if (pool.threads() >= 2 && pool.threads() < 200 && calls == pool.threads()) std::exit(0);
     std::exit(1);
   };
-  EXPECT_EXIT(child(), testing::ExitedWithCode(0), "threads could be made");
+  EXPECT_EXIT(child(), testing::ExitedWithCode(0), "threads could be created");
 #endif
 }
 
@@ -225,7 +225,7 @@ TEST(ThreadPool, ImbalanceTellsTheTimeSpentWaitingForTheSlowest) {
   run(pool, 2, [](int ith, int) {
     if (ith == 0) std::this_thread::sleep_for(std::chrono::milliseconds(40));
   });
-  // Thread 1 is done at once and waits 40 ms: half of the two threads' time.
+  // Thread 1 finishes immediately and waits 40 ms: half of the two threads' time.
   EXPECT_NEAR(pool.stats().ops.at(0).imbalance, 0.5, 0.2);
 }
 

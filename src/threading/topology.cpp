@@ -32,7 +32,7 @@ class Handle {
 };
 
 // On Arm the system rates cores against the fastest one. Three-level phones have prime, big and little cores; big ones
-// are near enough to prime ones to share work with them, little ones (about a third) are not.
+// are fast enough to share work with prime ones, little ones (about a third of the speed) are not.
 constexpr double kPerformanceShare = 0.6;
 
 struct CoreKind {
@@ -126,7 +126,7 @@ Topology read(hwloc_topology_t handle) {
   for (hwloc_bitmap_t bitmap : owned) hwloc_bitmap_free(bitmap);
   if (topology.cpus.empty()) fail("hwloc reports no CPU");
   const auto performance = [](const Cpu& cpu) { return cpu.performance; };
-  // A machine whose cores are all of the lesser kind has nothing better.
+  // A machine with only efficiency cores uses those.
   if (std::none_of(topology.cpus.begin(), topology.cpus.end(), performance)) {
     for (Cpu& cpu : topology.cpus) cpu.performance = true;
   }

@@ -19,7 +19,7 @@ struct Cpu {
 };
 
 struct Topology {
-  std::vector<Cpu> cpus;  // sorted so that neighbours are near: by package, node, L3, core, sibling
+  std::vector<Cpu> cpus;  // sorted by package, node, L3, core, sibling, so that adjacent ones are near
   int packages = 0;
   int nodes = 0;
   int l3_groups = 0;

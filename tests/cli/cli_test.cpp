@@ -1,4 +1,4 @@
-// The program as a user meets it: output, exit codes, and one clear line for everything that can go wrong.
+// The program as a user sees it: output, exit codes, and one clear line for everything that can go wrong.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -35,7 +35,7 @@ std::string read_all(int fd) {
 
 struct RunOptions {
   std::string input;
-  bool close_stdout = false;  // the reader of standard output goes away at once
+  bool close_stdout = false;  // the reader of standard output closes it immediately
   bool interrupt = false;     // Ctrl-C as soon as some output has come
   rlim_t file_size_limit = RLIM_INFINITY;
   std::vector<std::pair<std::string, std::string>> environment = {};

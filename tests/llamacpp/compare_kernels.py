@@ -26,7 +26,7 @@ BLOCKS = {"F32": (1, 4), "F16": (1, 2), "I32": (1, 4), "Q5_0": (32, 22), "Q8_0":
 # half precision and rotates by angles that it multiplies up in single precision. Plain 8-bit activations are equal but
 # for llama.cpp's scales in half precision; K formats differ in the order of the sum.
 LIMITS = {"F32": 1e-11, "F16": 1e-7, "Q8_0": 1e-6, "Q5_0": 1e-6, "Q4_K": 1e-10, "Q6_K": 1e-10}
-# An exact result to compare with costs memory; of larger products some rows are looked at.
+# An exact result to compare with costs memory; of larger products only some rows are compared.
 EXACT_ROWS = 4096
 
 
@@ -90,9 +90,9 @@ class Ggml:
     def tensor(self, type_name, data, *shape):
         """Shape as ggml has it, columns first."""
         shape = list(shape) + [1] * (4 - len(shape))
-        made = self.base.ggml_new_tensor_4d(self.context, TYPES[type_name], *shape)
-        ctypes.memmove(self.base.ggml_get_data(made), data, len(data))
-        return made
+        tensor = self.base.ggml_new_tensor_4d(self.context, TYPES[type_name], *shape)
+        ctypes.memmove(self.base.ggml_get_data(tensor), data, len(data))
+        return tensor
 
     def compute(self, result, count):
         graph = self.base.ggml_new_graph(self.context)

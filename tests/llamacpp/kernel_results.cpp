@@ -2,7 +2,7 @@
 //
 // For each case: the length of a JSON head as 8 little-endian bytes, the head, then the bytes of its tensors in the
 // head's order. Head: {"name", "op", attributes, "tensors": [{"name", "type", "shape"}]}; shapes are rows first,
-// weights as they lie in a GGUF file. The last tensor is the result.
+// weights as stored in a GGUF file. The last tensor is the result.
 #include <fmt/core.h>
 
 #include <cstdio>

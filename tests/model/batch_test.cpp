@@ -38,10 +38,10 @@ std::vector<int32_t> tokens_of(int32_t seed, int32_t count, int32_t vocabulary) 
   return tokens;
 }
 
-// The fixture with a longer context than it was made with, and in another type: its weights are random anyway.
+// The fixture with a longer context than its own, and in another type: its weights are random anyway.
 const std::string& long_model(const std::string& type) {
-  static std::map<std::string, std::string> made;
-  std::string& path = made[type];
+  static std::map<std::string, std::string> paths;
+  std::string& path = paths[type];
   if (!path.empty()) return path;
   const std::string stem = ::testing::TempDir() + "inferno_long_" + std::to_string(::getpid()) + "_";
   const GgufFile fixture_file = GgufFile::open(fixture("qwen3-tied.gguf"));
@@ -120,7 +120,7 @@ TEST_P(Steps, InterleavedPagesOfTwoSequencesGiveTheSameBits) {
   const std::vector<float> b_alone = logits(*alone);
 
   auto both = engine(DType::bf16, 2);
-  for (int32_t length = 50; length <= 400; length += 50) {  // in turns, so that their pages alternate
+  for (int32_t length = 50; length <= 400; length += 50) {  // alternating, so that their pages interleave
     const auto begin = static_cast<size_t>(length - 50);
     both->forward(0, length - 50, std::span(a).subspan(begin, 50), 1);
     const std::vector<float> a_now = logits(*both);
@@ -150,8 +150,8 @@ TEST_P(Steps, ChunkSizesDoNotChangeABit) {
       const auto head = tokens.size() - rows;
       chunked->forward(0, 0, std::span(tokens).first(head), 0);
       chunked->forward(0, static_cast<int32_t>(head), std::span(tokens).last(rows), static_cast<int32_t>(rows));
-      const std::vector<float> made = logits(*chunked);
-      EXPECT_TRUE(std::equal(made.rbegin(), made.rend(), expected.rbegin())) << "chunk " << chunk << " " << type;
+      const std::vector<float> actual = logits(*chunked);
+      EXPECT_TRUE(std::equal(actual.rbegin(), actual.rend(), expected.rbegin())) << "chunk " << chunk << " " << type;
     }
   }
 }
@@ -222,7 +222,7 @@ TEST_P(Steps, AFullContextStopsCleanly) {
   EXPECT_THROW((void)generate(*e, outside, {}), Error);
 }
 
-TEST_P(Steps, ACancelledGenerationKeepsWhatItMade) {
+TEST_P(Steps, ACancelledGenerationKeepsItsTokens) {
   auto e = engine(DType::f32);
   std::atomic<bool> cancel{false};
   int seen = 0;
@@ -239,7 +239,7 @@ TEST_P(Steps, ACancelledGenerationKeepsWhatItMade) {
   EXPECT_EQ(result.metrics.forwards, 5);
 }
 
-// More threads than CPUs: each is late at times, and others do what it has left.
+// More threads than CPUs: each is late at times, and others steal its chunks.
 TEST(ManyThreads, DecodingHasTheBitsOfOneThread) {
   constexpr int32_t kPrompt = 250;
   constexpr int32_t kSteps = 12;  // into the second attention span
@@ -250,7 +250,7 @@ TEST(ManyThreads, DecodingHasTheBitsOfOneThread) {
     options.context = 512;
     options.quiet = true;
     if (threads > 1) {
-      options.decorate = [&](std::unique_ptr<Backend> /*made*/) -> std::unique_ptr<Backend> {
+      options.decorate = [&](std::unique_ptr<Backend> /*unused*/) -> std::unique_ptr<Backend> {
         return std::make_unique<CpuBackend>(
             "parallel", best_kernels(),
             std::make_unique<ThreadPool>(ThreadPoolOptions{.threads = threads, .allow_oversubscription = true}), kv);

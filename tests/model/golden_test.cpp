@@ -1,4 +1,4 @@
-// The engine against implementations nobody here wrote: transformers in float64, and llama.cpp.
+// The engine against independent implementations: transformers in float64, and llama.cpp.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -11,7 +11,7 @@
 namespace inferno::testing {
 namespace {
 
-// Every backend this machine can run must hold.
+// Every backend that this machine can run.
 std::vector<std::string> backends() {
   std::vector<std::string> names;
   for (const char* name : {"scalar", "simd", "parallel", "cuda"}) {
@@ -36,9 +36,9 @@ TEST_P(Golden, FixtureLogitsAreTransformersWithin1e4) {
     for (const auto& prompt : model["prompts"]) {
       const auto ids = prompt["ids"].get<std::vector<int32_t>>();
       const std::vector<float> expected = read_floats(fixture(prompt["logits"].get<std::string>()));
-      const std::vector<float> made = all_logits(*engine, ids);
-      ASSERT_EQ(made.size(), expected.size());
-      EXPECT_LT(max_difference(made, expected), 1e-4) << model["name"] << " " << prompt["text"];
+      const std::vector<float> actual = all_logits(*engine, ids);
+      ASSERT_EQ(actual.size(), expected.size());
+      EXPECT_LT(max_difference(actual, expected), 1e-4) << model["name"] << " " << prompt["text"];
     }
   }
 }
@@ -52,7 +52,7 @@ TEST_P(Golden, FixtureGreedyTokensAreTransformers) {
           greedy_agreement(*engine, prompt["ids"].get<std::vector<int32_t>>(),
                            prompt["greedy"].get<std::vector<int32_t>>(), prompt["margins"].get<std::vector<double>>());
       EXPECT_TRUE(agreement.margin_at_difference == INFINITY || agreement.margin_at_difference < 1e-3)
-          << model["name"] << " parts at " << agreement.tokens;
+          << model["name"] << " diverges at " << agreement.tokens;
     }
   }
 }
@@ -67,12 +67,12 @@ TEST_P(Golden, TinyQwen3LogitsAreAsCloseToExactAsLlamaCpps) {
       const std::string stem = folder + "logits-" + type + "-p" + std::to_string(i);
       const std::vector<float> exact = read_floats(stem + "-f64ref.bin");
       const std::vector<float> llama = read_floats(stem + "-llamacpp.bin");
-      const std::vector<float> made = all_logits(*engine, prompts[i]["tokens"].get<std::vector<int32_t>>());
-      ASSERT_EQ(made.size(), exact.size());
+      const std::vector<float> actual = all_logits(*engine, prompts[i]["tokens"].get<std::vector<int32_t>>());
+      ASSERT_EQ(actual.size(), exact.size());
       if (type == "F32") {
-        EXPECT_LT(max_difference(made, exact), 1e-4);
+        EXPECT_LT(max_difference(actual, exact), 1e-4);
       } else {
-        EXPECT_LE(rms_difference(made, exact), 1.25 * rms_difference(llama, exact)) << type << " prompt " << i;
+        EXPECT_LE(rms_difference(actual, exact), 1.25 * rms_difference(llama, exact)) << type << " prompt " << i;
       }
     }
   }
@@ -87,7 +87,7 @@ TEST_P(Golden, Stories260kGreedyTokensAreLlamaCpps) {
     const Agreement agreement = greedy_agreement(*engine, prompt["prompt_tokens"].get<std::vector<int32_t>>(),
                                                  prompt["greedy_tokens"].get<std::vector<int32_t>>());
     EXPECT_TRUE(agreement.margin_at_difference == INFINITY || agreement.margin_at_difference < 0.002)
-        << prompt["prompt"] << " parts at " << agreement.tokens << " with margin " << agreement.margin_at_difference;
+        << prompt["prompt"] << " diverges at " << agreement.tokens << " with margin " << agreement.margin_at_difference;
   }
 }
 
@@ -99,16 +99,16 @@ void check_tiny_books(const std::string& path, const std::string& backend, doubl
     const auto ids = prompt["ids"].get<std::vector<int32_t>>();
     const auto expected = prompt["last_logits"].get<std::vector<float>>();
     engine->forward(0, 0, ids, 1);
-    std::vector<float> made(expected.size());
-    engine->decoder().download_logits(made);
-    EXPECT_LE(rms_difference(made, expected), rms_limit) << prompt["prompt"];
-    EXPECT_LE(max_difference(made, expected), max_limit) << prompt["prompt"];
+    std::vector<float> actual(expected.size());
+    engine->decoder().download_logits(actual);
+    EXPECT_LE(rms_difference(actual, expected), rms_limit) << prompt["prompt"];
+    EXPECT_LE(max_difference(actual, expected), max_limit) << prompt["prompt"];
     auto greedy = prompt["greedy"].get<std::vector<int32_t>>();
-    // The scalar backend makes about 20 tokens a second; INFERNO_TEST_FULL=1 lets it make them all.
+    // The scalar backend decodes about 20 tokens a second; INFERNO_TEST_FULL=1 lets it decode them all.
     if (backend == "scalar" && std::getenv("INFERNO_TEST_FULL") == nullptr) greedy.resize(8);
     const Agreement agreement = greedy_agreement(*engine, ids, greedy, prompt["margin"].get<std::vector<double>>());
     EXPECT_TRUE(agreement.margin_at_difference == INFINITY || agreement.margin_at_difference < margin_limit)
-        << prompt["prompt"] << " parts at " << agreement.tokens << ", margin " << agreement.margin_at_difference;
+        << prompt["prompt"] << " diverges at " << agreement.tokens << ", margin " << agreement.margin_at_difference;
   }
 }
 
@@ -125,7 +125,7 @@ TEST_P(Golden, TinyBooksInF32IsTransformersWithin1e3) {
   std::remove(path.c_str());
 }
 
-// Fetched by `make model`; the reference was made by llama.cpp with the same file.
+// Fetched by `make model`; the reference is llama.cpp's output for the same file.
 TEST_P(Golden, SmolLm2GreedyTokensAreLlamaCppsUpToQuantizationNoise) {
   const std::string path = INFERNO_SOURCE_DIR "/models/smollm2-135m-instruct.gguf";
   if (!std::ifstream(path).good()) GTEST_SKIP() << "needs the model that `make model` fetches";
@@ -139,7 +139,7 @@ TEST_P(Golden, SmolLm2GreedyTokensAreLlamaCppsUpToQuantizationNoise) {
                          prompt["greedy"].get<std::vector<int32_t>>(), prompt["margins"].get<std::vector<double>>());
     // Two logits, each off by noise of this size in both engines: four standard deviations of the difference.
     EXPECT_TRUE(agreement.margin_at_difference == INFINITY || agreement.margin_at_difference < 4 * noise)
-        << prompt["text"] << " parts at " << agreement.tokens << ", margin " << agreement.margin_at_difference;
+        << prompt["text"] << " diverges at " << agreement.tokens << ", margin " << agreement.margin_at_difference;
   }
 }
 

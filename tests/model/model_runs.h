@@ -62,9 +62,9 @@ inline Agreement greedy_agreement(Engine& engine, const std::vector<int32_t>& pr
   GenerationOptions options;
   options.max_new_tokens = static_cast<int32_t>(expected.size());
   options.stop_at_end = false;
-  const Generation made = generate(engine, prompt, options);
+  const Generation result = generate(engine, prompt, options);
   size_t same = 0;
-  while (same < made.ids.size() && same < expected.size() && made.ids[same] == expected[same]) ++same;
+  while (same < result.ids.size() && same < expected.size() && result.ids[same] == expected[same]) ++same;
   if (same == expected.size()) return {same, INFINITY};
   if (!margins.empty()) return {same, margins[same]};
   std::vector<int32_t> sequence = prompt;

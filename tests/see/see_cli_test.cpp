@@ -1,4 +1,4 @@
-// verify, plan and the instruments of generate as a user meets them.
+// verify, plan and the instruments of generate as a user sees them.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 

@@ -57,11 +57,11 @@ Seen run(const GgufFile& file, const Lockstep& how) {
   options.quiet = true;
   CheckingBackend* checking = nullptr;
   options.decorate = [&](std::unique_ptr<Backend> backend) -> std::unique_ptr<Backend> {
-    auto made = std::make_unique<CheckingBackend>(
+    auto created = std::make_unique<CheckingBackend>(
         std::move(backend), create_backend(how.reference, {.fused = how.fused}),
         CheckOptions{.numerics = how.fused ? Numerics::cpu_kernels : Numerics::default_bodies, .plant = how.plant});
-    checking = made.get();
-    return made;
+    checking = created.get();
+    return created;
   };
   Engine engine(file, options);
   (void)generate(engine, kPrompt, {.max_new_tokens = how.tokens, .stop_at_end = false});
@@ -212,9 +212,9 @@ TEST(DryRun, RecordsTheStepsOfAModelWithoutItsMemory) {
   options.context = 64;
   options.quiet = true;
   options.decorate = [&](std::unique_ptr<Backend> backend) -> std::unique_ptr<Backend> {
-    auto made = std::make_unique<DryBackend>(std::move(backend));
-    dry = made.get();
-    return made;
+    auto created = std::make_unique<DryBackend>(std::move(backend));
+    dry = created.get();
+    return created;
   };
   Engine engine(file, options);
   engine.forward(0, 0, kPrompt, 1);

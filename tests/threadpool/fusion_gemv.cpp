@@ -1,4 +1,4 @@
-// Fused ops against the same work op by op: the same bits, and what fusing gains.
+// Fused ops against the same work op by op: bit parity and speed-up.
 //
 //   fusion_gemv [--tokens 1,8,128] [--threads N] [--types Q8_0,Q5_0,F16,Q4_K,Q6_K]
 //
@@ -28,7 +28,7 @@
 namespace inferno::testing {
 namespace {
 
-constexpr int kTurns = 9;
+constexpr int kRounds = 9;
 
 // One layer's weights and buffers, and the two ways through each part of it.
 class Layer {
@@ -190,10 +190,10 @@ bool compare(CpuBackend& backend, const ModelShape& model, DType dtype, int64_t 
     for (const auto& [a, b] : part.results) {
       same = same && std::memcmp(a.data, b.data, static_cast<size_t>(a.bytes())) == 0;
     }
-    // In turns, so that a disturbance of the machine hits both.
+    // Alternating, so that a disturbance of the machine hits both.
     std::vector<double> fused_seconds;
     std::vector<double> unfused_seconds;
-    for (int turn = 0; turn < kTurns; ++turn) {
+    for (int round = 0; round < kRounds; ++round) {
       unfused_seconds.push_back(median_seconds(3, 0.002, unfused));
       fused_seconds.push_back(median_seconds(3, 0.002, fused));
     }

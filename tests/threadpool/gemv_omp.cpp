@@ -2,9 +2,9 @@
 //
 //   gemv_omp [--threads N] [--types Q8_0,Q5_0,F16] [--runs N]
 //
-// The same kernels and the same slices of rows for all, so only the threading differs, in two manners: a parallel
+// The same kernels and the same slices of rows for all, so only the threading differs, in two ways: a parallel
 // region (a dispatch) for each product, or one for the whole token with a barrier after each product. The results must
-// be bit-identical. The contestants take turns, so that a disturbance of the machine hits all of them. Prints
+// be bit-identical. The contestants alternate, so that a disturbance of the machine hits all of them. Prints
 // milliseconds per token: all products of 24 layers and the output head, without attention.
 #if defined(_OPENMP)
 #include <omp.h>
@@ -185,7 +185,7 @@ bool compare(DType dtype, ThreadPool& pool, int runs) {
   }
   for (int run = 0; run < runs; ++run) {
     for (Contestant& c : list) {
-      // The workers of the last contestant stay awake for a moment; nobody shall measure them.
+      // The workers of the last contestant linger for a moment, which must not be measured.
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
       c.run(token);
       c.seconds.push_back(median_seconds(3, 0, [&] { c.run(token); }));
@@ -209,7 +209,7 @@ int run(int argc, char** argv) {
   int runs = 15;
   std::vector<std::string> types = {"Q8_0", "Q5_0", "F16"};
   app.add_option("--threads", threads, "threads")->check(CLI::Range(1, kMaxThreads));
-  app.add_option("--runs", runs, "turns of each contestant, three tokens each")->check(CLI::Range(1, 1000));
+  app.add_option("--runs", runs, "rounds of each contestant, three tokens each")->check(CLI::Range(1, 1000));
   app.add_option("--types", types, "weight types")->delimiter(',');
   CLI11_PARSE(app, argc, argv);
 #if !defined(_OPENMP)

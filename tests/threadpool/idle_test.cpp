@@ -1,4 +1,4 @@
-// A loaded model that nobody asks for anything must not use the CPU.
+// An idle loaded model must not use the CPU.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -44,7 +44,7 @@ TEST(Idle, ALoadedModelUsesLessThanOnePercentOfACpuBetweenGenerations) {
   RecordProperty("cpu_percent", std::to_string(100 * share));
   printf("  %.3f %% of a CPU over %.1f s, %d threads\n", 100 * share, elapsed.count(), engine.backend().workers());
   EXPECT_LT(share, 0.01);
-  EXPECT_EQ(generate(engine, kPrompt, generation).ids.size(), 16U) << "and it goes on working";
+  EXPECT_EQ(generate(engine, kPrompt, generation).ids.size(), 16U) << "and it still works";
 }
 
 }  // namespace

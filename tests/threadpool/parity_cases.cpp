@@ -23,7 +23,7 @@ std::string_view plural(int64_t count) {
   return count == 1 ? "" : "s";
 }
 
-// Every op, as the registry has it: sizes around the thresholds below which work stays on one thread.
+// Every op, with the registry's cases: sizes around the thresholds below which work stays on one thread.
 void add_registry(std::vector<ParityCase>& cases) {
   for (int i = 0; i < kOpCount; ++i) {
     const auto op = static_cast<OpId>(i);
@@ -59,7 +59,7 @@ void add_products(std::vector<ParityCase>& cases, const ModelShape& model, bool 
 }
 
 AttentionShape attention_of(const ModelShape& model, int64_t tokens, DType kv) {
-  // Few tokens: one each of as many sequences. Many: a prompt with something cached before it.
+  // Few tokens: one of each sequence. Many: a prompt after some cached positions.
   std::vector<SequenceShape> sequences;
   if (tokens <= 8) {
     for (int64_t i = 0; i < tokens; ++i) sequences.push_back({.cached = kDepth - static_cast<int32_t>(i) * 60});
@@ -74,7 +74,7 @@ AttentionShape attention_of(const ModelShape& model, int64_t tokens, DType kv) {
           .kv = kv};
 }
 
-// The ops a decoder is made of.
+// The ops of a decoder.
 void add_layer(std::vector<ParityCase>& cases, const ModelShape& model, bool quick) {
   const auto add = [&](std::string_view op, int64_t tokens, DType dtype, std::function<OpImage()> make) {
     cases.push_back(

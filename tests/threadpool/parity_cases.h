@@ -16,7 +16,7 @@ struct ParityCase {
   std::function<OpImage()> make;
 };
 
-// All cases, or those that take seconds together.
+// All cases, or only the quick ones (seconds in total).
 [[nodiscard]] std::vector<ParityCase> parity_cases(bool quick);
 
 }  // namespace inferno::testing

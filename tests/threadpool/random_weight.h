@@ -1,4 +1,4 @@
-// Random weights of any size, made quickly: a few quantized rows, repeated at a distance no layout groups rows by.
+// Random weights of any size, generated quickly: a few quantized rows, repeated at a distance no layout groups rows by.
 #pragma once
 
 #include <cmath>

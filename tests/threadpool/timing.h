@@ -15,8 +15,8 @@ inline double median(std::vector<double> values) {
   return *middle;
 }
 
-// Median seconds of one call: at least `runs` calls, and as many more as fit into `least_total` seconds. Callers make
-// one call before, so that the first does not count.
+// Median seconds of one call: at least `runs` calls, and more until `least_total` seconds have passed. Callers warm up
+// with one call.
 template <typename Call>
 double median_seconds(int runs, double least_total, Call call) {
   using Clock = std::chrono::steady_clock;

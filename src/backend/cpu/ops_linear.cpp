@@ -60,7 +60,7 @@ void convert_made(const Weight* weight, const float* x, Range made, void* buffer
   const int64_t k = weight->cols();
   const int64_t unit = layout.block * ceil_div(k / layout.block, w.nth);
   const auto columns = [&](int64_t u) { return Range{u * unit, std::min((u + 1) * unit, k)}; };
-  count_made(
+  count_completed(
       w.counts, kUnits, w.nth, made, unit, [&](int64_t u) { return columns(u).size(); },
       [&](int64_t u) { layout.prepare_columns(x, k, columns(u).begin, columns(u).end, buffer); });
 }

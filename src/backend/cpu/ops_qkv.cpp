@@ -116,7 +116,7 @@ void run(const QkvRopeStoreArgs& a, const JoinedAttention& joined, const Worker&
   };
   project_qkv(a, rows, w, [&](size_t product, Range made) {
     // All that a kv head needs of the three products counts together.
-    count_made(
+    count_completed(
         w.counts, kUnits, w.nth, made, product == 0 ? group * d : d,
         [&](int64_t /*kv_head*/) { return (group + 2) * d; }, attend);
   });

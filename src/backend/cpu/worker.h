@@ -78,7 +78,7 @@ struct Worker {
   // nobody has taken yet.
   [[nodiscard]] int64_t next_item(int queue, int64_t last) const {
     if (counts == nullptr) return last < 0 ? ith : last + nth;
-    return counts[0].taken[queue].fetch_add(1, std::memory_order_relaxed);
+    return counts[0].claimed[queue].fetch_add(1, std::memory_order_relaxed);
   }
   // The same as slice() when the work is worth sharing, else all of it on worker 0.
   [[nodiscard]] Range slice_if(bool parallel, int64_t n, int64_t step = 1) const {
