@@ -42,7 +42,7 @@ std::vector<int32_t> prompt_of(int32_t count, int32_t vocabulary) {
 
 class Steps : public testing::TestWithParam<SeamConfig> {};
 
-// The scalar model is fed the tokens that the device drew, so that a near tie cannot part the two.
+// The scalar model is fed the tokens that the device drew, so that the two cannot diverge at a near tie.
 TEST_P(Steps, PromptsAndDecodingGiveTheLogitsOfTheScalarBackend) {
   const auto device = device_or_null();
   if (!device) GTEST_SKIP() << "no GPU";
@@ -84,7 +84,7 @@ std::vector<SeamConfig> configs() {
   }
   all.push_back(with(DType::bf16, 128, 3));
   all.push_back(with(DType::q8_0, 128, 20));
-  all.push_back(with(DType::bf16, 64, 40));  // enough sequences for attention by pairs in turn
+  all.push_back(with(DType::bf16, 64, 40));  // enough sequences for the persistent attention kernel
   all.push_back(with(DType::q4_0, 128, 70));
   all.push_back(with(DType::q8_0, 32, 2));  // no tensor-core attention
   SeamConfig mixed = with(DType::q4_k, 128, 2);
@@ -100,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Steps, testing::ValuesIn(configs()), [](const a
          std::to_string(c.max_sequences) + "_sequences";
 });
 
-TEST(CudaBackend, OfUploadsToOnePlaceTheLastCounts) {
+TEST(CudaBackend, ALaterUploadToTheSameMemoryWins) {
   const auto device = device_or_null();
   if (!device) GTEST_SKIP() << "no GPU";
   const Buffer buffer = device->allocate(64 * sizeof(int32_t));

@@ -14,7 +14,7 @@ constexpr size_t kAlignment = 64;
 }  // namespace
 
 Transfers::Transfers(const std::shared_ptr<FreeCount>& frees)
-    : outbox_(pinned_memory(kOutboxBytes)),
+    : staging_(pinned_memory(kOutboxBytes)),
       inbox_(pinned_memory(kInboxHeader + kInboxBytes)),
       delivered_(sizeof(uint32_t), frees) {
   std::memset(inbox_.get(), 0, kInboxHeader);
@@ -22,8 +22,8 @@ Transfers::Transfers(const std::shared_ptr<FreeCount>& frees)
 }
 
 bool Transfers::stage(void* to, const void* host, size_t bytes) {
-  if (in_use_ || staged_.size() == kMaxFetches || bytes % 4 != 0 || reinterpret_cast<uintptr_t>(to) % 16 != 0 ||
-      bytes > kOutboxBytes - used_) {
+  if (fetch_in_flight_ || staged_.size() == kMaxFetches || bytes % 4 != 0 ||
+      reinterpret_cast<uintptr_t>(to) % 16 != 0 || bytes > kOutboxBytes - used_) {
     return false;
   }
   // All of them are fetched at the same time: no two may be for the same memory.
@@ -32,7 +32,7 @@ bool Transfers::stage(void* to, const void* host, size_t bytes) {
     const auto* other = static_cast<const std::byte*>(upload.to);
     if (begin < other + upload.bytes && other < begin + bytes) return false;
   }
-  std::memcpy(outbox_.get() + used_, host, bytes);
+  std::memcpy(staging_.get() + used_, host, bytes);
   staged_.push_back({.to = to, .offset = static_cast<uint32_t>(used_), .bytes = static_cast<uint32_t>(bytes)});
   used_ = (used_ + bytes + kAlignment - 1) / kAlignment * kAlignment;
   return true;
@@ -41,7 +41,7 @@ bool Transfers::stage(void* to, const void* host, size_t bytes) {
 void Transfers::launch_fetch(const LaunchContext& c) const {
   FetchTask task;
   for (const Upload& upload : staged_) {
-    task.piece[task.pieces++] = {.from = outbox_.get() + upload.offset, .to = upload.to, .bytes = upload.bytes};
+    task.piece[task.pieces++] = {.from = staging_.get() + upload.offset, .to = upload.to, .bytes = upload.bytes};
   }
   cuda::launch_fetch(c, task);
 }
@@ -49,7 +49,7 @@ void Transfers::launch_fetch(const LaunchContext& c) const {
 void Transfers::on_fetch() {
   staged_.clear();
   used_ = 0;
-  in_use_ = true;
+  fetch_in_flight_ = true;
 }
 
 bool Transfers::is_small(const Download& download) {
@@ -66,7 +66,7 @@ bool Transfers::delivered() const {
   return std::atomic_ref(*reinterpret_cast<uint32_t*>(inbox_.get())).load(std::memory_order_acquire) == expected_;
 }
 
-void Transfers::take(void* host, size_t bytes) const {
+void Transfers::read_delivered(void* host, size_t bytes) const {
   std::memcpy(host, inbox_.get() + kInboxHeader, bytes);
 }
 

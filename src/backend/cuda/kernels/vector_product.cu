@@ -1,4 +1,4 @@
-// Picks the matrix–vector kernel for the types of a product; mixed types that have no kernel of their own are split.
+// Dispatch of a matrix–vector product by its types; mixed types without a kernel of their own are split.
 #include "backend/cuda/kernels/vector_product.cuh"
 
 namespace inferno::cuda {
