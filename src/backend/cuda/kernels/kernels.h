@@ -20,9 +20,18 @@ struct LaunchContext {
   bool hopper = false;  // compute capability 9.0: wgmma and TMA
 };
 
-// ---- matrix–vector: up to kMaxVectorTokens tokens ------------------------------------------------------------------
+// ---- matrix–vector -------------------------------------------------------------------------------------------------
 
-inline constexpr int kMaxVectorTokens = 8;
+// Tokens up to which a product is a matrix–vector kernel. F32 and 16-bit weights are faster as a matrix product from
+// the second token on; quantized ones have to be unpacked for that, which pays off later.
+inline constexpr int kMaxVectorTokens = 4;
+[[nodiscard]] constexpr int max_vector_tokens(DType dtype) {
+  return group_bytes(dtype).s == 0 ? 1 : kMaxVectorTokens;
+}
+// Columns of the kernel that multiplies this many tokens, the padding included.
+[[nodiscard]] constexpr int vector_columns(int tokens) {
+  return tokens == 1 ? 1 : 4;
+}
 inline constexpr int kMaxSegments = 3;
 
 // One weight of a product and its output.
@@ -47,7 +56,7 @@ struct VectorProduct {
   const float* residual = nullptr;  // [tokens, rows] or null; one segment
   bool swiglu = false;              // two segments of one type and one number of rows
 };
-// Whether the activations of so many tokens fit the kernel's shared memory.
+// Whether there is a kernel for this many tokens, and their activations fit its shared memory.
 [[nodiscard]] bool vector_product_fits(DType dtype, int tokens, int64_t k);
 void launch_vector_product(const LaunchContext& c, const VectorProduct& p);
 

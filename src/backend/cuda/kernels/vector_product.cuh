@@ -1,5 +1,5 @@
-// Matrix–vector products for one to eight tokens. Included by one file per group of formats. One token on a device of
-// compute capability 9.0 goes to vector_stream.cuh; this kernel does the rest.
+// Matrix–vector products for up to kMaxVectorTokens tokens. Included by one file per group of formats. One token on a
+// device of compute capability 9.0 runs in vector_stream.cuh; this kernel does the rest.
 //
 // A block of eight warps prefetches its first weights, waits for the previous kernel, loads the activations
 // (normalized, quantized) into shared memory, then multiplies. Each warp owns kRows rows of the output at a time; for
@@ -151,8 +151,8 @@ __device__ __forceinline__ void multiply_rows(const VectorParams& a, int segment
 // one's.
 template <DType F, int M>
 __host__ __device__ constexpr int resident_blocks() {
-  if (M == 1) return F == DType::f32 ? 2 : 4;
-  return M == 4 && F != DType::f32 ? 2 : 1;
+  if (M > 1) return 2;
+  return F == DType::f32 ? 2 : 4;
 }
 
 // F2: the type of the last segment, where it differs (Q4_K_M keeps V in Q6_K).
@@ -176,6 +176,7 @@ __global__ void __launch_bounds__(kVectorThreads, resident_blocks<F, M>())
 
 template <DType F, DType F2, int M, bool kSwiglu>
 void launch_vector_kernel(const LaunchContext& c, const VectorProduct& p) {
+  static_assert(M <= max_vector_tokens(F) && M == vector_columns(M), "no product is dispatched to this kernel");
   constexpr int kRows = rows_per_warp<F, kSwiglu>();
   constexpr int kBlocksPerSm = 4;  // enough warps to saturate the memory, and the next kernel's blocks still fit
   VectorParams a;
@@ -213,7 +214,7 @@ void launch_vector_kernel(const LaunchContext& c, const VectorProduct& p) {
 // whose code stays in the instruction cache.
 template <DType F, DType F2 = F, DType S = F, DType S2 = F2>
 void launch_vector_for(const LaunchContext& c, const VectorProduct& p) {
-  const auto with_tokens = [&]<int M>() {
+  const auto with_columns = [&]<int M>() {
     if (p.swiglu) {
       if constexpr (F == F2) launch_vector_kernel<F, F, M, true>(c, p);
     } else {
@@ -228,13 +229,12 @@ void launch_vector_for(const LaunchContext& c, const VectorProduct& p) {
       if (!p.swiglu && launch_stream<S, S2, false>(c, p)) return;
     }
   }
-  if (p.tokens == 1) {
-    with_tokens.template operator()<1>();
-  } else if (p.tokens <= 4) {
-    with_tokens.template operator()<4>();
-  } else {
-    with_tokens.template operator()<8>();
+  if constexpr (max_vector_tokens(F) > 1) {
+    constexpr int kColumns = vector_columns(max_vector_tokens(F));
+    static_assert(kColumns == vector_columns(2), "one kernel for all that are more than one");
+    if (p.tokens > 1) return with_columns.template operator()<kColumns>();
   }
+  with_columns.template operator()<1>();
 }
 
 // One function per type, each in the file that instantiates it.
