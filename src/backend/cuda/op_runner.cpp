@@ -193,7 +193,7 @@ void OpRunner::gate_and_up(const Linear& job, DType out_type, int64_t out_stride
   // Results in bf16 halve the traffic where the next product is in bf16 anyway. In wide mode a token's are contiguous.
   both.out_type = wide && out_type == DType::bf16 ? DType::bf16 : DType::f32;
   const int64_t size = size_of(both.out_type);
-  auto* results = static_cast<char*>(region(Region::gate_up, 2 * job.tokens * n * size));
+  auto* results = static_cast<char*>(region(Region::gate_up, 2 * rows_bytes(job.tokens, n, both.out_type)));
   both.out[0] = results;
   both.out[1] = results + (wide ? n : job.tokens * n) * size;
   both.out_stride = wide ? 2 * n : 0;
@@ -252,10 +252,10 @@ void OpRunner::run(const GatedMlpArgs& a) {
   second.w[0] = a.down;
   second.out[0] = a.out.data;
   second.residual = a.residual.f32();
+  void* narrow_middle = region(Region::activated, kMaxVectorTokens * second.k * size_of(DType::f32));
   if (!is_wide(second)) {
-    void* middle = region(Region::activated, first.tokens * second.k * size_of(DType::f32));
-    gate_and_up(first, DType::f32, second.k, middle);
-    second.x = static_cast<const float*>(middle);
+    gate_and_up(first, DType::f32, second.k, narrow_middle);
+    second.x = static_cast<const float*>(narrow_middle);
     project_vector(second, false);
     return;
   }

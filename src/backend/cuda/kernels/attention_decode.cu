@@ -328,8 +328,14 @@ bool decode_attention_supports(const KvLayerView& kv, int q_heads) {
          kv.page_size % kTile == 0 && (kv.page_size & (kv.page_size - 1)) == 0 && q_heads / kv.kv_heads <= kMaxGroup;
 }
 
-int64_t decode_partial_floats(const LaunchContext& c, int tokens, int q_heads, const KvLayerView& kv) {
-  return int64_t{tokens} * split_count(c, tokens, kv.kv_heads) * q_heads * (kv.head_dim + 2);
+// (token, kv head) pairs that are split, of which there are fewer than 2 * sm_count (see split_count), and their
+// splits.
+int64_t decode_counters(const LaunchContext& c) {
+  return int64_t{2} * c.sm_count;
+}
+int64_t decode_partial_floats(const LaunchContext& c, int q_heads, const KvLayerView& kv) {
+  const int64_t splits = int64_t{4} * c.sm_count;  // divide_up(2 * sm_count, pairs) * pairs < 2 * sm_count + pairs
+  return splits * (q_heads / kv.kv_heads) * (kv.head_dim + 2);
 }
 
 void launch_decode_attention(const LaunchContext& c, const DecodeAttention& task) {

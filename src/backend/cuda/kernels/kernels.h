@@ -163,10 +163,12 @@ struct DecodeAttention {
   HeadNorms norms;
   RopeParams rope;
   float* partials = nullptr;     // decode_partial_floats
-  uint32_t* counters = nullptr;  // [T * kv_heads], zero, left zero
+  uint32_t* counters = nullptr;  // decode_counters, zero, left zero
 };
 [[nodiscard]] bool decode_attention_supports(const KvLayerView& kv, int q_heads);
-[[nodiscard]] int64_t decode_partial_floats(const LaunchContext& c, int tokens, int q_heads, const KvLayerView& kv);
+// Enough for any number of tokens: only few are split.
+[[nodiscard]] int64_t decode_partial_floats(const LaunchContext& c, int q_heads, const KvLayerView& kv);
+[[nodiscard]] int64_t decode_counters(const LaunchContext& c);
 void launch_decode_attention(const LaunchContext& c, const DecodeAttention& task);
 
 // Many tokens per sequence: tensor-core tiles of queries against tiles of keys.
