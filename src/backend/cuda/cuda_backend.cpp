@@ -106,6 +106,14 @@ void CudaBackend::deallocate(void* data) noexcept {
   ++frees_->value;
 }
 
+void CudaBackend::copy_cache(int32_t /*layer*/, void* destination, const void* source, size_t bytes) {
+  INFERNO_CHECK(!in_step_);
+  // Uploads of the next step stay staged, so that its graph fetches them.
+  if (transfers_->is_staged(source, bytes) || transfers_->is_staged(destination, bytes)) flush_uploads();
+  delivered_ = {};
+  check(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDeviceToDevice, context_.stream), "copying the cache");
+}
+
 void CudaBackend::upload(void* destination, const void* host, size_t bytes) {
   execute();
   delivered_ = {};

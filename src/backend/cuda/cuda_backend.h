@@ -44,6 +44,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] std::optional<uint64_t> free_memory() const override;
 
   [[nodiscard]] Buffer allocate(size_t bytes) override;
+  void copy_cache(int32_t layer, void* destination, const void* source, size_t bytes) override;
   void upload(void* destination, const void* host, size_t bytes) override;
   void download(void* host, const void* source, size_t bytes) override;
   [[nodiscard]] std::unique_ptr<Weight> load_weight(const WeightSource& source, WeightUse uses) override;

@@ -1,5 +1,6 @@
 #include "backend/cuda/transfers.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -26,16 +27,19 @@ bool Transfers::stage(void* to, const void* host, size_t bytes) {
       reinterpret_cast<uintptr_t>(to) % 16 != 0 || bytes > kOutboxBytes - used_) {
     return false;
   }
-  // All of them are fetched at the same time: no two may be for the same memory.
-  const auto* begin = static_cast<const std::byte*>(to);
-  for (const Upload& upload : staged_) {
-    const auto* other = static_cast<const std::byte*>(upload.to);
-    if (begin < other + upload.bytes && other < begin + bytes) return false;
-  }
+  if (is_staged(to, bytes)) return false;  // all of them are fetched at the same time
   std::memcpy(staging_.get() + used_, host, bytes);
   staged_.push_back({.to = to, .offset = static_cast<uint32_t>(used_), .bytes = static_cast<uint32_t>(bytes)});
   used_ = (used_ + bytes + kAlignment - 1) / kAlignment * kAlignment;
   return true;
+}
+
+bool Transfers::is_staged(const void* data, size_t bytes) const {
+  const auto* begin = static_cast<const std::byte*>(data);
+  return std::any_of(staged_.begin(), staged_.end(), [&](const Upload& upload) {
+    const auto* to = static_cast<const std::byte*>(upload.to);
+    return begin < to + upload.bytes && to < begin + bytes;
+  });
 }
 
 void Transfers::launch_fetch(const LaunchContext& c) const {

@@ -38,6 +38,8 @@ class Transfers {
   // still being read by a fetch, or part of `to` has been staged already.
   [[nodiscard]] bool stage(void* to, const void* host, size_t bytes);
   [[nodiscard]] const std::vector<Upload>& staged() const { return staged_; }
+  // Whether a staged upload writes any of these bytes.
+  [[nodiscard]] bool is_staged(const void* data, size_t bytes) const;
   // Launches the kernel that fetches what is staged.
   void launch_fetch(const LaunchContext& c) const;
   // That kernel, or a graph with it, was launched: the memory is in use until the stream is known to be idle.
