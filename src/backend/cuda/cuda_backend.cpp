@@ -51,7 +51,7 @@ CudaBackend::CudaBackend() : frees_(std::make_shared<FreeCount>()) {
   loader_ = std::make_unique<WeightLoader>(context_, frees_);
   ops_ = std::make_unique<OpRunner>(context_, frees_);
   plan_.reserve(kPlanCapacity);
-  previous_.reserve(kPlanCapacity);
+  for (SeenPlan& plan : seen_) plan.ops.reserve(kPlanCapacity);
   upload_ring_ = pinned_memory(kRingBytes);
 }
 
@@ -164,7 +164,7 @@ void CudaBackend::download(void* host, const void* source, size_t bytes) {
     transfers_->on_deliver();
     delivered_ = {};
   }
-  if (requested_.empty()) requested_ = download;
+  if (last_seen_ != nullptr && last_seen_->download.empty()) last_seen_->download = download;
   wait_for_delivery();
   transfers_->read_delivered(host, bytes);
 }

@@ -10,6 +10,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <bitset>
 #include <memory>
 #include <optional>
@@ -80,6 +81,12 @@ class CudaBackend final : public Backend {
     uint64_t last_use = 0;
   };
 
+  // A plan that was launched op by op: when it occurs again it is captured, with the download that followed it.
+  struct SeenPlan {
+    std::vector<OpRecord> ops;
+    Download download;  // the first small one after the launch, or empty
+  };
+
   template <typename Args>
   void record(const Args& args);
   // Launches what was recorded.
@@ -89,6 +96,7 @@ class CudaBackend final : public Backend {
   // The graph of this plan and its uploads, captured at the plan's second occurrence; null: launch op by op.
   Graph* graph_for_plan();
   void capture(Graph& graph);
+  void remember_plan();
   void drop_graphs();
   // The step diverges from the replay candidate: the ops that matched become the plan.
   void abandon_replay();
@@ -113,8 +121,10 @@ class CudaBackend final : public Backend {
   std::vector<Graph> graphs_;
   Graph* replay_candidate_ = nullptr;  // its first matched_ops_ ops are those of this step so far; plan_ is empty
   size_t matched_ops_ = 0;
-  std::vector<OpRecord> previous_;  // the last plan that was launched op by op
-  uint64_t graphs_frees_ = 0;       // frees_ when the graphs were captured
+  std::array<SeenPlan, 4> seen_;  // replaced round-robin: steps of a few sizes may alternate
+  size_t next_seen_ = 0;
+  SeenPlan* last_seen_ = nullptr;  // the last launch's; null if it is not in seen_
+  uint64_t graphs_frees_ = 0;      // frees_ when the graphs were captured
   uint64_t uses_ = 0;
 
   bool timing_ = false;
@@ -126,7 +136,6 @@ class CudaBackend final : public Backend {
   mutable StepTimes times_;
 
   std::unique_ptr<Transfers> transfers_;
-  Download requested_;  // the first small download since the last launch
   Download delivered_;  // by the last launch, with nothing enqueued since
   // Large uploads pass through a ring of page-locked memory, so that the caller may reuse its own at once.
   PinnedMemory upload_ring_;

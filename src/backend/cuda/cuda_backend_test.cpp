@@ -118,6 +118,75 @@ TEST(CudaBackend, ALaterUploadToTheSameMemoryWins) {
   }
 }
 
+TEST(CudaBackend, CopiesOfTheCacheAreOrderedWithUploadsAndDownloads) {
+  const auto device = device_or_null();
+  if (!device) GTEST_SKIP() << "no GPU";
+  constexpr size_t kInts = 64;
+  const Buffer buffer = device->allocate_cache(0, 3 * kInts * sizeof(int32_t));
+  auto* data = static_cast<int32_t*>(buffer.data());
+  const auto page = [&](size_t i) { return data + i * kInts; };
+  const std::vector<int32_t> first(kInts, 1);
+  const std::vector<int32_t> second(kInts, 2);
+  for (int run = 0; run < 3; ++run) {
+    device->upload(page(0), first.data(), first.size() * sizeof(int32_t));
+    device->copy_cache(0, page(1), page(0), kInts * sizeof(int32_t));
+    device->upload(page(0), second.data(), second.size() * sizeof(int32_t));
+    device->copy_cache(0, page(2), page(0), kInts * sizeof(int32_t));
+    device->copy_cache(0, page(0), page(1), kInts * sizeof(int32_t));
+    std::vector<int32_t> read(3 * kInts);
+    device->download(read.data(), data, read.size() * sizeof(int32_t));
+    std::vector<int32_t> expected(2 * kInts, 1);
+    expected.insert(expected.end(), second.begin(), second.end());
+    EXPECT_EQ(read, expected);
+  }
+}
+
+TEST(CudaBackend, StepsWhoseSequencesChangeGiveTheLogitsOfTheScalarBackend) {
+  const auto device = device_or_null();
+  if (!device) GTEST_SKIP() << "no GPU";
+  for (const DType dtype : {DType::bf16, DType::q8_0}) {
+    const SeamConfig config = with(dtype, 64, 6);
+    const auto scalar = create_backend("scalar");
+    SeamModel tested(*device, config);
+    SeamModel reference(*scalar, config);
+    const auto prefill = [&](int32_t s, int32_t count) {
+      tested.prefill(s, prompt_of(count, config.vocabulary), true);
+      reference.prefill(s, prompt_of(count, config.vocabulary), true);
+    };
+    for (int32_t s = 0; s < 4; ++s) prefill(s, 20 + 7 * s);
+    for (const int32_t sequences : {4, 3, 4, 3, 4, 3, 1, 4, 2, 3, 1, 2, 4, 1}) {
+      tested.decode(sequences);
+      reference.follow(tested);
+      reference.decode(sequences);
+      EXPECT_LE(nmse(reference.logits(), tested.logits()), 2e-3) << dtype_name(dtype) << ", " << sequences;
+    }
+    for (const int32_t s : {4, 5}) prefill(s, 40);  // new ones beside those that run
+    for (const int32_t sequences : {6, 5, 6, 5, 6, 4}) {
+      tested.decode(sequences);
+      reference.follow(tested);
+      reference.decode(sequences);
+      EXPECT_LE(nmse(reference.logits(), tested.logits()), 2e-3) << dtype_name(dtype) << ", " << sequences;
+    }
+  }
+}
+
+// A step's time includes that of a replay if it has a graph.
+TEST(CudaBackend, StepsOfAlternatingSizesAreCapturedAndReplayed) {
+  const auto device = device_or_null();
+  if (!device) GTEST_SKIP() << "no GPU";
+  SeamModel model(*device, with(DType::bf16, 64, 3));
+  for (int32_t s = 0; s < 3; ++s) model.prefill(s, prompt_of(20 + s, 1000), true);
+  device->set_timing(true);
+  for (int round = 0; round < 4; ++round) {
+    for (const int32_t sequences : {3, 2, 1}) {
+      model.decode(sequences);
+      const StepTimes* times = device->step_times();
+      ASSERT_NE(times, nullptr);
+      EXPECT_EQ(times->replay_us > 0, round > 0) << "round " << round << ", sequences " << sequences;
+    }
+  }
+}
+
 TEST(CudaBackend, TheSameStepGivesTheSameBitsCapturedOrNot) {
   const auto device = device_or_null();
   if (!device) GTEST_SKIP() << "no GPU";

@@ -17,12 +17,11 @@ constexpr size_t kMaxGraphs = 64;
 // Larger steps run long enough to hide their launches, and seldom repeat.
 constexpr int32_t kMaxGraphTokens = 256;
 
-// Tokens of the step; 0 if it has no attention.
-int32_t tokens_of(const std::vector<OpRecord>& ops) {
-  for (const OpRecord& op : ops) {
-    if (op.op() == OpId::qkv_rope_store) return op.args<QkvRopeStoreArgs>().batch.tokens;
-  }
-  return 0;
+// Whether these ops are a model's step, and a small one.
+bool may_capture(const std::vector<OpRecord>& ops) {
+  const auto layer =
+      std::find_if(ops.begin(), ops.end(), [](const OpRecord& op) { return op.op() == OpId::qkv_rope_store; });
+  return layer != ops.end() && layer->args<QkvRopeStoreArgs>().batch.tokens <= kMaxGraphTokens;
 }
 
 bool same_ops(const std::vector<OpRecord>& a, const std::vector<OpRecord>& b) {
@@ -137,11 +136,9 @@ void CudaBackend::execute() {
     in_flight_.reset();
     for (const OpRecord& op : plan_) in_flight_.set(static_cast<size_t>(op.op()));
   }
-  requested_ = {};
-  if (graph == nullptr || timed) {
-    launch_ops(timed);
-    std::swap(previous_, plan_);
-  }
+  last_seen_ = nullptr;
+  if (graph == nullptr || timed) launch_ops(timed);
+  if (graph == nullptr && may_capture(plan_)) remember_plan();
   plan_.clear();
 }
 
@@ -229,14 +226,15 @@ CudaBackend::Graph* CudaBackend::graph_for_plan() {
   if (sync_each_op_) return nullptr;
   if (graphs_frees_ != frees_->value) {
     drop_graphs();
-    previous_.clear();
+    for (SeenPlan& plan : seen_) plan.ops.clear();
     graphs_frees_ = frees_->value;  // dropping graphs may free memory
   }
   for (Graph& graph : graphs_) {
     if (graph.uploads == transfers_->staged() && same_ops(graph.ops, plan_)) return &graph;
   }
-  const int32_t tokens = tokens_of(plan_);
-  if (tokens == 0 || tokens > kMaxGraphTokens || !same_ops(previous_, plan_)) return nullptr;
+  const auto seen =
+      std::find_if(seen_.begin(), seen_.end(), [&](const SeenPlan& plan) { return same_ops(plan.ops, plan_); });
+  if (seen == seen_.end()) return nullptr;
   if (graphs_.size() >= kMaxGraphs) {
     const auto oldest = std::min_element(graphs_.begin(), graphs_.end(),
                                          [](const Graph& a, const Graph& b) { return a.last_use < b.last_use; });
@@ -247,10 +245,11 @@ CudaBackend::Graph* CudaBackend::graph_for_plan() {
   Graph graph;
   graph.ops = plan_;
   graph.uploads = transfers_->staged();
-  graph.download = requested_;
+  graph.download = seen->download;
   for (const OpRecord& op : plan_) graph.kinds.set(static_cast<size_t>(op.op()));
   capture(graph);
   graphs_.push_back(std::move(graph));
+  seen->ops.clear();
   return &graphs_.back();
 }
 
@@ -273,6 +272,13 @@ void CudaBackend::capture(Graph& graph) {
   const cudaError_t status = cudaGraphInstantiate(&graph.executable, recorded, 0);
   (void)cudaGraphDestroy(recorded);
   check(status, "capturing a step");
+}
+
+void CudaBackend::remember_plan() {
+  last_seen_ = &seen_[next_seen_];
+  next_seen_ = (next_seen_ + 1) % seen_.size();
+  std::swap(last_seen_->ops, plan_);
+  last_seen_->download = {};
 }
 
 void CudaBackend::drop_graphs() {
