@@ -1,4 +1,4 @@
-// OpRunner's heads and attention: which kernels, and in which form they hand on what they made.
+// OpRunner's heads and attention: which kernel runs, and in which type and layout its output is stored.
 #include "backend/cuda/op_runner.h"
 #include "backend/cuda/op_support.h"
 #include "base/error.h"
@@ -13,7 +13,7 @@ bool decodes(const AttentionArgs& a) {
 }
 
 void require_mapped(bool mapped) {
-  if (!mapped) fail("cuda: the driver cannot map the KV cache for the copy engine");
+  if (!mapped) fail("cuda: the driver cannot make a tensor map of the KV cache");
 }
 
 }  // namespace
@@ -33,8 +33,8 @@ RawHeads OpRunner::project_heads(const QkvRopeStoreArgs& a) {
   RawHeads raw;
   raw.dtype = job.out_type = wide && all_bf16 ? DType::bf16 : DType::f32;
   const int64_t size = size_of(raw.dtype);
-  auto* memory = static_cast<char*>(region(Region::raw_heads, job.tokens * (q_rows + 2 * kv_rows) * size));
-  if (wide) {  // side by side
+  auto* memory = static_cast<char*>(region(Region::raw_heads, rows_bytes(job.tokens, q_rows + 2 * kv_rows, raw.dtype)));
+  if (wide) {  // q, k and v of a token are contiguous
     job.out_stride = raw.q_stride = raw.kv_stride = q_rows + 2 * kv_rows;
     job.out[0] = memory;
     job.out[1] = memory + q_rows * size;
@@ -81,15 +81,15 @@ DecodeAttention OpRunner::decode_task(const AttentionArgs& b) {
             .scale = b.scale,
             .kv = b.kv,
             .batch = b.batch};
-  const int64_t floats = decode_partial_floats(context_, b.batch.tokens, d.task.q_heads, b.kv);
+  const int64_t floats = decode_partial_floats(context_, d.task.q_heads, b.kv);
   d.partials = static_cast<float*>(region(Region::partials, floats * size_of(DType::f32)));
   d.counters = static_cast<uint32_t*>(
-      region(Region::counters, int64_t{b.batch.tokens} * b.kv.kv_heads * int64_t{sizeof(uint32_t)}));
+      region(Region::counters, decode_counters(context_) * static_cast<int64_t>(sizeof(uint32_t))));
   return d;
 }
 
 bool OpRunner::fuses(const QkvRopeStoreArgs& a, const AttentionArgs& b) {
-  // One token per sequence, and the attention reads exactly what the projection made.
+  // One token per sequence, and the attention reads exactly what the projection wrote.
   return a.batch.tokens == a.batch.sequences && a.q.data == b.q.data && a.kv.k == b.kv.k && a.kv.v == b.kv.v &&
          a.batch.pos == b.batch.pos && a.batch.tokens == b.batch.tokens && a.rope.rotated_dims == a.kv.head_dim &&
          decode_attention_supports(b.kv, static_cast<int>(b.q.cols() / b.kv.head_dim));
@@ -125,6 +125,8 @@ void OpRunner::run(const AttentionArgs& a, std::span<const OpRecord> after) {
   if (a.kv.head_dim > kMaxHeadDim) {
     fail("backend \"cuda\" supports heads up to {} wide, this model's are {}", kMaxHeadDim, a.kv.head_dim);
   }
+  // The planned step has many tokens per sequence; later ones decode.
+  if (planning_ && decode_attention_supports(a.kv, q_heads)) (void)decode_task(a);
   if (decodes(a)) {
     const DecodeAttention d = decode_task(a);
     enqueue([&](const LaunchContext& c) { launch_decode_attention(c, d); });

@@ -35,7 +35,7 @@ CudaBackend::CudaBackend() : frees_(std::make_shared<FreeCount>()) {
   }
   check(cudaSetDevice(0), "choosing the device");
   cudaDeviceProp device = {};
-  check(cudaGetDeviceProperties(&device, 0), "asking for the device");
+  check(cudaGetDeviceProperties(&device, 0), "querying the device");
   if (device.major < 8) {
     fail("backend \"cuda\" needs compute capability 8.0 or newer; {} has {}.{}", device.name, device.major,
          device.minor);
@@ -46,13 +46,13 @@ CudaBackend::CudaBackend() : frees_(std::make_shared<FreeCount>()) {
   context_.sm_count = device.multiProcessorCount;
   context_.overlap = device.major >= 9;
   context_.hopper = INFERNO_CUDA_HOPPER != 0 && device.major == 9;
-  step_by_step_ = std::getenv("INFERNO_CUDA_SYNC") != nullptr;
+  sync_each_op_ = std::getenv("INFERNO_CUDA_SYNC") != nullptr;
   transfers_ = std::make_unique<Transfers>(frees_);
   loader_ = std::make_unique<WeightLoader>(context_, frees_);
   ops_ = std::make_unique<OpRunner>(context_, frees_);
   plan_.reserve(kPlanCapacity);
-  previous_.reserve(kPlanCapacity);
-  ring_ = pinned_memory(kRingBytes);
+  for (SeenPlan& plan : seen_) plan.ops.reserve(kPlanCapacity);
+  upload_ring_ = pinned_memory(kRingBytes);
 }
 
 CudaBackend::~CudaBackend() {
@@ -75,11 +75,11 @@ std::optional<DeviceRates> CudaBackend::device_rates() {
 }
 
 std::optional<uint64_t> CudaBackend::free_memory() const {
-  // What the backend itself will take beside the model: unpacked weights, staging, the runtime's own.
+  // What the backend itself allocates besides the model: unpacked weights, staging, the runtime's own.
   constexpr uint64_t kReserve = uint64_t{256} << 20;
   size_t free = 0;
   size_t total = 0;
-  check(cudaMemGetInfo(&free, &total), "asking for free memory");
+  check(cudaMemGetInfo(&free, &total), "querying free memory");
   const uint64_t usable = free > kReserve ? free - kReserve : 0;
   const char* limit = std::getenv("INFERNO_CUDA_MEMORY");
   if (limit == nullptr) return usable;
@@ -100,10 +100,18 @@ void CudaBackend::deallocate(void* data) noexcept {
   try {
     flush_uploads();  // one of them may be for this memory
   } catch (const Error&) {
-    // The device has failed: what follows will say so.
+    // The device has failed: the next call reports it.
   }
   free_device(data);
   ++frees_->value;
+}
+
+void CudaBackend::copy_cache(int32_t /*layer*/, void* destination, const void* source, size_t bytes) {
+  INFERNO_CHECK(!in_step_);
+  // Uploads of the next step stay staged, so that its graph fetches them.
+  if (transfers_->is_staged(source, bytes) || transfers_->is_staged(destination, bytes)) flush_uploads();
+  delivered_ = {};
+  check(cudaMemcpyAsync(destination, source, bytes, cudaMemcpyDeviceToDevice, context_.stream), "copying the cache");
 }
 
 void CudaBackend::upload(void* destination, const void* host, size_t bytes) {
@@ -114,15 +122,16 @@ void CudaBackend::upload(void* destination, const void* host, size_t bytes) {
   const auto* from = static_cast<const std::byte*>(host);
   auto* to = static_cast<std::byte*>(destination);
   while (bytes > 0) {
-    if (ring_used_ == kRingBytes) {
+    if (upload_ring_used_ == kRingBytes) {
       wait();
-      ring_used_ = 0;
+      upload_ring_used_ = 0;
     }
-    const size_t piece = std::min(bytes, kRingBytes - ring_used_);
-    std::memcpy(ring_.get() + ring_used_, from, piece);
-    check(cudaMemcpyAsync(to, ring_.get() + ring_used_, piece, cudaMemcpyHostToDevice, context_.stream), "upload");
+    const size_t piece = std::min(bytes, kRingBytes - upload_ring_used_);
+    std::memcpy(upload_ring_.get() + upload_ring_used_, from, piece);
+    check(cudaMemcpyAsync(to, upload_ring_.get() + upload_ring_used_, piece, cudaMemcpyHostToDevice, context_.stream),
+          "upload");
     constexpr size_t kAlignment = 64;
-    ring_used_ = std::min(kRingBytes, (ring_used_ + piece + kAlignment - 1) / kAlignment * kAlignment);
+    upload_ring_used_ = std::min(kRingBytes, (upload_ring_used_ + piece + kAlignment - 1) / kAlignment * kAlignment);
     from += piece;
     to += piece;
     bytes -= piece;
@@ -155,9 +164,9 @@ void CudaBackend::download(void* host, const void* source, size_t bytes) {
     transfers_->on_deliver();
     delivered_ = {};
   }
-  if (wanted_.empty()) wanted_ = download;
+  if (last_seen_ != nullptr && last_seen_->download.empty()) last_seen_->download = download;
   wait_for_delivery();
-  transfers_->take(host, bytes);
+  transfers_->read_delivered(host, bytes);
 }
 
 std::unique_ptr<Weight> CudaBackend::load_weight(const WeightSource& source, WeightUse uses) {

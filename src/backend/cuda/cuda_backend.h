@@ -1,14 +1,16 @@
-// The CUDA backend: weights, activations and the cache on the device, every step carried out there.
+// The CUDA backend: weights, activations and the cache are in device memory, and every step runs there.
 //
 // A step is recorded and launched at end_step, on one stream; nothing waits for it before download or synchronize. A
-// step of few tokens that comes a second time, with the same addresses and counts, is captured into a graph, and from
-// then on replayed: lengths and positions live in the StepBatch on the device, so decode steps all look alike. The
-// graph also fetches the uploads before the step and delivers the download behind it (transfers.h). While a step is
-// recorded it is compared with the graph that ran last, op by op, and only written down where it differs.
+// step of few tokens that occurs a second time, with the same addresses and counts, is captured into a graph, and
+// replayed from then on: lengths and positions are in the StepBatch on the device, so decode steps of one batch size
+// are the same graph. The graph also fetches the uploads before the step and delivers the download after it
+// (transfers.h). While a step is recorded it is compared, op by op, with the graph that ran last; ops are copied into
+// the plan only once they diverge from it.
 #pragma once
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <bitset>
 #include <memory>
 #include <optional>
@@ -43,6 +45,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] std::optional<uint64_t> free_memory() const override;
 
   [[nodiscard]] Buffer allocate(size_t bytes) override;
+  void copy_cache(int32_t layer, void* destination, const void* source, size_t bytes) override;
   void upload(void* destination, const void* host, size_t bytes) override;
   void download(void* host, const void* source, size_t bytes) override;
   [[nodiscard]] std::unique_ptr<Weight> load_weight(const WeightSource& source, WeightUse uses) override;
@@ -53,8 +56,8 @@ class CudaBackend final : public Backend {
   [[nodiscard]] void* scratch(size_t bytes) override;
 
   // While timing, ops are launched one by one with a time stamp after each; the time of a pair that is launched as one
-  // stands under the first op. A step that would be a graph is replayed first, as a whole: running a step twice gives
-  // the same again.
+  // kernel is that of its first op. A step that has a graph is replayed first, as a whole: running a step twice gives
+  // the same result.
   void set_timing(bool on) override;
   [[nodiscard]] const StepTimes* step_times() const override;
 
@@ -72,10 +75,16 @@ class CudaBackend final : public Backend {
   struct Graph {
     std::vector<OpRecord> ops;
     std::vector<Upload> uploads;  // before the ops
-    Download download;            // behind them, or empty
+    Download download;            // after the ops, or empty
     std::bitset<kOpCount> kinds;  // of the ops
     cudaGraphExec_t executable = nullptr;
     uint64_t last_use = 0;
+  };
+
+  // A plan that was launched op by op: when it occurs again it is captured, with the download that followed it.
+  struct SeenPlan {
+    std::vector<OpRecord> ops;
+    Download download;  // the first small one after the launch, or empty
   };
 
   template <typename Args>
@@ -84,17 +93,18 @@ class CudaBackend final : public Backend {
   void execute();
   void launch_ops(bool timed);
   void launch(Graph& graph, bool timed);
-  // The graph of this plan and its uploads, captured if it is time to; null: launch op by op.
+  // The graph of this plan and its uploads, captured at the plan's second occurrence; null: launch op by op.
   Graph* graph_for_plan();
   void capture(Graph& graph);
+  void remember_plan();
   void drop_graphs();
-  // From here on the plan is written down.
-  void stop_following();
-  // Uploads that wait for a launch do so no longer.
+  // The step diverges from the replay candidate: the ops that matched become the plan.
+  void abandon_replay();
+  // Launches the fetch of staged uploads now instead of with the next step.
   void flush_uploads();
   void wait();
   void wait_for_delivery();
-  void stamp();
+  void record_timestamp();
 
   std::string description_;
   LaunchContext context_;
@@ -103,32 +113,33 @@ class CudaBackend final : public Backend {
   std::unique_ptr<OpRunner> ops_;
 
   std::vector<OpRecord> plan_;
-  std::bitset<kOpCount> under_way_;  // kinds of the ops launched last, for the message when they fail
+  std::bitset<kOpCount> in_flight_;  // kinds of the ops launched last, for error messages
   bool in_step_ = false;
   bool planning_ = false;
-  bool step_by_step_ = false;  // INFERNO_CUDA_SYNC: wait after every op, so that a failure names it
+  bool sync_each_op_ = false;  // INFERNO_CUDA_SYNC: synchronize after every op, so that a failure names it
 
   std::vector<Graph> graphs_;
-  Graph* followed_ = nullptr;  // this step has been like its first matched_ ops so far, and plan_ is empty
-  size_t matched_ = 0;
-  std::vector<OpRecord> previous_;  // the last plan that was launched op by op
-  uint64_t graphs_frees_ = 0;       // frees_ when the graphs were captured
+  Graph* replay_candidate_ = nullptr;  // its first matched_ops_ ops are those of this step so far; plan_ is empty
+  size_t matched_ops_ = 0;
+  std::array<SeenPlan, 4> seen_;  // replaced round-robin: steps of a few sizes may alternate
+  size_t next_seen_ = 0;
+  SeenPlan* last_seen_ = nullptr;  // the last launch's; null if it is not in seen_
+  uint64_t graphs_frees_ = 0;      // frees_ when the graphs were captured
   uint64_t uses_ = 0;
 
   bool timing_ = false;
-  std::vector<cudaEvent_t> stamps_;  // one before the first op, one after each; reused
-  size_t stamped_ = 0;               // of them in the last step
+  std::vector<cudaEvent_t> stamps_;  // before the first op and after each; reused
+  size_t stamped_ = 0;               // of the last step
   cudaEvent_t replay_stamps_[2] = {};
   bool replayed_ = false;
   std::optional<DeviceRates> rates_;
   mutable StepTimes times_;
 
   std::unique_ptr<Transfers> transfers_;
-  Download wanted_;     // the first small download since the last launch
-  Download delivered_;  // what the last launch delivers by itself, and nothing was enqueued since
-  // Other uploads go through a ring of page-locked memory, so that the caller's memory is free at once.
-  PinnedMemory ring_;
-  size_t ring_used_ = 0;
+  Download delivered_;  // by the last launch, with nothing enqueued since
+  // Large uploads pass through a ring of page-locked memory, so that the caller may reuse its own at once.
+  PinnedMemory upload_ring_;
+  size_t upload_ring_used_ = 0;
 };
 
 }  // namespace inferno::cuda

@@ -42,7 +42,7 @@ std::vector<int32_t> prompt_of(int32_t count, int32_t vocabulary) {
 
 class Steps : public testing::TestWithParam<SeamConfig> {};
 
-// The scalar model is fed the tokens that the device drew, so that a near tie cannot part the two.
+// The scalar model is fed the tokens that the device drew, so that the two cannot diverge at a near tie.
 TEST_P(Steps, PromptsAndDecodingGiveTheLogitsOfTheScalarBackend) {
   const auto device = device_or_null();
   if (!device) GTEST_SKIP() << "no GPU";
@@ -84,7 +84,7 @@ std::vector<SeamConfig> configs() {
   }
   all.push_back(with(DType::bf16, 128, 3));
   all.push_back(with(DType::q8_0, 128, 20));
-  all.push_back(with(DType::bf16, 64, 40));  // enough sequences for attention by pairs in turn
+  all.push_back(with(DType::bf16, 64, 40));  // enough sequences for the persistent attention kernel
   all.push_back(with(DType::q4_0, 128, 70));
   all.push_back(with(DType::q8_0, 32, 2));  // no tensor-core attention
   SeamConfig mixed = with(DType::q4_k, 128, 2);
@@ -100,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Steps, testing::ValuesIn(configs()), [](const a
          std::to_string(c.max_sequences) + "_sequences";
 });
 
-TEST(CudaBackend, OfUploadsToOnePlaceTheLastCounts) {
+TEST(CudaBackend, ALaterUploadToTheSameMemoryWins) {
   const auto device = device_or_null();
   if (!device) GTEST_SKIP() << "no GPU";
   const Buffer buffer = device->allocate(64 * sizeof(int32_t));
@@ -115,6 +115,75 @@ TEST(CudaBackend, OfUploadsToOnePlaceTheLastCounts) {
     std::vector<int32_t> read(64);
     device->download(read.data(), data, read.size() * sizeof(int32_t));
     EXPECT_EQ(read, expected);
+  }
+}
+
+TEST(CudaBackend, CopiesOfTheCacheAreOrderedWithUploadsAndDownloads) {
+  const auto device = device_or_null();
+  if (!device) GTEST_SKIP() << "no GPU";
+  constexpr size_t kInts = 64;
+  const Buffer buffer = device->allocate_cache(0, 3 * kInts * sizeof(int32_t));
+  auto* data = static_cast<int32_t*>(buffer.data());
+  const auto page = [&](size_t i) { return data + i * kInts; };
+  const std::vector<int32_t> first(kInts, 1);
+  const std::vector<int32_t> second(kInts, 2);
+  for (int run = 0; run < 3; ++run) {
+    device->upload(page(0), first.data(), first.size() * sizeof(int32_t));
+    device->copy_cache(0, page(1), page(0), kInts * sizeof(int32_t));
+    device->upload(page(0), second.data(), second.size() * sizeof(int32_t));
+    device->copy_cache(0, page(2), page(0), kInts * sizeof(int32_t));
+    device->copy_cache(0, page(0), page(1), kInts * sizeof(int32_t));
+    std::vector<int32_t> read(3 * kInts);
+    device->download(read.data(), data, read.size() * sizeof(int32_t));
+    std::vector<int32_t> expected(2 * kInts, 1);
+    expected.insert(expected.end(), second.begin(), second.end());
+    EXPECT_EQ(read, expected);
+  }
+}
+
+TEST(CudaBackend, StepsWhoseSequencesChangeGiveTheLogitsOfTheScalarBackend) {
+  const auto device = device_or_null();
+  if (!device) GTEST_SKIP() << "no GPU";
+  for (const DType dtype : {DType::bf16, DType::q8_0}) {
+    const SeamConfig config = with(dtype, 64, 6);
+    const auto scalar = create_backend("scalar");
+    SeamModel tested(*device, config);
+    SeamModel reference(*scalar, config);
+    const auto prefill = [&](int32_t s, int32_t count) {
+      tested.prefill(s, prompt_of(count, config.vocabulary), true);
+      reference.prefill(s, prompt_of(count, config.vocabulary), true);
+    };
+    for (int32_t s = 0; s < 4; ++s) prefill(s, 20 + 7 * s);
+    for (const int32_t sequences : {4, 3, 4, 3, 4, 3, 1, 4, 2, 3, 1, 2, 4, 1}) {
+      tested.decode(sequences);
+      reference.follow(tested);
+      reference.decode(sequences);
+      EXPECT_LE(nmse(reference.logits(), tested.logits()), 2e-3) << dtype_name(dtype) << ", " << sequences;
+    }
+    for (const int32_t s : {4, 5}) prefill(s, 40);  // new ones beside those that run
+    for (const int32_t sequences : {6, 5, 6, 5, 6, 4}) {
+      tested.decode(sequences);
+      reference.follow(tested);
+      reference.decode(sequences);
+      EXPECT_LE(nmse(reference.logits(), tested.logits()), 2e-3) << dtype_name(dtype) << ", " << sequences;
+    }
+  }
+}
+
+// A step's time includes that of a replay if it has a graph.
+TEST(CudaBackend, StepsOfAlternatingSizesAreCapturedAndReplayed) {
+  const auto device = device_or_null();
+  if (!device) GTEST_SKIP() << "no GPU";
+  SeamModel model(*device, with(DType::bf16, 64, 3));
+  for (int32_t s = 0; s < 3; ++s) model.prefill(s, prompt_of(20 + s, 1000), true);
+  device->set_timing(true);
+  for (int round = 0; round < 4; ++round) {
+    for (const int32_t sequences : {3, 2, 1}) {
+      model.decode(sequences);
+      const StepTimes* times = device->step_times();
+      ASSERT_NE(times, nullptr);
+      EXPECT_EQ(times->replay_us > 0, round > 0) << "round " << round << ", sequences " << sequences;
+    }
   }
 }
 

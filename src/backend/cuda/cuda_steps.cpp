@@ -14,15 +14,14 @@ namespace {
 
 // Graphs kept: one per number of sequences that is being decoded, and a few more.
 constexpr size_t kMaxGraphs = 64;
-// Larger steps spend long enough on the device to hide their launches, and seldom come twice.
+// Larger steps run long enough to hide their launches, and seldom repeat.
 constexpr int32_t kMaxGraphTokens = 256;
 
-// Tokens of the step; 0 when no op says.
-int32_t tokens_of(const std::vector<OpRecord>& ops) {
-  for (const OpRecord& op : ops) {
-    if (op.op() == OpId::qkv_rope_store) return op.args<QkvRopeStoreArgs>().batch.tokens;
-  }
-  return 0;
+// Whether these ops are a model's step, and a small one.
+bool may_capture(const std::vector<OpRecord>& ops) {
+  const auto layer =
+      std::find_if(ops.begin(), ops.end(), [](const OpRecord& op) { return op.op() == OpId::qkv_rope_store; });
+  return layer != ops.end() && layer->args<QkvRopeStoreArgs>().batch.tokens <= kMaxGraphTokens;
 }
 
 bool same_ops(const std::vector<OpRecord>& a, const std::vector<OpRecord>& b) {
@@ -53,13 +52,13 @@ void CudaBackend::begin_step(StepMode mode) {
   planning_ = mode == StepMode::plan;
   const auto last = std::max_element(graphs_.begin(), graphs_.end(),
                                      [](const Graph& a, const Graph& b) { return a.last_use < b.last_use; });
-  followed_ = planning_ || timing_ || last == graphs_.end() ? nullptr : &*last;
-  matched_ = 0;
+  replay_candidate_ = planning_ || timing_ || last == graphs_.end() ? nullptr : &*last;
+  matched_ops_ = 0;
 }
 
 void CudaBackend::end_step() {
   execute();
-  followed_ = nullptr;
+  replay_candidate_ = nullptr;
   in_step_ = false;
   planning_ = false;
 }
@@ -73,27 +72,27 @@ void CudaBackend::synchronize() {
 void CudaBackend::wait() {
   const cudaError_t status = cudaStreamSynchronize(context_.stream);
   if (status == cudaSuccess) {
-    transfers_->on_passed();
+    transfers_->on_stream_idle();
     return;
   }
-  fail("cuda: {} failed: {}", under_way_.any() ? names_of(under_way_) : "a copy", cudaGetErrorString(status));
+  fail("cuda: {} failed: {}", in_flight_.any() ? names_of(in_flight_) : "a copy", cudaGetErrorString(status));
 }
 
 void CudaBackend::wait_for_delivery() {
-  // The count comes a few microseconds before the stream is known to be done. A failed kernel never sends it.
-  constexpr uint32_t kLooksBetweenQueries = 1U << 14;
-  for (uint32_t looks = 1; !transfers_->delivered(); ++looks) {
-    if (looks % kLooksBetweenQueries != 0 || cudaStreamQuery(context_.stream) == cudaErrorNotReady) continue;
+  // The count arrives a few microseconds before the stream reports completion. A failed kernel never sends it.
+  constexpr uint32_t kPollsPerQuery = 1U << 14;
+  for (uint32_t polls = 1; !transfers_->delivered(); ++polls) {
+    if (polls % kPollsPerQuery != 0 || cudaStreamQuery(context_.stream) == cudaErrorNotReady) continue;
     wait();
     return;
   }
-  transfers_->on_passed();
+  transfers_->on_stream_idle();
 }
 
-void CudaBackend::stop_following() {
-  if (followed_ == nullptr) return;
-  plan_.assign(followed_->ops.begin(), followed_->ops.begin() + static_cast<ptrdiff_t>(matched_));
-  followed_ = nullptr;
+void CudaBackend::abandon_replay() {
+  if (replay_candidate_ == nullptr) return;
+  plan_.assign(replay_candidate_->ops.begin(), replay_candidate_->ops.begin() + static_cast<ptrdiff_t>(matched_ops_));
+  replay_candidate_ = nullptr;
 }
 
 template <typename Args>
@@ -104,13 +103,14 @@ void CudaBackend::record(const Args& args) {
     ops_->reserve(op);
     return;
   }
-  if (followed_ != nullptr) {
-    const std::vector<OpRecord>& ops = followed_->ops;
-    if (matched_ < ops.size() && ops[matched_].op() == OpOf<Args>::kId && same_args(ops[matched_].args<Args>(), args)) {
-      ++matched_;
+  if (replay_candidate_ != nullptr) {
+    const std::vector<OpRecord>& ops = replay_candidate_->ops;
+    if (matched_ops_ < ops.size() && ops[matched_ops_].op() == OpOf<Args>::kId &&
+        same_args(ops[matched_ops_].args<Args>(), args)) {
+      ++matched_ops_;
       return;
     }
-    stop_following();
+    abandon_replay();
   }
   INFERNO_CHECK(plan_.size() < kPlanCapacity);
   plan_.emplace_back().assign(args);
@@ -118,34 +118,32 @@ void CudaBackend::record(const Args& args) {
 }
 
 void CudaBackend::execute() {
-  if (followed_ != nullptr && matched_ == 0) return;
-  if (followed_ == nullptr && plan_.empty()) return;
+  if (replay_candidate_ != nullptr && matched_ops_ == 0) return;
+  if (replay_candidate_ == nullptr && plan_.empty()) return;
   const bool timed = timing_ && in_step_;
-  Graph* graph = followed_;
-  if (graph == nullptr || matched_ != graph->ops.size() || graph->uploads != transfers_->staged() ||
+  Graph* graph = replay_candidate_;
+  if (graph == nullptr || matched_ops_ != graph->ops.size() || graph->uploads != transfers_->staged() ||
       graphs_frees_ != frees_->value) {
-    stop_following();
+    abandon_replay();
     graph = graph_for_plan();
   }
-  followed_ = nullptr;
+  replay_candidate_ = nullptr;
   delivered_ = {};
   if (graph != nullptr) {
     launch(*graph, timed);
   } else {
     flush_uploads();
-    under_way_.reset();
-    for (const OpRecord& op : plan_) under_way_.set(static_cast<size_t>(op.op()));
+    in_flight_.reset();
+    for (const OpRecord& op : plan_) in_flight_.set(static_cast<size_t>(op.op()));
   }
-  wanted_ = {};
-  if (graph == nullptr || timed) {
-    launch_ops(timed);
-    std::swap(previous_, plan_);
-  }
+  last_seen_ = nullptr;
+  if (graph == nullptr || timed) launch_ops(timed);
+  if (graph == nullptr && may_capture(plan_)) remember_plan();
   plan_.clear();
 }
 
 void CudaBackend::launch(Graph& graph, bool timed) {
-  under_way_ = graph.kinds;
+  in_flight_ = graph.kinds;
   graph.last_use = ++uses_;
   if (timed) {
     for (cudaEvent_t& event : replay_stamps_) {
@@ -168,14 +166,14 @@ void CudaBackend::launch(Graph& graph, bool timed) {
 
 void CudaBackend::launch_ops(bool timed) {
   ops_->start_chain();
-  if (timed && stamped_ == 0) stamp();
+  if (timed && stamped_ == 0) record_timestamp();
   for (size_t i = 0; i < plan_.size();) {
     const std::string_view op = op_name(plan_[i].op());
-    const size_t launched = ops_->run(std::span(plan_).subspan(i, step_by_step_ ? 1 : plan_.size() - i));
+    const size_t launched = ops_->run(std::span(plan_).subspan(i, sync_each_op_ ? 1 : plan_.size() - i));
     check(cudaGetLastError(), op);
-    if (step_by_step_) check(cudaStreamSynchronize(context_.stream), op);
+    if (sync_each_op_) check(cudaStreamSynchronize(context_.stream), op);
     for (size_t j = 0; timed && j < launched; ++j) {
-      stamp();
+      record_timestamp();
       times_.ops.push_back(plan_[i + j]);
     }
     i += launched;
@@ -190,7 +188,7 @@ void CudaBackend::set_timing(bool on) {
   stamped_ = 0;
 }
 
-void CudaBackend::stamp() {
+void CudaBackend::record_timestamp() {
   if (stamped_ == stamps_.size()) {
     stamps_.emplace_back();
     check(cudaEventCreate(&stamps_.back()), "creating an event");
@@ -225,17 +223,18 @@ const StepTimes* CudaBackend::step_times() const {
 // ---- graphs
 
 CudaBackend::Graph* CudaBackend::graph_for_plan() {
-  if (step_by_step_) return nullptr;
+  if (sync_each_op_) return nullptr;
   if (graphs_frees_ != frees_->value) {
     drop_graphs();
-    previous_.clear();
-    graphs_frees_ = frees_->value;  // dropping freed memory of its own
+    for (SeenPlan& plan : seen_) plan.ops.clear();
+    graphs_frees_ = frees_->value;  // dropping graphs may free memory
   }
   for (Graph& graph : graphs_) {
     if (graph.uploads == transfers_->staged() && same_ops(graph.ops, plan_)) return &graph;
   }
-  const int32_t tokens = tokens_of(plan_);
-  if (tokens == 0 || tokens > kMaxGraphTokens || !same_ops(previous_, plan_)) return nullptr;
+  const auto seen =
+      std::find_if(seen_.begin(), seen_.end(), [&](const SeenPlan& plan) { return same_ops(plan.ops, plan_); });
+  if (seen == seen_.end()) return nullptr;
   if (graphs_.size() >= kMaxGraphs) {
     const auto oldest = std::min_element(graphs_.begin(), graphs_.end(),
                                          [](const Graph& a, const Graph& b) { return a.last_use < b.last_use; });
@@ -246,10 +245,11 @@ CudaBackend::Graph* CudaBackend::graph_for_plan() {
   Graph graph;
   graph.ops = plan_;
   graph.uploads = transfers_->staged();
-  graph.download = wanted_;
+  graph.download = seen->download;
   for (const OpRecord& op : plan_) graph.kinds.set(static_cast<size_t>(op.op()));
   capture(graph);
   graphs_.push_back(std::move(graph));
+  seen->ops.clear();
   return &graphs_.back();
 }
 
@@ -257,11 +257,11 @@ void CudaBackend::capture(Graph& graph) {
   cudaGraph_t recorded = nullptr;
   check(cudaStreamBeginCapture(context_.stream, cudaStreamCaptureModeThreadLocal), "capturing a step");
   try {
-    LaunchContext alone = context_;
-    alone.overlap = false;
-    if (!graph.uploads.empty()) transfers_->launch_fetch(alone);
-    launch_ops(
-        false);  // the first kernel waits for the fetch to end: later ones look at the batch before their own wait
+    LaunchContext serialized = context_;
+    serialized.overlap = false;
+    if (!graph.uploads.empty()) transfers_->launch_fetch(serialized);
+    // The first kernel waits for the end of the fetch: later ones read the batch before their own wait.
+    launch_ops(false);
     if (!graph.download.empty()) transfers_->launch_deliver(context_, graph.download);
   } catch (...) {
     (void)cudaStreamEndCapture(context_.stream, &recorded);
@@ -272,6 +272,13 @@ void CudaBackend::capture(Graph& graph) {
   const cudaError_t status = cudaGraphInstantiate(&graph.executable, recorded, 0);
   (void)cudaGraphDestroy(recorded);
   check(status, "capturing a step");
+}
+
+void CudaBackend::remember_plan() {
+  last_seen_ = &seen_[next_seen_];
+  next_seen_ = (next_seen_ + 1) % seen_.size();
+  std::swap(last_seen_->ops, plan_);
+  last_seen_->download = {};
 }
 
 void CudaBackend::drop_graphs() {

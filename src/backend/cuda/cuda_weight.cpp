@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kStageBytes = size_t{16} << 20;
 // cuBLAS and 16-byte loads like planes that start at multiples of this.
 constexpr int64_t kPlaneAlignment = 256;
-// Products of larger weights fill the device on their own, and would leave too much of a chunk empty.
+// The product of a larger weight fills the device by itself, and such weights would leave too much of a chunk unused.
 constexpr size_t kLargestShared = size_t{8} << 20;
 constexpr size_t kChunkBytes = size_t{64} << 20;
 

@@ -11,8 +11,8 @@
 
 namespace inferno::cuda {
 
-// Device memory of one weight: a piece of a chunk that small weights share, or a chunk of its own. Weights that are
-// loaded one after the other so stand one behind the other, and a matrix product can take several of them as one.
+// Device memory of one weight: part of a chunk that small weights share, or a chunk of its own. So small weights that
+// are loaded one after another are contiguous, and one matrix product can cover several of them.
 class WeightMemory {
  public:
   WeightMemory() = default;
@@ -36,7 +36,7 @@ class WeightMemory {
   std::shared_ptr<FreeCount> frees_;
 };
 
-// Carries weights to the device in pieces, reading the next while the last is copied and repacked. One per backend.
+// Copies weights to the device in pieces, reading the next one while the last is copied and repacked. One per backend.
 class WeightLoader {
  public:
   WeightLoader(const LaunchContext& context, std::shared_ptr<FreeCount> frees);
@@ -62,7 +62,7 @@ class WeightLoader {
   std::shared_ptr<FreeCount> frees_;
   Stage stages_[kStages];
   size_t stage_bytes_ = 0;
-  std::shared_ptr<DeviceMemory> chunk_;  // the one that is being filled
+  std::shared_ptr<DeviceMemory> chunk_;  // being filled
   size_t chunk_used_ = 0;
 };
 

@@ -16,7 +16,7 @@ void* allocate_device(size_t bytes) {
     (void)cudaGetLastError();  // the failure is handled here; later launches must not see it
     size_t free = 0;
     size_t total = 0;
-    check(cudaMemGetInfo(&free, &total), "asking for free memory");
+    check(cudaMemGetInfo(&free, &total), "querying free memory");
     fail("out of GPU memory: {} more are needed, {} of {} are free; use a smaller model or type, or a smaller --ctx",
          format_bytes(bytes), format_bytes(free), format_bytes(total));
   }

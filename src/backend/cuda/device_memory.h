@@ -1,4 +1,4 @@
-// Memory on the device, and a count of what was ever freed.
+// Device memory, and a count of deallocations.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,8 @@
 
 namespace inferno::cuda {
 
-// Goes up whenever device memory is freed. A captured graph holds addresses; it is used only while this stands still.
+// Incremented whenever device memory is freed. A captured graph holds addresses: it is valid only while this count is
+// unchanged.
 struct FreeCount {
   uint64_t value = 0;
 };

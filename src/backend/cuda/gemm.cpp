@@ -9,7 +9,7 @@ namespace inferno::cuda {
 namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{64} << 20;
-// Prompts come in every length; the table starts anew when it has seen this many shapes.
+// Prompts have every length; the table is cleared when it has this many shapes.
 constexpr size_t kMaxEntries = 4096;
 
 cudaDataType_t type_of(DType dtype) {
@@ -66,7 +66,7 @@ Gemm::Entry& Gemm::entry(const Product& p) {
   auto e = std::make_unique<Entry>();
   const char* what = "preparing a matrix product";
   check(cublasLtMatmulDescCreate(&e->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), what);
-  // cuBLAS thinks in columns: the row-major y is y^T [n, m] = (w^T)^T x^T.
+  // cuBLAS is column-major: the row-major y is y^T [n, m] = (w^T)^T x^T.
   const cublasOperation_t transpose = CUBLAS_OP_T;
   check(cublasLtMatmulDescSetAttribute(e->operation, CUBLASLT_MATMUL_DESC_TRANSA, &transpose, sizeof transpose), what);
   const auto layout = [&](cublasLtMatrixLayout_t* to, DType dtype, int64_t rows, int64_t cols, int64_t ld) {

@@ -109,7 +109,7 @@ void OpRunner::multiply_wide(const Linear& job, int first, int last, const void*
   const DType type = wide_type(job.w[first]->dtype());
   const int64_t stride = wide_stride(type, job.k);
   const int64_t out_size = size_of(job.out_type);
-  // One product per run of rows that stand one behind the other, as weights and as results.
+  // One product per run of rows that are contiguous, as weights and as results.
   Product p{.m = job.tokens, .k = stride, .in = type, .out = job.out_type, .x = x, .ldx = stride, .ldw = stride};
   const auto add = [&](const void* rows, int64_t count, int segment, int64_t first_row) {
     void* out = static_cast<char*>(job.out[segment]) + first_row * out_size;
@@ -137,7 +137,7 @@ void OpRunner::multiply_wide(const Linear& job, int first, int last, const void*
       continue;
     }
     for (int64_t row = 0; row < weight.rows();) {
-      if (unpacked == capacity) {  // what is there has to be used first
+      if (unpacked == capacity) {  // the buffer is full: multiply what it holds
         enqueue(p);
         p.n = 0;
         unpacked = 0;
@@ -190,10 +190,10 @@ void OpRunner::gate_and_up(const Linear& job, DType out_type, int64_t out_stride
     project_vector(both, true);
     return;
   }
-  // Results in bf16 halve the traffic where the next product is in bf16 anyway. In wide mode they stand side by side.
+  // Results in bf16 halve the traffic where the next product is in bf16 anyway. In wide mode a token's are contiguous.
   both.out_type = wide && out_type == DType::bf16 ? DType::bf16 : DType::f32;
   const int64_t size = size_of(both.out_type);
-  auto* results = static_cast<char*>(region(Region::gate_up, 2 * job.tokens * n * size));
+  auto* results = static_cast<char*>(region(Region::gate_up, 2 * rows_bytes(job.tokens, n, both.out_type)));
   both.out[0] = results;
   both.out[1] = results + (wide ? n : job.tokens * n) * size;
   both.out_stride = wide ? 2 * n : 0;
@@ -252,17 +252,17 @@ void OpRunner::run(const GatedMlpArgs& a) {
   second.w[0] = a.down;
   second.out[0] = a.out.data;
   second.residual = a.residual.f32();
+  void* narrow_middle = region(Region::activated, kMaxVectorTokens * second.k * size_of(DType::f32));
   if (!is_wide(second)) {
-    void* middle = region(Region::activated, first.tokens * second.k * size_of(DType::f32));
-    gate_and_up(first, DType::f32, second.k, middle);
-    second.x = static_cast<const float*>(middle);
+    gate_and_up(first, DType::f32, second.k, narrow_middle);
+    second.x = static_cast<const float*>(narrow_middle);
     project_vector(second, false);
     return;
   }
   const DType type = wide_type(a.down->dtype());
   const int64_t stride = wide_stride(type, second.k);
   void* middle = region(Region::wide_middle, first.tokens * stride * size_of(type));
-  if (stride != second.k) {  // the padding behind each row stays zero
+  if (stride != second.k) {  // the padding of each row is zero
     enqueue([&](const LaunchContext& c) {
       check(cudaMemsetAsync(middle, 0, static_cast<size_t>(first.tokens * stride * size_of(type)), c.stream),
             "clearing scratch memory");

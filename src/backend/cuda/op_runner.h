@@ -1,9 +1,9 @@
 // The fused ops as kernel launches on one stream.
 //
-// Up to kMaxVectorTokens tokens a linear is a matrix–vector kernel with activations as the numerics contract says. More
-// tokens take the wide mode: activations and unpacked weights in bf16 (F16 and F32 weights: in their own type) through
-// cuBLASLt, f32 accumulation; weights that share their input are one product there. reserve() asks for the scratch
-// memory an op will use without launching anything.
+// For few tokens (vector_product_fits) a linear is a matrix–vector kernel with activations as the numerics contract
+// says. More tokens use wide mode: activations and unpacked weights in bf16 (F16 and F32 weights: in their own type)
+// through cuBLASLt, f32 accumulation; weights that share their input are one product there. reserve() allocates the
+// scratch memory of an op without launching anything.
 #pragma once
 
 #include <span>
@@ -26,14 +26,14 @@ class OpRunner {
   // Launches records[0], and records[1] with it where both are one kernel; returns how many were launched.
   [[nodiscard]] size_t run(std::span<const OpRecord> records);
   [[nodiscard]] Gemm& gemm() { return gemm_; }
-  // The next kernel starts when everything before it is done.
+  // The next kernel does not overlap with the one before it.
   void start_chain() {
     first_of_chain_ = true;
     narrow_q_of_ = wide_x_of_ = nullptr;
   }
 
  private:
-  // A linear in general: what all ops with weights come down to.
+  // The general form of all products with weights.
   struct Linear {
     const float* x = nullptr;  // [*, k]
     const int32_t* row_ids = nullptr;
@@ -60,7 +60,7 @@ class OpRunner {
   void run(const AllReduceArgs& /*a*/) {}
   void run(const AllGatherArgs& /*a*/) {}
 
-  // Ops that see what follows them, `after`, and may leave their result in the form in which it is wanted there.
+  // Ops that look ahead at the ops `after` them, and may store their result in the form which those read.
   void run(const QkvRopeStoreArgs& a, std::span<const OpRecord> after);
   void run(const AttentionArgs& a, std::span<const OpRecord> after);
 
@@ -68,7 +68,7 @@ class OpRunner {
   [[nodiscard]] static bool fuses(const QkvRopeStoreArgs& a, const AttentionArgs& b);
   void run_fused(const QkvRopeStoreArgs& a, const AttentionArgs& b, std::span<const OpRecord> after);
 
-  // All rows of x, normalized if `norm` is given; weights and outputs are still to come.
+  // All rows of x, normalized if `norm` is given; weights and outputs are not set.
   [[nodiscard]] static Linear rows_of(const Tensor& x, const Weight* norm, float eps);
   [[nodiscard]] static Linear linear_of(const LinearArgs& a);
   [[nodiscard]] static bool is_wide(const Linear& job);
@@ -82,7 +82,7 @@ class OpRunner {
   // Raw q, k, v; returns where they are.
   RawHeads project_heads(const QkvRopeStoreArgs& a);
   [[nodiscard]] DecodeAttention decode_task(const AttentionArgs& b);
-  // Makes the attention write what the linear behind it wants to read.
+  // Makes the attention store its result in the type that the linear after it reads.
   void narrow_output(AttentionTask& task, std::span<const OpRecord> after);
 
   [[nodiscard]] void* region(Region r, int64_t bytes) { return workspace_.get(r, bytes); }
@@ -103,9 +103,9 @@ class OpRunner {
   bool planning_ = false;
   bool first_of_chain_ = true;
 
-  // What the last op left in scratch memory instead of its tensor.
-  const void* narrow_q_of_ = nullptr;  // this q stands in Region::narrow_q, in the cache's type
-  const void* wide_x_of_ = nullptr;    // this x stands in Region::wide_x
+  // What the last op stored in scratch memory instead of its tensor.
+  const void* narrow_q_of_ = nullptr;  // this q is in Region::narrow_q, in the cache's type
+  const void* wide_x_of_ = nullptr;    // this x is in Region::wide_x
   DType wide_x_type_ = DType::f32;
 };
 

@@ -1,7 +1,10 @@
 // What the files of OpRunner share.
 #pragma once
 
+#include <algorithm>
+
 #include "backend/cuda/cuda_weight.h"
+#include "backend/cuda/kernels/kernels.h"
 
 namespace inferno::cuda {
 
@@ -18,6 +21,11 @@ namespace inferno::cuda {
 }
 [[nodiscard]] inline int64_t size_of(DType dtype) {
   return row_bytes(dtype, 1);
+}
+// Scratch memory of `tokens` rows of a wide product, or of as few f32 rows as a vector product may have: then a step of
+// few tokens needs no more than the large one that was planned.
+[[nodiscard]] inline int64_t rows_bytes(int64_t tokens, int64_t cols, DType dtype) {
+  return std::max(tokens * size_of(dtype), kMaxVectorTokens * size_of(DType::f32)) * cols;
 }
 
 }  // namespace inferno::cuda

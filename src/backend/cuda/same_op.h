@@ -16,7 +16,7 @@ inline bool same(const KvLayerView& a, const KvLayerView& b) {
   return a.k == b.k && a.v == b.v && a.pages == b.pages && a.page_size == b.page_size && a.kv_heads == b.kv_heads &&
          a.head_dim == b.head_dim && a.dtype == b.dtype;
 }
-// The arrays of a batch all follow from its first address and the capacities behind it.
+// All of a batch that the host knows; the arrays' contents are read on the device.
 inline bool same(const StepBatch& a, const StepBatch& b) {
   return a.tokens == b.tokens && a.sequences == b.sequences && a.logit_rows == b.logit_rows &&
          a.max_pages == b.max_pages && a.token_ids == b.token_ids && a.pos == b.pos && a.slot == b.slot &&
@@ -39,7 +39,7 @@ template <typename Args>
   const auto* other = reinterpret_cast<const char*>(&y);
   Args::fields(x, [&](FieldTag /*tag*/, const char* /*name*/, const auto& field) {
     using Field = std::remove_cvref_t<decltype(field)>;
-    // The same field of y stands at the same offset.
+    // The same field of y is at the same offset.
     const auto offset = reinterpret_cast<const char*>(&field) - base;
     equal = equal && detail::same(field, *reinterpret_cast<const Field*>(other + offset));
   });

@@ -1,5 +1,6 @@
 #include "backend/cuda/transfers.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -14,7 +15,7 @@ constexpr size_t kAlignment = 64;
 }  // namespace
 
 Transfers::Transfers(const std::shared_ptr<FreeCount>& frees)
-    : outbox_(pinned_memory(kOutboxBytes)),
+    : staging_(pinned_memory(kOutboxBytes)),
       inbox_(pinned_memory(kInboxHeader + kInboxBytes)),
       delivered_(sizeof(uint32_t), frees) {
   std::memset(inbox_.get(), 0, kInboxHeader);
@@ -22,26 +23,29 @@ Transfers::Transfers(const std::shared_ptr<FreeCount>& frees)
 }
 
 bool Transfers::stage(void* to, const void* host, size_t bytes) {
-  if (in_use_ || staged_.size() == kMaxFetches || bytes % 4 != 0 || reinterpret_cast<uintptr_t>(to) % 16 != 0 ||
-      bytes > kOutboxBytes - used_) {
+  if (fetch_in_flight_ || staged_.size() == kMaxFetches || bytes % 4 != 0 ||
+      reinterpret_cast<uintptr_t>(to) % 16 != 0 || bytes > kOutboxBytes - used_) {
     return false;
   }
-  // All of them are fetched at the same time: no two may be for the same memory.
-  const auto* begin = static_cast<const std::byte*>(to);
-  for (const Upload& upload : staged_) {
-    const auto* other = static_cast<const std::byte*>(upload.to);
-    if (begin < other + upload.bytes && other < begin + bytes) return false;
-  }
-  std::memcpy(outbox_.get() + used_, host, bytes);
+  if (is_staged(to, bytes)) return false;  // all of them are fetched at the same time
+  std::memcpy(staging_.get() + used_, host, bytes);
   staged_.push_back({.to = to, .offset = static_cast<uint32_t>(used_), .bytes = static_cast<uint32_t>(bytes)});
   used_ = (used_ + bytes + kAlignment - 1) / kAlignment * kAlignment;
   return true;
 }
 
+bool Transfers::is_staged(const void* data, size_t bytes) const {
+  const auto* begin = static_cast<const std::byte*>(data);
+  return std::any_of(staged_.begin(), staged_.end(), [&](const Upload& upload) {
+    const auto* to = static_cast<const std::byte*>(upload.to);
+    return begin < to + upload.bytes && to < begin + bytes;
+  });
+}
+
 void Transfers::launch_fetch(const LaunchContext& c) const {
   FetchTask task;
   for (const Upload& upload : staged_) {
-    task.piece[task.pieces++] = {.from = outbox_.get() + upload.offset, .to = upload.to, .bytes = upload.bytes};
+    task.piece[task.pieces++] = {.from = staging_.get() + upload.offset, .to = upload.to, .bytes = upload.bytes};
   }
   cuda::launch_fetch(c, task);
 }
@@ -49,7 +53,7 @@ void Transfers::launch_fetch(const LaunchContext& c) const {
 void Transfers::on_fetch() {
   staged_.clear();
   used_ = 0;
-  in_use_ = true;
+  fetch_in_flight_ = true;
 }
 
 bool Transfers::is_small(const Download& download) {
@@ -66,7 +70,7 @@ bool Transfers::delivered() const {
   return std::atomic_ref(*reinterpret_cast<uint32_t*>(inbox_.get())).load(std::memory_order_acquire) == expected_;
 }
 
-void Transfers::take(void* host, size_t bytes) const {
+void Transfers::read_delivered(void* host, size_t bytes) const {
   std::memcpy(host, inbox_.get() + kInboxHeader, bytes);
 }
 

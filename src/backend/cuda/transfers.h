@@ -1,9 +1,9 @@
 // Small copies between host and device around a step.
 //
-// An upload stays in page-locked memory until the next launch; then one kernel fetches all that wait, as the first of
-// the step's kernels, so a captured step brings its own inputs. A download is made by the step's last kernel, or by a
-// kernel of its own, into page-locked memory, and a count there tells the host that it has come. So neither the copy
-// engine nor a wait for the stream stands between two steps of a decode.
+// An upload is staged in page-locked memory until the next launch; then one kernel fetches all staged ones, as the
+// first of the step's kernels, so a captured step includes its inputs. A download is done by the step's last kernel, or
+// by a kernel of its own, into page-locked memory, and a count there tells the host that it has arrived. So neither the
+// copy engine nor a stream synchronization is on the path between two decode steps.
 #pragma once
 
 #include <cstddef>
@@ -34,31 +34,33 @@ class Transfers {
   explicit Transfers(const std::shared_ptr<FreeCount>& frees);
 
   // ---- uploads
-  // Takes a copy for the next fetch. False, and nothing done: it is not small, or the page-locked memory is full or
-  // still in use, or part of `to` has been staged already.
+  // Copies the data for the next fetch. False, and nothing done: it is not small, or the page-locked memory is full or
+  // still being read by a fetch, or part of `to` has been staged already.
   [[nodiscard]] bool stage(void* to, const void* host, size_t bytes);
   [[nodiscard]] const std::vector<Upload>& staged() const { return staged_; }
-  // The kernel that fetches what is staged.
+  // Whether a staged upload writes any of these bytes.
+  [[nodiscard]] bool is_staged(const void* data, size_t bytes) const;
+  // Launches the kernel that fetches what is staged.
   void launch_fetch(const LaunchContext& c) const;
-  // That kernel was launched: the memory is in use until the device is known to have passed it.
+  // That kernel, or a graph with it, was launched: the memory is in use until the stream is known to be idle.
   void on_fetch();
-  void on_passed() { in_use_ = false; }
+  void on_stream_idle() { fetch_in_flight_ = false; }
 
   // ---- downloads
   [[nodiscard]] static bool is_small(const Download& download);
-  // The kernel that delivers a small download.
+  // Launches the kernel that delivers a small download.
   void launch_deliver(const LaunchContext& c, const Download& download) const;
-  // That kernel was launched.
+  // That kernel, or a graph with it, was launched.
   void on_deliver() { ++expected_; }
-  // Whether the last of them is done.
+  // Whether the last delivery has arrived.
   [[nodiscard]] bool delivered() const;
-  void take(void* host, size_t bytes) const;
+  void read_delivered(void* host, size_t bytes) const;
 
  private:
-  PinnedMemory outbox_;
+  PinnedMemory staging_;
   std::vector<Upload> staged_;
   size_t used_ = 0;
-  bool in_use_ = false;
+  bool fetch_in_flight_ = false;
   PinnedMemory inbox_;      // the count, then the data
   DeviceMemory delivered_;  // the count on the device
   uint32_t expected_ = 0;

@@ -1,12 +1,12 @@
-// How a quantized weight lies in device memory, for the GPU's loads and for the host's tests.
+// How a quantized weight is stored in device memory, for the GPU's loads and for the host's tests.
 //
 // Every format is cut into groups of 32 values along a row, and the parts of a group go into up to four planes, each
-// row-major over (row, group), so that the 32 lanes of a warp read 32 neighbouring groups with loads of 16 bytes:
+// row-major over (row, group), so that the 32 lanes of a warp read 32 adjacent groups with loads of 16 bytes:
 //
 //   q  levels. 4-bit parts: 16 bytes, byte v % 16 holds value v in half v / 16. Q8_0: two runs per row, first the first
 //      16 bytes of every group, then the second 16.
 //   h  bits above the low four. 1 bit: byte v % 4, bit v / 4. 2 bits: word v / 16, byte v % 4, bits 2 * (v % 16 / 4)...
-//      A shift and a mask give the bits of four neighbouring values in the bytes that a dot product of bytes wants.
+//      A shift and a mask give the bits of four consecutive values in the bytes of a dp4a operand.
 //   s  scales of the group: f16 d (and f16 m); K formats: two bytes, (scale, minimum) or the scales of both halves.
 //   d  K formats: f16 d (and f16 dmin) per 256 values.
 //
@@ -62,7 +62,7 @@ INFERNO_HOST_DEVICE constexpr GroupBytes group_bytes(DType dtype) {
   }
 }
 
-// What is taken off a stored level; 0 for formats with a minimum and for Q8_0, whose levels are signed.
+// What is subtracted from a stored level; 0 for formats with a minimum and for Q8_0, whose levels are signed.
 INFERNO_HOST_DEVICE constexpr int level_offset(DType dtype) {
   switch (dtype) {
     case DType::q4_0:
@@ -120,7 +120,7 @@ struct Planes {
   int groups = 0;          // per row, quantized types only
 };
 
-// Where `bits` bits of a level stand in a canonical block.
+// Position of `bits` bits of a level in a canonical block.
 struct BitField {
   int byte = 0;
   int shift = 0;
@@ -180,7 +180,7 @@ INFERNO_HOST_DEVICE inline void put_bits(uint8_t* bytes, const BitField& f, int 
   if (f.bits != 0) bytes[f.byte] = static_cast<uint8_t>(bytes[f.byte] | ((value & ((1 << f.bits) - 1)) << f.shift));
 }
 
-// Where the parts of value v stand inside a group's h bytes. Q3_K keeps its third bit in the q plane's nibble.
+// Position of the high bits of value v inside a group's h bytes. Q3_K keeps its third bit in the q plane's nibble.
 INFERNO_HOST_DEVICE constexpr BitField plane_high_field(DType dtype, int v) {
   switch (group_bytes(dtype).h) {
     case 4:
@@ -298,7 +298,7 @@ INFERNO_HOST_DEVICE constexpr ScaleOffsets scale_offsets(DType dtype) {
   }
 }
 
-// Group g of one canonical row into its planes; `planes` already stand at the row (see q_row and the others).
+// Group g of one canonical row into its planes; q, h, s and d point at the row (see q_row and the others).
 INFERNO_HOST_DEVICE inline void pack_group(DType dtype, const uint8_t* row, int g, uint8_t* q, uint8_t* h, uint8_t* s,
                                            uint8_t* d, int groups) {
   const BlockSize size = canonical_block(dtype);

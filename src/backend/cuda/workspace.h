@@ -1,4 +1,4 @@
-// Scratch memory of the ops, by purpose. A region only grows; ops run one after the other, so all layers share it.
+// Scratch memory of the ops, by purpose. A region only grows; ops run one after another, so all layers share it.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ class Workspace {
  public:
   explicit Workspace(std::shared_ptr<FreeCount> frees) : frees_(std::move(frees)) {}
 
-  // At least `bytes` of the region. Growing waits for the device, because ops under way may use the old memory.
+  // At least `bytes` of the region. Growing waits for the device, because ops in flight may use the old memory.
   [[nodiscard]] void* get(Region region, int64_t bytes);
 
  private:

@@ -1,4 +1,5 @@
-// A token's row of activations on its way into shared memory: normalized, and rounded to what the weights meet.
+// Loads a token's row of activations into shared memory: normalized, and rounded or quantized as the weight's type
+// requires.
 #pragma once
 
 #include "backend/cuda/kernels/formats.cuh"
@@ -58,7 +59,7 @@ __device__ __forceinline__ void put_chunk(uint8_t* x, int groups, int chunk, con
   }
 }
 
-// Token m of a product. The first kThreads threads of the block bring it in; kKept pieces of kThreads * 8 values stay
+// Token m of a product, loaded by the first kThreads threads of the block; kKept pieces of kThreads * 8 values stay
 // in registers between the two passes of a norm.
 template <DType F, int kThreads, int kKept>
 class ActivationRow {
@@ -70,14 +71,14 @@ class ActivationRow {
     width_ = m < p.tokens ? p.k : 0;
   }
 
-  // The norm's weights, which no kernel writes: may come before the wait for the kernel ahead.
+  // The norm's weights, which no kernel writes: may be called before wait_for_previous().
   __device__ __forceinline__ void load_norm() {
     if (norm_ == nullptr) return;
 #pragma unroll
     for (int j = 0; j < kKept; ++j) load_weights(at(j), weights_[j]);
   }
 
-  // Ends with all threads seeing the whole row. `partial`: one float per warp.
+  // On return all threads see the whole row. `partial`: one float per warp.
   __device__ __forceinline__ void run(uint8_t* x, float* partial) {
     float kept[kSlots][8];
 #pragma unroll
@@ -169,7 +170,7 @@ class ActivationRow {
   const float* norm_;
   float eps_;
   int k_;
-  int width_;   // values there are: k, or 0 for a missing token
+  int width_;   // valid values: k, or 0 for a missing token
   int groups_;  // of 32 values, padded to whole units
   bool aligned_;
   float weights_[kSlots][8];

@@ -1,5 +1,5 @@
-// The cache's kernels that take every head size and cache type: rotation and store, and a plain attention that the
-// tensor-core kernels fall back to.
+// Kernels for every head size and cache type: rotation and store, and a plain attention, the fallback of the
+// tensor-core kernels.
 #include "backend/cuda/kernels/heads.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 
@@ -35,11 +35,11 @@ __global__ void rope_store_kernel(const __grid_constant__ RopeStore a) {
     norm_head(head, query ? a.norms.q : a.norms.k, a.norms.eps, d, lane);
     const float* cos_sin = static_cast<const float*>(a.rope.table.data) + int64_t{a.batch.pos[t]} * a.rope.rotated_dims;
     const bool half_split = a.rope.pairing == RopePairing::half_split;
-    float turned[kMaxHeadDim / kWarp];
+    float rotated_values[kMaxHeadDim / kWarp];
 #pragma unroll
     for (int j = 0; j < kMaxHeadDim / kWarp; ++j) {
       const int i = j * kWarp + lane;
-      if (i < d) turned[j] = rotated(head, i, cos_sin, a.rope.rotated_dims, half_split);
+      if (i < d) rotated_values[j] = rotated(head, i, cos_sin, a.rope.rotated_dims, half_split);
     }
     __syncwarp();
 #pragma unroll
@@ -47,9 +47,9 @@ __global__ void rope_store_kernel(const __grid_constant__ RopeStore a) {
       const int i = j * kWarp + lane;
       if (i >= d) continue;
       if (query) {
-        static_cast<float*>(a.q_out)[(t * a.q_heads + h) * d + i] = turned[j];
+        static_cast<float*>(a.q_out)[(t * a.q_heads + h) * d + i] = rotated_values[j];
       } else {
-        head[i] = turned[j];
+        head[i] = rotated_values[j];
       }
     }
     __syncwarp();
@@ -90,10 +90,10 @@ __global__ void rope_store_fast_kernel(const __grid_constant__ RopeStore a) {
 #pragma unroll
     for (int w = 0; w < kWords; ++w) v[i][w] = load_pair(from + w * 64);
   }
-  const float* turns = static_cast<const float*>(a.rope.table.data) + int64_t{a.batch.pos[t]} * kDim;
+  const float* cos_sin = static_cast<const float*>(a.rope.table.data) + int64_t{a.batch.pos[t]} * kDim;
   HeadFactors<kDim> factors;
   bool for_query = first < a.q_heads;
-  factors.load(for_query ? a.norms.q : a.norms.k, turns, half_split, lane);
+  factors.load(for_query ? a.norms.q : a.norms.k, cos_sin, half_split, lane);
   const int slot = a.batch.slot[t];
   const int64_t row =
       (int64_t{slot / a.kv.page_size} * a.kv.kv_heads * a.kv.page_size + slot % a.kv.page_size) * kDim + 2 * lane;
@@ -108,7 +108,7 @@ __global__ void rope_store_fast_kernel(const __grid_constant__ RopeStore a) {
       for (int w = 0; w < kWords; ++w) store_pair(to + w * 64, v[i][w]);
       continue;
     }
-    if (for_query) factors.load(a.norms.k, turns, half_split, lane);
+    if (for_query) factors.load(a.norms.k, cos_sin, half_split, lane);
     for_query = false;
     const bool key = h < first_value;
     if (key) factors.apply(v[i], a.norms.k != nullptr, a.norms.eps, half_split, lane);
@@ -208,14 +208,14 @@ __global__ void attention_any_kernel(const __grid_constant__ AttentionTask a) {
     }
     score = warp_sum(score) * a.scale;
     const float top = fmaxf(m, score);
-    const float keep = __expf(m - top);
-    const float take = __expf(score - top);
+    const float rescale = __expf(m - top);
+    const float weight = __expf(score - top);
     m = top;
-    l = l * keep + take;
+    l = l * rescale + weight;
 #pragma unroll
     for (int j = 0; j < kPerLane; ++j) {
       const int i = j * kWarp + lane;
-      if (i < d) o[j] = fmaf(like_cache<T>(take), cache_value<T>(a.kv.v, row, d, i), o[j] * keep);
+      if (i < d) o[j] = fmaf(like_cache<T>(weight), cache_value<T>(a.kv.v, row, d, i), o[j] * rescale);
     }
   }
   if (lane == 0) merged[warp][0] = m, merged[warp][1] = l;

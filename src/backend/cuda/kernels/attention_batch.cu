@@ -1,10 +1,10 @@
-// Attention of many sequences with one token each: a few blocks per multiprocessor that stay and take (token, kv head)
-// pairs in turn.
+// Attention of many sequences with one token each: persistent blocks, a few per multiprocessor, that loop over (token,
+// kv head) pairs.
 //
-// One thread keeps the copy engine busy with tiles of 64 positions of K and V, from pair to pair without a pause; the
-// cache of earlier steps is read from before the wait for the kernel ahead. Four warps make the pair's heads from the
-// raw projections (QK-norm, rotation, the new rows of the cache), take 16 positions of each tile, each with its own
-// running maximum and sum, and add up at the end. The heads of a group are the rows of a tensor-core tile.
+// One producer thread keeps TMA copies of tiles of 64 positions of K and V in flight, across pairs; the cache of
+// earlier steps is read before wait_for_previous(). Four consumer warps compute the pair's heads from the raw
+// projections (QK-norm, rotation, the new rows of the cache); each processes 16 positions of every tile with its own
+// running maximum and sum, and the four are merged at the end. The heads of a group are the rows of a tensor-core tile.
 #include "backend/cuda/kernels/heads.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/tensor_map.cuh"
@@ -13,10 +13,10 @@
 namespace inferno::cuda {
 namespace {
 
-constexpr int kWarps = 4;  // that compute; one more keeps the copies going
+constexpr int kWarps = 4;  // consumers; one more warp is the producer
 constexpr int kComputing = kWarps * kWarp;
 constexpr int kTile = kMapRows;
-constexpr int kFew = 16;
+constexpr int kTailRows = 16;
 constexpr int kTileRow = 128;  // bytes of a row of a tile: 64 values
 constexpr int kMaxGroup = 8;   // query heads per kv head
 constexpr int kStages = 3;
@@ -25,8 +25,8 @@ constexpr float kLog2e = 1.4426950408889634F;
 
 struct Params {
   DecodeAttention a;
-  CUtensorMap k, v;          // boxes of kTile rows
-  CUtensorMap k_few, v_few;  // boxes of kFew rows, for what is left of a sequence
+  CUtensorMap k, v;            // boxes of kTile rows
+  CUtensorMap k_tail, v_tail;  // boxes of kTailRows rows, for the last tile of a sequence
 };
 
 // Shared memory; `group` query heads.
@@ -35,9 +35,9 @@ struct Layout {
   static constexpr int kMatrix = kTile * kDim * 2;  // K or V of a stage: [half][64 rows]
   static constexpr int kQueries = 2 * kStages * kMatrix;
   static constexpr int kOwn = kQueries + kMaxGroup * kDim * 2;  // the new key and value, f32
-  static constexpr int kTops = kOwn + 2 * kDim * 4;             // [warp + 1][head]
-  static constexpr int kTotals = kTops + (kWarps + 1) * kMaxGroup * 4;
-  static constexpr int kBarriers = kTotals + (kWarps + 1) * kMaxGroup * 4;
+  static constexpr int kRowMaxima = kOwn + 2 * kDim * 4;        // [warp + 1][head]
+  static constexpr int kRowSums = kRowMaxima + (kWarps + 1) * kMaxGroup * 4;
+  static constexpr int kBarriers = kRowSums + (kWarps + 1) * kMaxGroup * 4;
   static constexpr int kSums = kBarriers + 2 * kStages * 8;  // [warp + 1][group][dim] f32
   [[nodiscard]] static int bytes(int group) { return kSums + (kWarps + 1) * group * kDim * 4 + 1024; }
 };
@@ -63,7 +63,7 @@ __device__ __forceinline__ void produce(const Params& p, uint32_t stages, uint32
       const uint32_t barrier = full + stage * 8;
       const uint32_t to = stages + stage * 2 * Layout<kDim>::kMatrix;
       wait_barrier(empty + stage * 8, n / kStages % 2 ^ 1);
-      const auto bring = [&](const CUtensorMap& k, const CUtensorMap& v, int at) {
+      const auto copy = [&](const CUtensorMap& k, const CUtensorMap& v, int at) {
 #pragma unroll
         for (int half = 0; half < kDim / 64; ++half) {
           const auto offset = static_cast<uint32_t>((half * kTile + at) * kTileRow);
@@ -73,11 +73,11 @@ __device__ __forceinline__ void produce(const Params& p, uint32_t stages, uint32
       };
       if (cached - first >= kTile) {
         arrive_expecting(barrier, 2 * kTile * kDim * 2);
-        bring(p.k, p.v, 0);
-      } else {  // the rest of the tile keeps what it held: nobody looks there
-        const int boxes = (cached - first + kFew - 1) / kFew;
-        arrive_expecting(barrier, 2 * boxes * kFew * kDim * 2);
-        for (int b = 0; b < boxes; ++b) bring(p.k_few, p.v_few, b * kFew);
+        copy(p.k, p.v, 0);
+      } else {  // the rest of the tile is stale and never read
+        const int boxes = (cached - first + kTailRows - 1) / kTailRows;
+        arrive_expecting(barrier, 2 * boxes * kTailRows * kDim * 2);
+        for (int b = 0; b < boxes; ++b) copy(p.k_tail, p.v_tail, b * kTailRows);
       }
     }
   }
@@ -109,9 +109,9 @@ __device__ __forceinline__ void make_heads(const Params& p, int64_t t, int kv_he
     }
     if (query || key) {
       const float* norm = query ? p.a.norms.q : p.a.norms.k;
-      const float* turns = static_cast<const float*>(p.a.rope.table.data) + int64_t{a.batch.pos[t]} * kDim;
+      const float* cos_sin = static_cast<const float*>(p.a.rope.table.data) + int64_t{a.batch.pos[t]} * kDim;
       HeadFactors<kDim> factors;
-      factors.load(norm, turns, half_split, lane);
+      factors.load(norm, cos_sin, half_split, lane);
       factors.apply(v, norm != nullptr, p.a.norms.eps, half_split, lane);
     }
     if (query) {
@@ -136,8 +136,8 @@ template <typename T, int kDim>
 struct Running {
   uint32_t query[kDim / 16][2];
   float o[kDim / 8][2] = {};
-  float top = -INFINITY;  // of row lane / 4, in units of log2
-  float total = 0;        // of that row, this lane's columns
+  float row_max = -INFINITY;  // of row lane / 4, in units of log2
+  float row_sum = 0;          // of that row, this lane's columns
 
   // 16 positions of a tile, from `row` on; `seen` of them count.
   __device__ __forceinline__ void add(uint32_t keys, uint32_t values, int row, int seen, float factor, int lane) {
@@ -160,13 +160,13 @@ struct Running {
     float high = fmaxf(fmaxf(score[0], score[1]), fmaxf(score[2], score[3]));
     high = fmaxf(high, __shfl_xor_sync(kFullMask, high, 1));
     high = fmaxf(high, __shfl_xor_sync(kFullMask, high, 2));
-    const float new_top = fmaxf(top, high);  // finite: at least one position is seen
-    const float keep = fast_exp2(top - new_top);
-    top = new_top;
+    const float new_max = fmaxf(row_max, high);  // finite: at least one position is seen
+    const float rescale = fast_exp2(row_max - new_max);
+    row_max = new_max;
     float weight[4];
 #pragma unroll
-    for (int n = 0; n < 4; ++n) weight[n] = fast_exp2(score[n] - top);
-    total = total * keep + (weight[0] + weight[1]) + (weight[2] + weight[3]);
+    for (int n = 0; n < 4; ++n) weight[n] = fast_exp2(score[n] - row_max);
+    row_sum = row_sum * rescale + (weight[0] + weight[1]) + (weight[2] + weight[3]);
     const uint32_t p0 = pack_pair<T>(weight[0], weight[1]);
     const uint32_t p1 = pack_pair<T>(weight[2], weight[3]);
     // Rows that are not seen count as zero, whatever the cache holds there: 0 * NaN is not 0.
@@ -179,7 +179,7 @@ struct Running {
       load_matrices_transposed(v, values + swizzled(row + matrix % 2 * 8 + matrix_row, n * 2 + matrix / 2));
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        float acc[4] = {o[2 * n + i][0] * keep, o[2 * n + i][1] * keep, 0, 0};
+        float acc[4] = {o[2 * n + i][0] * rescale, o[2 * n + i][1] * rescale, 0, 0};
         mma<T>(acc, p0, 0, p1, 0, v[2 * i] & low, v[2 * i + 1] & up);
         o[2 * n + i][0] = acc[0];
         o[2 * n + i][1] = acc[1];
@@ -204,8 +204,8 @@ __device__ __forceinline__ void add_own(const AttentionTask& a, int group, uint8
     }
     score = warp_sum(score) * a.scale * kLog2e;
     if (lane == 0) {
-      reinterpret_cast<float*>(shared + L::kTops)[kWarps * kMaxGroup + h] = score;
-      reinterpret_cast<float*>(shared + L::kTotals)[kWarps * kMaxGroup + h] = 1;
+      reinterpret_cast<float*>(shared + L::kRowMaxima)[kWarps * kMaxGroup + h] = score;
+      reinterpret_cast<float*>(shared + L::kRowSums)[kWarps * kMaxGroup + h] = 1;
     }
   }
 }
@@ -214,20 +214,20 @@ __device__ __forceinline__ void add_own(const AttentionTask& a, int group, uint8
 template <int kDim>
 __device__ __forceinline__ void finish(const AttentionTask& a, int64_t t, int kv_head, int group, uint8_t* shared) {
   using L = Layout<kDim>;
-  const auto* tops = reinterpret_cast<const float*>(shared + L::kTops);
-  const auto* totals = reinterpret_cast<const float*>(shared + L::kTotals);
+  const auto* row_maxima = reinterpret_cast<const float*>(shared + L::kRowMaxima);
+  const auto* row_sums = reinterpret_cast<const float*>(shared + L::kRowSums);
   const auto* sums = reinterpret_cast<const float*>(shared + L::kSums);
   for (int i = static_cast<int>(threadIdx.x); i < group * kDim; i += kComputing) {
     const int row = i / kDim;
     float high = -INFINITY;
 #pragma unroll
-    for (int w = 0; w <= kWarps; ++w) high = fmaxf(high, tops[w * kMaxGroup + row]);
+    for (int w = 0; w <= kWarps; ++w) high = fmaxf(high, row_maxima[w * kMaxGroup + row]);
     float sum = 0;
     float value = 0;
 #pragma unroll
     for (int w = 0; w <= kWarps; ++w) {
-      const float share = fast_exp2(tops[w * kMaxGroup + row] - high);
-      sum = fmaf(totals[w * kMaxGroup + row], share, sum);
+      const float share = fast_exp2(row_maxima[w * kMaxGroup + row] - high);
+      sum = fmaf(row_sums[w * kMaxGroup + row], share, sum);
       value = fmaf(sums[w * group * kDim + i], share, value);
     }
     const int64_t at = (t * a.q_heads + kv_head * group) * kDim + i;
@@ -263,7 +263,7 @@ __device__ __forceinline__ void consume(const Params& p, uint8_t* shared, uint32
     const int kv_head = item % kv_heads;
     const int cached = a.batch.pos[t];
     make_heads<T, kDim>(p, t, kv_head, shared, warp, lane);
-    meet(1, kComputing);
+    sync_barrier(1, kComputing);
     add_own<T, kDim>(a, group, shared, warp, lane);
 
     Running<T, kDim> running;
@@ -284,8 +284,8 @@ __device__ __forceinline__ void consume(const Params& p, uint8_t* shared, uint32
       __syncwarp();
       if (lane == 0) arrive(empty + stage * 8);
     }
-    running.total += __shfl_xor_sync(kFullMask, running.total, 1);
-    running.total += __shfl_xor_sync(kFullMask, running.total, 2);
+    running.row_sum += __shfl_xor_sync(kFullMask, running.row_sum, 1);
+    running.row_sum += __shfl_xor_sync(kFullMask, running.row_sum, 2);
     if (g < group) {
       auto* sums = reinterpret_cast<float*>(shared + L::kSums) + (warp * group + g) * kDim;
 #pragma unroll
@@ -293,13 +293,13 @@ __device__ __forceinline__ void consume(const Params& p, uint8_t* shared, uint32
         *reinterpret_cast<float2*>(sums + i * 8 + 2 * c) = make_float2(running.o[i][0], running.o[i][1]);
       }
       if (c == 0) {
-        reinterpret_cast<float*>(shared + L::kTops)[warp * kMaxGroup + g] = running.top;
-        reinterpret_cast<float*>(shared + L::kTotals)[warp * kMaxGroup + g] = running.total;
+        reinterpret_cast<float*>(shared + L::kRowMaxima)[warp * kMaxGroup + g] = running.row_max;
+        reinterpret_cast<float*>(shared + L::kRowSums)[warp * kMaxGroup + g] = running.row_sum;
       }
     }
-    meet(1, kComputing);
+    sync_barrier(1, kComputing);
     finish<kDim>(a, t, kv_head, group, shared);
-    meet(1, kComputing);  // the next pair's heads and sums take the same memory
+    sync_barrier(1, kComputing);  // the next pair's heads and sums reuse the memory
   }
 }
 
@@ -317,7 +317,7 @@ __global__ void __launch_bounds__(kComputing + kWarp, kBlocksPerSm)
       init_barrier(full + stage * 8, 1);
       init_barrier(empty + stage * 8, kWarps);
     }
-    publish_barriers();
+    fence_barrier_init();
   }
   __syncthreads();
   let_next_start();
@@ -344,14 +344,15 @@ void launch_typed(const LaunchContext& c, const Params& p) {
 }  // namespace
 
 bool batch_attention_supports(const LaunchContext& c, const KvLayerView& kv, int q_heads, int tokens) {
-  // Fewer pairs than multiprocessors: long sequences want several blocks each.
+  // With fewer pairs than multiprocessors, long sequences need several blocks each (launch_decode_attention).
   return c.hopper && maps_cache(kv) && q_heads / kv.kv_heads <= kMaxGroup && tokens * kv.kv_heads >= c.sm_count;
 }
 
 bool launch_batch_attention(const LaunchContext& c, const DecodeAttention& task) {
   Params p;
   p.a = task;
-  if (!map_cache(task.task.kv, kTile, &p.k, &p.v) || !map_cache(task.task.kv, kFew, &p.k_few, &p.v_few)) return false;
+  if (!map_cache(task.task.kv, kTile, &p.k, &p.v) || !map_cache(task.task.kv, kTailRows, &p.k_tail, &p.v_tail))
+    return false;
   const auto with_type = [&]<typename T>() {
     task.task.kv.head_dim == 128 ? launch_typed<T, 128>(c, p) : launch_typed<T, 64>(c, p);
   };

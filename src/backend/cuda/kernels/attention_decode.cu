@@ -1,15 +1,15 @@
 // Attention of one token per sequence over its cached positions, 16-bit caches with heads of 64 or 128.
 //
-// A block has one token, one kv head and one split of the positions; its warps take tiles of 16 positions in turn, each
-// with its own running maximum and sum. The heads of a group are the rows of a tensor-core tile. A dot product does not
-// care about the order of its terms, so lane c of a row may hold 16 neighbouring bytes as its part of the head, and the
-// columns of V may stand in the order in which lanes load them. The cache of earlier steps is read before the wait for
-// the kernel ahead; the next tile's keys come while this tile's values are used, and the other way round.
+// A block has one token, one kv head and one split of the positions; its warps process tiles of 16 positions
+// round-robin, each with its own running maximum and sum. The heads of a group are the rows of a tensor-core tile. A
+// dot product does not depend on the order of its terms, so lane c of a row may hold 16 contiguous bytes as its part of
+// the head, and the columns of V may be in the order in which lanes load them. The cache of earlier steps is read
+// before wait_for_previous(); the next tile's keys are prefetched while this tile's values are used, and vice versa.
 //
 // Fused: the kernel starts from the raw projections. Each block normalizes and rotates its group's queries; split 0
-// also makes this token's key and value, stores them, and adds their term to the sum.
+// also computes this token's key and value, stores them, and adds their term to the sum.
 //
-// The splits of a head meet in memory: the last block to finish adds them up.
+// The splits of a head are partial results in device memory: the last block to finish merges them.
 #include "backend/cuda/kernels/decode_tile.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 
@@ -29,11 +29,11 @@ __device__ __forceinline__ int split_span(int positions, int splits) {
 template <typename T, int kDim, int kWarps, bool kFused>
 __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
     decode_attention_kernel(const __grid_constant__ DecodeParams p) {
-  extern __shared__ __align__(16) uint8_t tiles[];  // a WarpTile per warp; in the end its o, [kMaxGroup][kDim] floats
+  extern __shared__ __align__(16) uint8_t tiles[];  // a WarpTile per warp; at the end its o, [kMaxGroup][kDim] floats
   __shared__ __align__(16) T queries[kMaxGroup][kDim];
   __shared__ __align__(8) float own[2][kDim];  // fused: the new key and value
-  __shared__ float tops[kWarps + 1][kMaxGroup];
-  __shared__ float totals[kWarps][kMaxGroup];
+  __shared__ float row_maxima[kWarps + 1][kMaxGroup];
+  __shared__ float row_sums[kWarps][kMaxGroup];
   __shared__ bool last_block;
 
   const AttentionTask& a = p.a.task;
@@ -62,32 +62,32 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
   using Tile = WarpTile<T, kDim>;
   static_assert(Tile::kKeyBytes >= kMaxGroup * kDim * static_cast<int>(sizeof(float)));
   const Tile tile{tiles + warp * Tile::kBytes + lane * 16, lane};
-  // One group of copies each, empty behind the last tile.
+  // One commit group each, empty after the last tile.
   int64_t base = 0;
-  const auto ask_keys = [&](int index) {
+  const auto prefetch_keys = [&](int index) {
     if (index < end_tile) {
       base = Tile::base(p, table, kv_head, index * kTile);
-      tile.ask_keys(kv, base, end - index * kTile - 1);
+      tile.prefetch_keys(kv, base, end - index * kTile - 1);
     }
     commit_copies();
   };
-  const auto ask_values = [&](int index) {
-    if (index < end_tile) tile.ask_values(kv, base, end - index * kTile - 1);
+  const auto prefetch_values = [&](int index) {
+    if (index < end_tile) tile.prefetch_values(kv, base, end - index * kTile - 1);
     commit_copies();
   };
-  // Not fused, the last position was written by the kernel ahead: nothing may be read before the wait.
+  // Not fused, the last position was written by the previous kernel: nothing may be read before the wait.
   if (kFused && split < active) {
-    ask_keys(first_tile);
-    ask_values(first_tile);
+    prefetch_keys(first_tile);
+    prefetch_values(first_tile);
   }
-  // Heads to make: the group's queries, then key and value.
-  const int makes = split == 0 ? group + 2 : group;
-  constexpr int kWords = kDim / 64;  // of two neighbours that a lane has of a head
+  // Heads to compute: the group's queries, then key and value.
+  const int head_count = split == 0 ? group + 2 : group;
+  constexpr int kWords = kDim / 64;  // pairs of values of a head that a lane has
   HeadFactors<kDim> factors;
   int slot = -1;
   int64_t own_row = 0;
   if constexpr (kFused) {
-    if (warp < makes) load_factors<kDim>(factors, p, group, warp, position, lane);
+    if (warp < head_count) load_factors<kDim>(factors, p, group, warp, position, lane);
     slot = a.batch.slot[t];
     own_row = ((int64_t{slot >> p.page_shift} * kv.kv_heads + kv_head) << p.page_shift) + (slot & (kv.page_size - 1));
   }
@@ -99,14 +99,14 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
   wait_for_previous();
   if (split >= active) return;
   if constexpr (!kFused) {
-    ask_keys(first_tile);
-    ask_values(first_tile);
+    prefetch_keys(first_tile);
+    prefetch_values(first_tile);
   }
 
   // ---- queries, and the token's own key and value
   if constexpr (kFused) {
 #pragma unroll 1
-    for (int h = warp; h < makes; h += kWarps) {
+    for (int h = warp; h < head_count; h += kWarps) {
       if (h != warp) load_factors<kDim>(factors, p, group, h, position, lane);
       float2 v[kWords];
       make_head<kDim>(v, p, group, kv_head, t, h, factors, lane);
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
           score = fmaf(q.x, k.x, fmaf(q.y, k.y, score));
         }
         score = warp_sum(score) * a.scale * kLog2e;
-        if (lane == 0) tops[kWarps][h] = score;
+        if (lane == 0) row_maxima[kWarps][h] = score;
       }
     }
   }
@@ -154,8 +154,8 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
   for (int j = 0; j < kDim / 32; ++j) query[j] = *reinterpret_cast<const uint4*>(&queries[g][j * 32 + c * 8]);
   const float factor = a.scale * kLog2e;
   float o[kDim / 64][8][2] = {};
-  float top = -INFINITY;  // of row g, in units of log2
-  float total = 0;        // of row g, this lane's columns
+  float row_max = -INFINITY;  // of row g, in units of log2
+  float row_sum = 0;          // of row g, this lane's columns
 #pragma unroll 1
   for (int i = first_tile; i < end_tile; i += kWarps) {
     float s[2][4] = {};
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
         mma<T>(s[n], query[j].z, 0, query[j].w, 0, k.z, k.w);
       }
     }
-    ask_keys(i + kWarps);
+    prefetch_keys(i + kWarps);
     float score[4];  // positions 2c, 2c + 1, 2c + 8, 2c + 9
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
@@ -179,43 +179,43 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
     float high = fmaxf(fmaxf(score[0], score[1]), fmaxf(score[2], score[3]));
     high = fmaxf(high, __shfl_xor_sync(kFullMask, high, 1));
     high = fmaxf(high, __shfl_xor_sync(kFullMask, high, 2));
-    const float new_top = fmaxf(top, high);  // finite: every tile has a position
-    const float keep = fast_exp2(top - new_top);
-    top = new_top;
+    const float new_max = fmaxf(row_max, high);  // finite: every tile has a position
+    const float rescale = fast_exp2(row_max - new_max);
+    row_max = new_max;
     float weight[4];
 #pragma unroll
-    for (int n = 0; n < 4; ++n) weight[n] = fast_exp2(score[n] - top);
-    total = total * keep + (weight[0] + weight[1]) + (weight[2] + weight[3]);
+    for (int n = 0; n < 4; ++n) weight[n] = fast_exp2(score[n] - row_max);
+    row_sum = row_sum * rescale + (weight[0] + weight[1]) + (weight[2] + weight[3]);
     const uint32_t p0 = pack_pair<T>(weight[0], weight[1]);
     const uint32_t p1 = pack_pair<T>(weight[2], weight[3]);
     wait_copies<1>();
 #pragma unroll
     for (int h = 0; h < kDim / 64; ++h) {
       uint32_t v0[4], v1[4], v2[4], v3[4];
-      const auto take = [&](uint32_t* v, int position) {
+      const auto load_values = [&](uint32_t* v, int position) {
         const uint4 piece = tile.values(h, position);
         v[0] = piece.x, v[1] = piece.y, v[2] = piece.z, v[3] = piece.w;
       };
-      take(v0, 0);
-      take(v1, 1);
-      take(v2, 2);
-      take(v3, 3);
+      load_values(v0, 0);
+      load_values(v1, 1);
+      load_values(v2, 2);
+      load_values(v3, 3);
 #pragma unroll
       for (int n = 0; n < 8; ++n) {
-        // Column n of the lane's eight from two positions each, side by side.
+        // Column n of the lane's eight, of two positions each, as a pair.
         const uint32_t pick = n % 2 == 0 ? 0x5410U : 0x7632U;
         const uint32_t b0 = __byte_perm(v0[n / 2], v1[n / 2], pick);
         const uint32_t b1 = __byte_perm(v2[n / 2], v3[n / 2], pick);
-        float acc[4] = {o[h][n][0] * keep, o[h][n][1] * keep, 0, 0};
+        float acc[4] = {o[h][n][0] * rescale, o[h][n][1] * rescale, 0, 0};
         mma<T>(acc, p0, 0, p1, 0, b0, b1);
         o[h][n][0] = acc[0];
         o[h][n][1] = acc[1];
       }
     }
-    ask_values(i + kWarps);
+    prefetch_values(i + kWarps);
   }
-  total += __shfl_xor_sync(kFullMask, total, 1);
-  total += __shfl_xor_sync(kFullMask, total, 2);
+  row_sum += __shfl_xor_sync(kFullMask, row_sum, 1);
+  row_sum += __shfl_xor_sync(kFullMask, row_sum, 2);
   const auto sums_of = [&](int w) { return reinterpret_cast<float*>(tiles + w * Tile::kBytes); };
   __syncwarp();
   if (g < group) {
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
         put(2 * c + 1, 1);
       }
     }
-    if (c == 0) tops[warp][g] = top, totals[warp][g] = total;
+    if (c == 0) row_maxima[warp][g] = row_max, row_sums[warp][g] = row_sum;
   }
   __syncthreads();
 
@@ -243,16 +243,16 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
 #pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x); i < group * kDim; i += kWarps * kWarp) {
     const int row = i / kDim;
-    float high = with_own ? tops[kWarps][row] : -INFINITY;
+    float high = with_own ? row_maxima[kWarps][row] : -INFINITY;
 #pragma unroll
-    for (int w = 0; w < kWarps; ++w) high = fmaxf(high, tops[w][row]);
-    const float own_share = with_own ? fast_exp2(tops[kWarps][row] - high) : 0.0F;
+    for (int w = 0; w < kWarps; ++w) high = fmaxf(high, row_maxima[w][row]);
+    const float own_share = with_own ? fast_exp2(row_maxima[kWarps][row] - high) : 0.0F;
     float sum = own_share;
     float value = with_own ? own_share * own[1][i % kDim] : 0.0F;
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) {
-      const float share = high == -INFINITY ? 0.0F : fast_exp2(tops[w][row] - high);
-      sum = fmaf(totals[w][row], share, sum);
+      const float share = high == -INFINITY ? 0.0F : fast_exp2(row_maxima[w][row] - high);
+      sum = fmaf(row_sums[w][row], share, sum);
       value = fmaf(sums_of(w)[i], share, value);
     }
     if (active == 1) {
@@ -293,8 +293,8 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
   }
 }
 
-// Few sequences: one block per multiprocessor, of more warps, so that short contexts need no second split and the next
-// kernel has room to start.
+// Few sequences: one block per multiprocessor, of more warps, so that short contexts need no second split and blocks of
+// the next kernel fit beside it.
 constexpr int kFewTokens = 16;
 
 int split_count(const LaunchContext& c, int tokens, int kv_heads) {
@@ -306,7 +306,7 @@ int split_count(const LaunchContext& c, int tokens, int kv_heads) {
 template <typename T, int kDim, int kWarps>
 void launch_typed(const LaunchContext& c, const DecodeParams& p) {
   const AttentionTask& task = p.a.task;
-  // Few blocks: as many as there are multiprocessors (see kAttentionSlot); the spare ones end at once.
+  // Few blocks: padded to one per multiprocessor (see kAttentionSlot); the spare ones exit at once.
   const int blocks = p.splits * task.kv.kv_heads * task.batch.tokens;
   constexpr int kStaticBytes = 4 * 1024;
   constexpr int kTileBytes = kWarps * WarpTile<T, kDim>::kBytes;
@@ -328,8 +328,14 @@ bool decode_attention_supports(const KvLayerView& kv, int q_heads) {
          kv.page_size % kTile == 0 && (kv.page_size & (kv.page_size - 1)) == 0 && q_heads / kv.kv_heads <= kMaxGroup;
 }
 
-int64_t decode_partial_floats(const LaunchContext& c, int tokens, int q_heads, const KvLayerView& kv) {
-  return int64_t{tokens} * split_count(c, tokens, kv.kv_heads) * q_heads * (kv.head_dim + 2);
+// (token, kv head) pairs that are split, of which there are fewer than 2 * sm_count (see split_count), and their
+// splits.
+int64_t decode_counters(const LaunchContext& c) {
+  return int64_t{2} * c.sm_count;
+}
+int64_t decode_partial_floats(const LaunchContext& c, int q_heads, const KvLayerView& kv) {
+  const int64_t splits = int64_t{4} * c.sm_count;  // divide_up(2 * sm_count, pairs) * pairs < 2 * sm_count + pairs
+  return splits * (q_heads / kv.kv_heads) * (kv.head_dim + 2);
 }
 
 void launch_decode_attention(const LaunchContext& c, const DecodeAttention& task) {

@@ -1,10 +1,10 @@
 // Attention of many tokens per sequence with Hopper's warpgroup products: the fast path of attention_prefill.cu.
 //
-// A block has 64 rows per consumer warpgroup: the heads of one group side by side, token by token, so that all of them
-// share the keys they load. One more warp only keeps the copy engine busy, which brings tiles of 128 positions of K and
-// V into a double buffer. A consumer multiplies the next tile's keys while it turns the scores of this one into
-// weights: products run in the background, and the weights of a tile meet their values one turn later. Scores, maxima
-// and sums are f32; queries, weights and the cache are 16-bit. Blocks with the most keys start first.
+// A block has 64 rows per consumer warpgroup: rows are (token, head of one group), so that all of them share the keys
+// they load. A producer warp keeps TMA copies of tiles of 128 positions of K and V in flight into a double buffer. The
+// consumers' loop is software-pipelined: the asynchronous product of the next tile's keys runs while the scores of this
+// one become weights, and the weights are multiplied with their values one iteration later. Scores, maxima and sums are
+// f32; queries, weights and the cache are 16-bit. Blocks with the most keys start first.
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/tensor_map.cuh"
 #include "backend/cuda/kernels/wgmma.cuh"
@@ -27,7 +27,7 @@ struct Params {
 template <int kDim, int kConsumers>
 struct Layout {
   static constexpr int kRows = kConsumers * 64;
-  static constexpr int kHalves = kDim / 64;             // tiles side by side
+  static constexpr int kHalves = kDim / 64;             // 64-wide column halves
   static constexpr int kQueryBytes = kRows * kDim * 2;  // [consumer][half][64 rows]
   static constexpr int kKeyHalf = kKeys * kTileRow;     // bytes of a tile of K or V
   static constexpr int kKeyBytes = kKeyHalf * kHalves;  // [half][128 rows]
@@ -39,14 +39,14 @@ __device__ __forceinline__ int swizzled(int row, int piece) {
   return row * kTileRow + ((piece ^ (row & 7)) << 4);
 }
 
-// Where a block works.
-struct Place {
+// The rows, and the positions they attend to, of a block.
+struct BlockTile {
   int kv_head, first_token, first_row, row_count, visible, free_until;
   const int32_t* table;
 };
 
 template <int kRows>
-__device__ __forceinline__ bool find_place(const AttentionTask& a, Place& p) {
+__device__ __forceinline__ bool find_tile(const AttentionTask& a, BlockTile& p) {
   const int group = a.q_heads / a.kv.kv_heads;
   p.kv_head = static_cast<int>(blockIdx.x) % a.kv.kv_heads;
   int tile = static_cast<int>(gridDim.x - 1 - blockIdx.x) / a.kv.kv_heads;
@@ -70,11 +70,11 @@ __device__ __forceinline__ bool find_place(const AttentionTask& a, Place& p) {
 
 // One thread: tiles of K and V into the stages as they become free.
 template <int kDim, int kConsumers>
-__device__ __forceinline__ void produce(const Params& p, const Place& place, uint32_t keys, uint32_t values,
+__device__ __forceinline__ void produce(const Params& p, const BlockTile& work, uint32_t keys, uint32_t values,
                                         uint32_t barriers) {
   using L = Layout<kDim, kConsumers>;
   const KvLayerView& kv = p.a.kv;
-  const int tiles = (place.visible + kKeys - 1) / kKeys;
+  const int tiles = (work.visible + kKeys - 1) / kKeys;
   for (int j = 0; j < tiles; ++j) {
     const int stage = j % kStages;
     const int parity = j / kStages % 2;
@@ -83,8 +83,8 @@ __device__ __forceinline__ void produce(const Params& p, const Place& place, uin
 #pragma unroll
     for (int b = 0; b < kKeys / kBox; ++b) {
       const int first = j * kKeys + b * kBox;
-      if (first >= place.visible) break;
-      rows[b] = (place.table[first / kv.page_size] * kv.kv_heads + place.kv_head) * kv.page_size + first % kv.page_size;
+      if (first >= work.visible) break;
+      rows[b] = (work.table[first / kv.page_size] * kv.kv_heads + work.kv_head) * kv.page_size + first % kv.page_size;
       ++boxes;
     }
     const auto bring = [&](const CUtensorMap& map, uint32_t to, uint32_t full, uint32_t empty) {
@@ -107,10 +107,10 @@ __device__ __forceinline__ void produce(const Params& p, const Place& place, uin
   }
 }
 
-// Scores of a tile become weights, exp2(factor * score - top). keep: what is left of earlier sums, per half of the
-// rows.
-__device__ __forceinline__ void weigh(float (&s)[64], float factor, bool masked, const int* limit, int first,
-                                      int column, float* top, float* total, float* keep) {
+// Scores of a tile become weights, exp2(factor * score - row_max), in place. rescale: the factor of earlier sums, per
+// half of the rows.
+__device__ __forceinline__ void online_softmax(float (&s)[64], float factor, bool masked, const int* limit, int first,
+                                               int column, float* row_max, float* row_sum, float* rescale) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     if (masked) {
@@ -121,26 +121,26 @@ __device__ __forceinline__ void weigh(float (&s)[64], float factor, bool masked,
         if (n * 8 + 1 >= seen) s[n * 4 + half * 2 + 1] = -INFINITY;
       }
     }
-    float high = s[half * 2];
+    float tile_max = s[half * 2];
 #pragma unroll
-    for (int n = 0; n < kKeys / 8; ++n) high = fmaxf(high, fmaxf(s[n * 4 + half * 2], s[n * 4 + half * 2 + 1]));
-    high = fmaxf(high, __shfl_xor_sync(kFullMask, high, 1));
-    high = fmaxf(high, __shfl_xor_sync(kFullMask, high, 2));
+    for (int n = 0; n < kKeys / 8; ++n) tile_max = fmaxf(tile_max, fmaxf(s[n * 4 + half * 2], s[n * 4 + half * 2 + 1]));
+    tile_max = fmaxf(tile_max, __shfl_xor_sync(kFullMask, tile_max, 1));
+    tile_max = fmaxf(tile_max, __shfl_xor_sync(kFullMask, tile_max, 2));
     // The first tile has a position for every row, so the maximum is finite from there on.
-    const float new_top = fmaxf(top[half], high * factor);
-    keep[half] = fast_exp2(top[half] - new_top);
-    top[half] = new_top;
+    const float new_max = fmaxf(row_max[half], tile_max * factor);
+    rescale[half] = fast_exp2(row_max[half] - new_max);
+    row_max[half] = new_max;
     float sum = 0;
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         float& score = s[n * 4 + half * 2 + i];
-        score = fast_exp2(fmaf(score, factor, -new_top));
+        score = fast_exp2(fmaf(score, factor, -new_max));
         sum += score;
       }
     }
-    total[half] = total[half] * keep[half] + sum;
+    row_sum[half] = row_sum[half] * rescale[half] + sum;
   }
 }
 
@@ -155,16 +155,16 @@ __device__ __forceinline__ void pack_weights(const float (&s)[64], uint32_t (&we
 
 // The queries of one warpgroup: rows `from`, from + 1, ... of the block, into its tiles.
 template <typename T, int kDim>
-__device__ __forceinline__ void load_queries(const AttentionTask& a, const Place& place, int from, uint8_t* to) {
+__device__ __forceinline__ void load_queries(const AttentionTask& a, const BlockTile& work, int from, uint8_t* to) {
   const int group = a.q_heads / a.kv.kv_heads;
 #pragma unroll 4
   for (int item = static_cast<int>(threadIdx.x) % kWarpgroup; item < 64 * kDim / 8; item += kWarpgroup) {
     const int row = item / (kDim / 8);
     const int piece = item % (kDim / 8);
     uint4 packed = make_uint4(0, 0, 0, 0);
-    if (from + row < place.row_count) {
-      const int r = place.first_row + from + row;
-      const int64_t head = int64_t{place.first_token + r / group} * a.q_heads + place.kv_head * group + r % group;
+    if (from + row < work.row_count) {
+      const int r = work.first_row + from + row;
+      const int64_t head = int64_t{work.first_token + r / group} * a.q_heads + work.kv_head * group + r % group;
       if (a.narrow_q != nullptr) {
         packed = load_fresh_16(static_cast<const T*>(a.narrow_q) + head * kDim + piece * 8);
       } else {
@@ -178,25 +178,25 @@ __device__ __forceinline__ void load_queries(const AttentionTask& a, const Place
   }
 }
 
-// The results of one warpgroup, through its query tiles when they are 16-bit: whole rows go out in pieces of 16 bytes.
+// Epilogue: the results of one warpgroup; 16-bit ones pass through its query tiles, so that stores are 16 bytes wide.
 template <int kDim>
-__device__ __forceinline__ void store_results(const AttentionTask& a, const Place& place, int from, const float* o,
-                                              const float* total, uint8_t* shared, int meeting) {
+__device__ __forceinline__ void store_results(const AttentionTask& a, const BlockTile& work, int from, const float* o,
+                                              const float* row_sum, uint8_t* shared, int barrier) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) % kWarpgroup / kWarp;
   const int group = a.q_heads / a.kv.kv_heads;
   const auto head_of = [&](int row) {
-    const int r = place.first_row + from + row;
-    return int64_t{place.first_token + r / group} * a.q_heads + place.kv_head * group + r % group;
+    const int r = work.first_row + from + row;
+    return int64_t{work.first_token + r / group} * a.q_heads + work.kv_head * group + r % group;
   };
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    float sum = total[half];
+    float sum = row_sum[half];
     sum += __shfl_xor_sync(kFullMask, sum, 1);
     sum += __shfl_xor_sync(kFullMask, sum, 2);
     const float inverse = 1.0F / sum;
     const int row = warp * 16 + half * 8 + lane / 4;
-    const bool exists = from + row < place.row_count;
+    const bool exists = from + row < work.row_count;
 #pragma unroll
     for (int n = 0; n < kDim / 8; ++n) {
       const float x = o[n * 4 + half * 2] * inverse;
@@ -212,51 +212,51 @@ __device__ __forceinline__ void store_results(const AttentionTask& a, const Plac
     }
   }
   if (a.narrow_out == nullptr) return;
-  meet(meeting, kWarpgroup);
+  sync_barrier(barrier, kWarpgroup);
   for (int item = static_cast<int>(threadIdx.x) % kWarpgroup; item < 64 * kDim / 8; item += kWarpgroup) {
     const int row = item / (kDim / 8);
     const int piece = item % (kDim / 8);
-    if (from + row >= place.row_count) continue;
+    if (from + row >= work.row_count) continue;
     const auto* packed = reinterpret_cast<const uint4*>(shared + piece / 8 * 64 * kTileRow + swizzled(row, piece % 8));
     *reinterpret_cast<uint4*>(static_cast<uint8_t*>(a.narrow_out) + (head_of(row) * kDim + piece * 8) * 2) = *packed;
   }
 }
 
 template <typename T, int kDim, int kConsumers>
-__device__ __forceinline__ void consume(const Params& p, const Place& place, uint8_t* shared, uint32_t barriers) {
+__device__ __forceinline__ void consume(const Params& p, const BlockTile& work, uint8_t* shared, uint32_t barriers) {
   using L = Layout<kDim, kConsumers>;
   const AttentionTask& a = p.a;
   const int consumer = static_cast<int>(threadIdx.x) / kWarpgroup;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) % kWarpgroup / kWarp;
   const int from = consumer * 64;
-  constexpr int kAll = 1;  // meeting point of all consumers
+  constexpr int kAllConsumers = 1;  // named barrier of all consumers
   const int own = 2 + consumer;
   uint8_t* my_queries = shared + consumer * 64 * kDim * 2;
-  load_queries<T, kDim>(a, place, from, my_queries);
-  publish_shared();
-  meet(own, kWarpgroup);
+  load_queries<T, kDim>(a, work, from, my_queries);
+  fence_async_shared();
+  sync_barrier(own, kWarpgroup);
 
   int limit[2];  // positions the row sees
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int row = min(from + warp * 16 + half * 8 + lane / 4, place.row_count - 1);
-    limit[half] = a.batch.pos[place.first_token + (place.first_row + row) / (a.q_heads / a.kv.kv_heads)] + 1;
+    const int row = min(from + warp * 16 + half * 8 + lane / 4, work.row_count - 1);
+    limit[half] = a.batch.pos[work.first_token + (work.first_row + row) / (a.q_heads / a.kv.kv_heads)] + 1;
   }
   const uint32_t queries = shared_address(my_queries);
   const uint32_t keys = shared_address(shared) + L::kQueryBytes;
   const uint32_t values = keys + kStages * L::kKeyBytes;
   const float factor = a.scale * kLog2e;
   const int column = lane % 4 * 2;
-  const int tiles = (place.visible + kKeys - 1) / kKeys;
+  const int tiles = (work.visible + kKeys - 1) / kKeys;
   float s[64];
   float o[kDim / 2];
   uint32_t weights[kKeys / 16][4];
-  float top[2] = {-INFINITY, -INFINITY};
-  float total[2] = {};
-  float keep[2];
+  float row_max[2] = {-INFINITY, -INFINITY};
+  float row_sum[2] = {};
+  float rescale[2];
 
-  const auto score = [&](int j) {  // s = q k^T, in the background
+  const auto score = [&](int j) {  // s = q k^T, asynchronous
     const uint32_t tile = keys + static_cast<uint32_t>(j % kStages * L::kKeyBytes);
 #pragma unroll
     for (int step = 0; step < kDim / 16; ++step) {
@@ -264,17 +264,17 @@ __device__ __forceinline__ void consume(const Params& p, const Place& place, uin
       multiply(T(), s, operand(queries + static_cast<uint32_t>(step / 4 * 64 * kTileRow) + at),
                operand(tile + static_cast<uint32_t>(step / 4 * L::kKeyHalf) + at), step > 0);
     }
-    commit_products();
+    wgmma_commit();
   };
-  const auto gather = [&](int j) {  // o += weights * v, in the background
+  const auto accumulate = [&](int j) {  // o += weights * v, asynchronous
     const uint32_t tile = values + static_cast<uint32_t>(j % kStages * L::kKeyBytes);
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
-      multiply_across(T(), o, weights[step],
-                      operand_across(tile + static_cast<uint32_t>(step * 16 * kTileRow), L::kKeyHalf),
-                      j > 0 || step > 0);
+      multiply_transposed(T(), o, weights[step],
+                          operand_transposed(tile + static_cast<uint32_t>(step * 16 * kTileRow), L::kKeyHalf),
+                          j > 0 || step > 0);
     }
-    commit_products();
+    wgmma_commit();
   };
   const auto slot = [](int j) { return static_cast<uint32_t>(j % kStages * 8); };
   const auto release = [&](uint32_t barrier) {
@@ -282,51 +282,51 @@ __device__ __forceinline__ void consume(const Params& p, const Place& place, uin
   };
 
   wait_barrier(barriers, 0);
-  begin_products();
+  wgmma_fence();
   score(0);
-  wait_products<0>();
+  wgmma_wait<0>();
   pin(s);
   release(barriers + 16);
-  weigh(s, factor, kKeys > place.free_until, limit, 0, column, top, total, keep);
+  online_softmax(s, factor, kKeys > work.free_until, limit, 0, column, row_max, row_sum, rescale);
   pack_weights<T>(s, weights);
   for (int j = 1; j < tiles; ++j) {
     wait_barrier(barriers + slot(j), j / kStages % 2);
-    begin_products();
+    wgmma_fence();
     score(j);
     wait_barrier(barriers + 32 + slot(j - 1), (j - 1) / kStages % 2);
-    begin_products();
-    gather(j - 1);
-    wait_products<1>();
+    wgmma_fence();
+    accumulate(j - 1);
+    wgmma_wait<1>();
     pin(s);
     release(barriers + 16 + slot(j));
-    weigh(s, factor, (j + 1) * kKeys > place.free_until, limit, j * kKeys, column, top, total, keep);
-    wait_products<0>();
+    online_softmax(s, factor, (j + 1) * kKeys > work.free_until, limit, j * kKeys, column, row_max, row_sum, rescale);
+    wgmma_wait<0>();
     pin(o);
     release(barriers + 48 + slot(j - 1));
 #pragma unroll
-    for (int i = 0; i < kDim / 2; ++i) o[i] *= keep[i / 2 % 2];
+    for (int i = 0; i < kDim / 2; ++i) o[i] *= rescale[i / 2 % 2];
     pack_weights<T>(s, weights);
   }
   const int last = tiles - 1;
   wait_barrier(barriers + 32 + slot(last), last / kStages % 2);
   // Rows that no query sees are zero, whatever the cache holds there: their weights are zero, but 0 * NaN is not.
-  if (place.visible % kKeys != 0) {
+  if (work.visible % kKeys != 0) {
     uint8_t* tile = shared + L::kQueryBytes + (kStages + last % kStages) * L::kKeyBytes;
-    const int seen = place.visible % kKeys;
+    const int seen = work.visible % kKeys;
     for (int item = static_cast<int>(threadIdx.x); item < (kKeys - seen) * kDim / 8; item += kConsumers * kWarpgroup) {
       const int row = seen + item / (kDim / 8);
       const int piece = item % (kDim / 8);
       *reinterpret_cast<uint4*>(tile + piece / 8 * L::kKeyHalf + row * kTileRow + piece % 8 * 16) =
           make_uint4(0, 0, 0, 0);
     }
-    publish_shared();
-    meet(kAll, kConsumers * kWarpgroup);
+    fence_async_shared();
+    sync_barrier(kAllConsumers, kConsumers * kWarpgroup);
   }
-  begin_products();
-  gather(last);
-  wait_products<0>();
+  wgmma_fence();
+  accumulate(last);
+  wgmma_wait<0>();
   pin(o);
-  store_results<kDim>(a, place, from, o, total, my_queries, own);
+  store_results<kDim>(a, work, from, o, row_sum, my_queries, own);
 }
 
 template <typename T, int kDim, int kConsumers>
@@ -345,23 +345,23 @@ __global__ void __launch_bounds__((kConsumers + 1) * kWarpgroup, 1)
       init_barrier(barriers + 32 + slot, 1);
       init_barrier(barriers + 48 + slot, kConsumers * 4);
     }
-    publish_barriers();
+    fence_barrier_init();
   }
   __syncthreads();
   let_next_start();
   wait_for_previous();
-  Place place;
-  if (!find_place<L::kRows>(p.a, place)) return;
-  constexpr bool kMoves = kConsumers > 1;  // one consumer has registers enough
+  BlockTile work;
+  if (!find_tile<L::kRows>(p.a, work)) return;
+  constexpr bool kReallocates = kConsumers > 1;  // a single consumer has enough registers
   if (threadIdx.x >= kConsumers * kWarpgroup) {
-    if constexpr (kMoves) give_registers<24>();
+    if constexpr (kReallocates) release_registers<24>();
     if (threadIdx.x == kConsumers * kWarpgroup) {
       const uint32_t keys = shared_address(shared) + L::kQueryBytes;
-      produce<kDim, kConsumers>(p, place, keys, keys + kStages * L::kKeyBytes, barriers);
+      produce<kDim, kConsumers>(p, work, keys, keys + kStages * L::kKeyBytes, barriers);
     }
   } else {
-    if constexpr (kMoves) take_registers<240>();
-    consume<T, kDim, kConsumers>(p, place, shared, barriers);
+    if constexpr (kReallocates) claim_registers<240>();
+    consume<T, kDim, kConsumers>(p, work, shared, barriers);
   }
 #endif
 }

@@ -1,10 +1,9 @@
 // Attention of many tokens per sequence: tiles of queries against tiles of keys on the tensor cores.
 //
-// A block has 64 or 128 rows: the heads of one group side by side, token by token, so that all of them share the keys
-// they load. Keys and values come in tiles of 64 positions through a double buffer in shared memory while the tile
-// before is multiplied; rows in shared memory are swizzled in pieces of 16 bytes, so that no two rows of a matrix share
-// a bank. Scores, maxima and sums are f32; queries, weights and the cache are 16-bit. Blocks with the most keys start
-// first.
+// A block has 64 or 128 rows: rows are (token, head of one group), so that all of them share the keys they load. Tiles
+// of 64 positions of K and V are prefetched into a double buffer in shared memory while the previous tile is
+// multiplied; rows in shared memory are swizzled in pieces of 16 bytes, so that no two rows of a matrix share a bank.
+// Scores, maxima and sums are f32; queries, weights and the cache are 16-bit. Blocks with the most keys start first.
 #include "backend/cuda/kernels/heads.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/mma.cuh"
@@ -125,10 +124,10 @@ __global__ void __launch_bounds__(kThreads, 2) prefill_attention_kernel(const __
   }
 
   float o[kRowTiles][kColumns][4] = {};
-  float top[kRowTiles][2];
-  float total[kRowTiles][2] = {};
+  float row_max[kRowTiles][2];
+  float row_sum[kRowTiles][2] = {};
 #pragma unroll
-  for (int m = 0; m < kRowTiles; ++m) top[m][0] = top[m][1] = -INFINITY;
+  for (int m = 0; m < kRowTiles; ++m) row_max[m][0] = row_max[m][1] = -INFINITY;
   const float factor = a.scale * kLog2e;
 
   for (int j = 0; j < tiles; ++j) {
@@ -181,32 +180,32 @@ __global__ void __launch_bounds__(kThreads, 2) prefill_attention_kernel(const __
             if (n * 8 + 1 >= seen) s[m][n][half * 2 + 1] = -INFINITY;
           }
         }
-        float high = -INFINITY;
+        float tile_max = -INFINITY;
 #pragma unroll
         for (int n = 0; n < kKeys / 8; ++n) {
-          high = fmaxf(high, fmaxf(s[m][n][half * 2], s[m][n][half * 2 + 1]));
+          tile_max = fmaxf(tile_max, fmaxf(s[m][n][half * 2], s[m][n][half * 2 + 1]));
         }
-        high = fmaxf(high, __shfl_xor_sync(kFullMask, high, 1));
-        high = fmaxf(high, __shfl_xor_sync(kFullMask, high, 2));
+        tile_max = fmaxf(tile_max, __shfl_xor_sync(kFullMask, tile_max, 1));
+        tile_max = fmaxf(tile_max, __shfl_xor_sync(kFullMask, tile_max, 2));
         // The first tile has a position for every row, so the maximum is finite from there on.
-        const float new_top = fmaxf(top[m][half], high * factor);
-        const float keep = fast_exp2(top[m][half] - new_top);
-        top[m][half] = new_top;
+        const float new_max = fmaxf(row_max[m][half], tile_max * factor);
+        const float rescale = fast_exp2(row_max[m][half] - new_max);
+        row_max[m][half] = new_max;
         float sum = 0;
 #pragma unroll
         for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
             float& score = s[m][n][half * 2 + i];
-            score = fast_exp2(fmaf(score, factor, -new_top));
+            score = fast_exp2(fmaf(score, factor, -new_max));
             sum += score;
           }
         }
-        total[m][half] = total[m][half] * keep + sum;
+        row_sum[m][half] = row_sum[m][half] * rescale + sum;
 #pragma unroll
         for (int n = 0; n < kColumns; ++n) {
-          o[m][n][half * 2] *= keep;
-          o[m][n][half * 2 + 1] *= keep;
+          o[m][n][half * 2] *= rescale;
+          o[m][n][half * 2 + 1] *= rescale;
         }
       }
     }
@@ -241,7 +240,7 @@ __global__ void __launch_bounds__(kThreads, 2) prefill_attention_kernel(const __
   for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float sum = total[m][half];
+      float sum = row_sum[m][half];
       sum += __shfl_xor_sync(kFullMask, sum, 1);
       sum += __shfl_xor_sync(kFullMask, sum, 2);
       const int row = warp_row + m * 16 + half * 8 + g;

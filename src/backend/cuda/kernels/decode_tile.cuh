@@ -1,4 +1,4 @@
-// The pieces of attention_decode.cu: its parameters, a warp's tile of the cache, and a head made from its projection.
+// The parts of attention_decode.cu: its parameters, a warp's tile of the cache, and a head from its raw projection.
 #pragma once
 
 #include "backend/cuda/kernels/heads.cuh"
@@ -17,8 +17,8 @@ struct DecodeParams {
   int page_shift = 0;  // the page size is a power of two
 };
 
-// A warp's tile of K and V on its way to the tensor cores. Each lane copies the pieces of 16 bytes that it will use
-// into shared memory of its own, in the background; piece i of lane l stands at i * 512 + l * 16.
+// A warp's tile of K and V in shared memory. Each lane prefetches the pieces of 16 bytes that it will use itself,
+// asynchronously; piece i of lane l is stored at i * 512 + l * 16.
 template <typename T, int kDim>
 struct WarpTile {
   static constexpr int kKeyPieces = 2 * kDim / 32;      // [8 positions][64 bytes]: position g, bytes 16 c .. of them
@@ -31,14 +31,14 @@ struct WarpTile {
 
   [[nodiscard]] __device__ __forceinline__ uint32_t at() const { return shared_address(first); }
 
-  // Rows of a tile, 16 positions that start at `first`, in the cache.
+  // Offset in the cache of a tile: 16 positions from `first` on.
   static __device__ __forceinline__ int64_t base(const DecodeParams& p, const int32_t* table, int kv_head, int first) {
     const int64_t page = table[first >> p.page_shift];  // page_size is a multiple of kTile
     const int within = first & (p.a.task.kv.page_size - 1);
     return (((page * p.a.task.kv.kv_heads + kv_head) << p.page_shift) + within) * kDim;
   }
   // Rows beyond `last` repeat it; their weight is zero.
-  __device__ __forceinline__ void ask_keys(const KvLayerView& kv, int64_t base, int last) const {
+  __device__ __forceinline__ void prefetch_keys(const KvLayerView& kv, int64_t base, int last) const {
     const T* keys = static_cast<const T*>(kv.k) + base;
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
@@ -47,7 +47,7 @@ struct WarpTile {
       for (int j = 0; j < kDim / 32; ++j) copy_async_16(at() + (n * (kDim / 32) + j) * kPieceBytes, row + j * 32, true);
     }
   }
-  __device__ __forceinline__ void ask_values(const KvLayerView& kv, int64_t base, int last) const {
+  __device__ __forceinline__ void prefetch_values(const KvLayerView& kv, int64_t base, int last) const {
     const T* values = static_cast<const T*>(kv.v) + base;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -65,7 +65,7 @@ struct WarpTile {
   }
 };
 
-// What makes head h of those a block makes: the group's queries, the key, the value.
+// Norm weights and rotation of head h of a block: the group's queries, the key, the value.
 template <int kDim>
 __device__ __forceinline__ void load_factors(HeadFactors<kDim>& factors, const DecodeParams& p, int group, int h,
                                              int position, int lane) {

@@ -1,8 +1,8 @@
 // Small pieces of device code that the kernels share: loads, reductions, conversions, launch order.
 //
-// Data that an earlier kernel of the same step wrote is read through L2 (load_fresh): a kernel may start before the one
-// ahead of it has ended (programmatic dependent launch), and its first-level cache must not hold what was there before.
-// Weights never change and are read around the first level (load_weight_*), from before the wait on.
+// Data that an earlier kernel of the same step wrote is read through L2 (load_fresh): a kernel may start before the
+// previous one has ended (programmatic dependent launch), and its L1 must not hold stale lines. Weights never change
+// and bypass L1 (load_weight_*), also before the wait.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -23,7 +23,7 @@ __device__ __forceinline__ void wait_for_previous() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-// Lets the next kernel start as soon as there is room, up to its own wait.
+// Lets the next kernel start as soon as its blocks fit, up to its own wait_for_previous().
 __device__ __forceinline__ void let_next_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -53,7 +53,7 @@ __device__ __forceinline__ uint32_t load_weight_2(const void* p) {
   return v;
 }
 
-// The first kThreads threads of a block, whole warps, meet; the others are not part of it.
+// A barrier of the first kThreads threads of a block, whole warps.
 template <int kThreads>
 __device__ __forceinline__ void sync_first() {
   asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
@@ -112,7 +112,7 @@ __device__ __forceinline__ float4 load_fresh4(const float* p) {
   return __ldcg(reinterpret_cast<const float4*>(p));
 }
 
-// Eight values x[0..8) of which `count` exist; the rest are zero. `aligned`: x stands at a multiple of 16 bytes.
+// Eight values x[0..8) of which `count` exist; the rest are zero. `aligned`: x is a multiple of 16 bytes.
 __device__ __forceinline__ void load_fresh8(const float* x, int count, bool aligned, float* v) {
   if (aligned && count >= 8) {
     const float4 a = load_fresh4(x);
@@ -172,7 +172,7 @@ __device__ __forceinline__ __nv_bfloat16 narrow<__nv_bfloat16>(float x) {
 }
 template <>
 __device__ __forceinline__ __half narrow<__half>(float x) {
-  // Beyond f16's range a value is held at the edge: an infinity would poison the whole row.
+  // Values beyond f16's range saturate: an infinity would poison the whole row.
   return __float2half_rn(fminf(fmaxf(x, -65504.0F), 65504.0F));
 }
 template <>
@@ -212,7 +212,7 @@ __device__ __forceinline__ uint32_t pack_pair<__half>(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
-// The same, held at the edges of the type's range.
+// The same, saturating.
 template <typename T>
 __device__ __forceinline__ uint32_t narrow_pair(float low, float high) {
   if constexpr (sizeof(T) == 2 && !std::is_same_v<T, __nv_bfloat16>) {
@@ -227,7 +227,7 @@ __device__ __forceinline__ float2 widen_pair(uint32_t pair) {
   return make_float2(widen(both[0]), widen(both[1]));
 }
 
-// 2^x to about two units in the last place, subnormal results as zero.
+// 2^x to about two units in the last place, subnormal results are flushed to zero.
 __device__ __forceinline__ float fast_exp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

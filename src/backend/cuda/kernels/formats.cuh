@@ -1,8 +1,8 @@
 // Weight formats on the device: loading a lane's part of a row, multiplying it, giving back its values.
 //
 // A unit is 1,024 values of a row, handled by one warp. Quantized formats: lane l has group l of the unit (32 values).
-// Plain formats: lane l has pieces of 16 bytes at l, l + 32, ... of the unit. Loads and arithmetic are apart, so that a
-// kernel can have the next unit's loads under way.
+// Plain formats: lane l has pieces of 16 bytes at l, l + 32, ... of the unit. Loads and arithmetic are separate, so
+// that a kernel can prefetch the next unit.
 #pragma once
 
 #include "backend/cuda/kernels/device.cuh"
@@ -69,7 +69,7 @@ __device__ __forceinline__ int dot16(const uint4& w, const uint4& x) {
   return __dp4a(static_cast<int>(w.w), static_cast<int>(x.w), sum);
 }
 
-// Where the planes of one row stand: in device memory, or as a copy in shared memory.
+// The planes of one row: in device memory, or as a copy in shared memory.
 struct GlobalRow {
   const uint8_t* q;
   const uint8_t* h;
@@ -144,7 +144,7 @@ struct Part {
     if constexpr (kBytes.d == 4) super = row.d4(g / 8 * 4);
   }
 
-  // The levels as bytes, values 0..15 in `a` and 16..31 in `b`; the offset is not taken off.
+  // The levels as bytes, values 0..15 in `a` and 16..31 in `b`; the offset is not subtracted.
   __device__ __forceinline__ void levels(uint4& a, uint4& b) const {
     if constexpr (F == DType::q8_0) {
       a = q0;

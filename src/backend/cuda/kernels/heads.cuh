@@ -1,4 +1,4 @@
-// What happens to one head of q or k between its projection and its use: QK-norm and rotation.
+// QK-norm and rotation of one head, and the cache row it is stored in.
 #pragma once
 
 #include "backend/cuda/kernels/device.cuh"
@@ -20,22 +20,22 @@ __device__ __forceinline__ float rotated(const float* head, int i, const float* 
   return second ? x * s + y * c : x * c - y * s;
 }
 
-// What a warp multiplies a head with, in registers: norm weights, and (cos, sin) of a rotation of the whole head. A
-// lane has words of two neighbours, elements 64 w + 2 lane and the next. They hang on no other kernel, so they can be
-// read before the wait.
+// The factors of a head in a warp's registers: norm weights, and (cos, sin) of a rotation of the whole head. A lane has
+// words of two elements, 64 w + 2 lane and the next. They depend on no other kernel, so they can be loaded before the
+// wait.
 template <int kDim>
 struct HeadFactors {
   static constexpr int kWords = kDim / 64;
   float2 norm[kWords];
-  float2 turn[kWords][2];  // of both elements
+  float2 rotation[kWords][2];  // of both elements
 
   __device__ __forceinline__ void load(const float* norm_weights, const float* cos_sin, bool half_split, int lane) {
-    const auto* turns = reinterpret_cast<const float2*>(cos_sin);
+    const auto* pairs = reinterpret_cast<const float2*>(cos_sin);
 #pragma unroll
     for (int w = 0; w < kWords; ++w) {
       const int i = w * 64 + 2 * lane;
-      turn[w][0] = turns[half_split ? i % (kDim / 2) : i / 2];
-      turn[w][1] = turns[half_split ? i % (kDim / 2) + 1 : i / 2];
+      rotation[w][0] = pairs[half_split ? i % (kDim / 2) : i / 2];
+      rotation[w][1] = pairs[half_split ? i % (kDim / 2) + 1 : i / 2];
       norm[w] = norm_weights != nullptr ? *reinterpret_cast<const float2*>(norm_weights + i) : make_float2(1, 1);
     }
   }
@@ -50,28 +50,29 @@ struct HeadFactors {
 #pragma unroll
       for (int w = 0; w < kWords; ++w) v[w] = make_float2(v[w].x * factor * norm[w].x, v[w].y * factor * norm[w].y);
     }
-    if (!half_split) {  // both of a pair stand in one word
+    if (!half_split) {  // both elements of a pair are in one word
 #pragma unroll
       for (int w = 0; w < kWords; ++w) {
-        const float2 t = turn[w][0];
+        const float2 t = rotation[w][0];
         v[w] = make_float2(v[w].x * t.x - v[w].y * t.y, v[w].x * t.y + v[w].y * t.x);
       }
     } else if constexpr (kWords == 2) {
-      const float2 low =
-          make_float2(v[0].x * turn[0][0].x - v[1].x * turn[0][0].y, v[0].y * turn[0][1].x - v[1].y * turn[0][1].y);
-      v[1] = make_float2(v[0].x * turn[1][0].y + v[1].x * turn[1][0].x, v[0].y * turn[1][1].y + v[1].y * turn[1][1].x);
+      const float2 low = make_float2(v[0].x * rotation[0][0].x - v[1].x * rotation[0][0].y,
+                                     v[0].y * rotation[0][1].x - v[1].y * rotation[0][1].y);
+      v[1] = make_float2(v[0].x * rotation[1][0].y + v[1].x * rotation[1][0].x,
+                         v[0].y * rotation[1][1].y + v[1].y * rotation[1][1].x);
       v[0] = low;
-    } else {  // the other half of the head is with the other half of the warp
+    } else {  // the other half of the head is in the other half of the warp
       const float x = __shfl_xor_sync(kFullMask, v[0].x, kWarp / 2);
       const float y = __shfl_xor_sync(kFullMask, v[0].y, kWarp / 2);
       const float sign = lane < kWarp / 2 ? -1.0F : 1.0F;
-      v[0] =
-          make_float2(v[0].x * turn[0][0].x + sign * x * turn[0][0].y, v[0].y * turn[0][1].x + sign * y * turn[0][1].y);
+      v[0] = make_float2(v[0].x * rotation[0][0].x + sign * x * rotation[0][0].y,
+                         v[0].y * rotation[0][1].x + sign * y * rotation[0][1].y);
     }
   }
 };
 
-// Two neighbours of a row that an earlier kernel wrote, and of a row to be written.
+// Two adjacent elements of a row that an earlier kernel wrote, and of a row to be written.
 __device__ __forceinline__ float2 load_pair(const float* from) {
   return __ldcg(reinterpret_cast<const float2*>(from));
 }
@@ -87,7 +88,7 @@ __device__ __forceinline__ void store_pair(T* to, float2 v) {
   *reinterpret_cast<uint32_t*>(to) = pack_pair<T>(v.x, v.y);
 }
 
-// One warp normalizes a head in shared memory in place. norm null: nothing to do.
+// One warp normalizes a head in shared memory in place. Without `norm` it does nothing.
 __device__ __forceinline__ void norm_head(float* head, const float* norm, float eps, int head_dim, int lane) {
   if (norm == nullptr) return;
   float squares = 0;

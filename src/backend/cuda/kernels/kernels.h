@@ -15,17 +15,26 @@ namespace inferno::cuda {
 struct LaunchContext {
   cudaStream_t stream = nullptr;
   int sm_count = 1;
-  // Start a kernel while the one before it ends (programmatic dependent launch): needs compute capability 9.0.
+  // Start a kernel while the previous one ends (programmatic dependent launch): needs compute capability 9.0.
   bool overlap = false;
-  bool hopper = false;  // compute capability 9.0: warpgroup products and the copy engine
+  bool hopper = false;  // compute capability 9.0: wgmma and TMA
 };
 
-// ---- matrix–vector: up to kMaxVectorTokens tokens ------------------------------------------------------------------
+// ---- matrix–vector -------------------------------------------------------------------------------------------------
 
-inline constexpr int kMaxVectorTokens = 8;
+// Tokens up to which a product is a matrix–vector kernel. F32 and 16-bit weights are faster as a matrix product from
+// the second token on; quantized ones have to be unpacked for that, which pays off later.
+inline constexpr int kMaxVectorTokens = 4;
+[[nodiscard]] constexpr int max_vector_tokens(DType dtype) {
+  return group_bytes(dtype).s == 0 ? 1 : kMaxVectorTokens;
+}
+// Columns of the kernel that multiplies this many tokens, the padding included.
+[[nodiscard]] constexpr int vector_columns(int tokens) {
+  return tokens == 1 ? 1 : 4;
+}
 inline constexpr int kMaxSegments = 3;
 
-// One weight of a product and where its output goes.
+// One weight of a product and its output.
 struct Segment {
   Planes w;
   DType dtype = DType::f32;
@@ -45,9 +54,9 @@ struct VectorProduct {
   int segments = 0;
   Segment segment[kMaxSegments];
   const float* residual = nullptr;  // [tokens, rows] or null; one segment
-  bool swiglu = false;              // two segments of one type and as many rows
+  bool swiglu = false;              // two segments of one type and one number of rows
 };
-// Whether the activations of so many tokens fit the kernel's shared memory.
+// Whether there is a kernel for this many tokens, and their activations fit its shared memory.
 [[nodiscard]] bool vector_product_fits(DType dtype, int tokens, int64_t k);
 void launch_vector_product(const LaunchContext& c, const VectorProduct& p);
 
@@ -74,8 +83,7 @@ void launch_unpack_bf16(const LaunchContext& c, const Planes& w, DType dtype, in
 void launch_pack(const LaunchContext& c, const void* canonical, DType dtype, int64_t first, int64_t count,
                  const Planes& w);
 
-// ---- small copies from and to page-locked memory of the host: sooner there than by the copy engine
-// --------------------
+// ---- small copies from and to page-locked host memory: lower latency than the copy engine --------------------------
 
 inline constexpr int kMaxFetches = 4;
 struct FetchTask {
@@ -88,7 +96,7 @@ struct FetchTask {
   Piece piece[kMaxFetches];
 };
 void launch_fetch(const LaunchContext& c, const FetchTask& task);
-// `bytes`, a multiple of 4, into the host's memory; then one more in `count`, and its new value in `host_count`.
+// `bytes`, a multiple of 4, into host memory; then `count` is incremented and its new value stored in `host_count`.
 void launch_deliver(const LaunchContext& c, const void* from, int64_t bytes, void* to, uint32_t* count,
                     uint32_t* host_count);
 
@@ -155,22 +163,24 @@ struct DecodeAttention {
   HeadNorms norms;
   RopeParams rope;
   float* partials = nullptr;     // decode_partial_floats
-  uint32_t* counters = nullptr;  // [T * kv_heads], zero, left zero
+  uint32_t* counters = nullptr;  // decode_counters, zero, left zero
 };
 [[nodiscard]] bool decode_attention_supports(const KvLayerView& kv, int q_heads);
-[[nodiscard]] int64_t decode_partial_floats(const LaunchContext& c, int tokens, int q_heads, const KvLayerView& kv);
+// Enough for any number of tokens: only few are split.
+[[nodiscard]] int64_t decode_partial_floats(const LaunchContext& c, int q_heads, const KvLayerView& kv);
+[[nodiscard]] int64_t decode_counters(const LaunchContext& c);
 void launch_decode_attention(const LaunchContext& c, const DecodeAttention& task);
 
 // Many tokens per sequence: tensor-core tiles of queries against tiles of keys.
 [[nodiscard]] bool prefill_attention_supports(const KvLayerView& kv, int q_heads);
 void launch_prefill_attention(const LaunchContext& c, const AttentionTask& task);
-// The same with Hopper's instructions; false: the driver would not have it.
+// The same with wgmma and TMA; false: the driver cannot map the cache.
 [[nodiscard]] bool hopper_attention_supports(const LaunchContext& c, const KvLayerView& kv, int q_heads);
 [[nodiscard]] bool launch_hopper_attention(const LaunchContext& c, const AttentionTask& task);
 
 // ---- measuring ------------------------------------------------------------------------------------------------------
 
-// Reads `bytes` (a multiple of 16) and leaves `out` alone.
+// Reads `bytes` (a multiple of 16) and does not write `out`.
 void launch_read(const LaunchContext& c, const void* data, int64_t bytes, uint32_t* out);
 
 // ---- sampling ------------------------------------------------------------------------------------------------------

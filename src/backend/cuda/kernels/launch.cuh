@@ -15,24 +15,24 @@ struct LaunchShape {
   int shared_bytes = 0;
 };
 
-// Kernels of a decode step have one block per multiprocessor, and two of them share it: one that computes, and the
-// next, which is already loading. Each asks for a slot of the shared memory, needed or not: then a block of a kernel
-// finds room where one of the kernel before the last has ended, and fewer multiprocessors get two blocks of a kernel
-// and others none.
+// Kernels of a decode step have one block per multiprocessor, and two of them share it: one that computes, and the next
+// one, which already prefetches. Each reserves a fixed slot of shared memory, needed or not: so a block fits only where
+// a block of the kernel before the previous one has ended, and no multiprocessor gets two blocks of one kernel while
+// another gets none.
 inline constexpr int kStreamSlot = 112 * 1024;
 inline constexpr int kAttentionSlot = 75 * 1024;
-// Of kernels that the memory's rate binds: beside one there is room for attention alone. There is nothing to be won by
-// loading for two kernels at a time, and a multiprocessor with two blocks of one would hold up all others.
-inline constexpr int kAloneSlot = 150 * 1024;
+// Of kernels that are bound by memory bandwidth: only attention fits beside one. Prefetching for two kernels at a time
+// gains nothing, and a multiprocessor with two blocks of one would delay all others.
+inline constexpr int kExclusiveSlot = 150 * 1024;
 
-// A failed launch stays in cudaGetLastError; the backend looks after every op.
+// A failed launch is left in cudaGetLastError; the backend checks it after every op.
 template <typename... Params, typename... Args>
 void launch(const LaunchContext& c, const LaunchShape& shape, void (*kernel)(Params...), Args&&... args) {
   constexpr int kDefaultShared = 48 * 1024;
   if (shape.shared_bytes > kDefaultShared) {
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shape.shared_bytes);
   }
-  // Kernels that want their multiprocessor divided differently cannot run side by side: all take the same division.
+  // Kernels with different L1/shared carveouts cannot share a multiprocessor: all use the same.
   cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;

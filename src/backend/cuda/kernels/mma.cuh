@@ -42,7 +42,7 @@ __device__ __forceinline__ void load_matrices_transposed(uint32_t* r, uint32_t s
                : "memory");
 }
 
-// 16 bytes from global to shared memory in the background; zeros if not `exists`.
+// 16 bytes from global to shared memory, asynchronous; zeros if not `exists`.
 __device__ __forceinline__ void copy_async_16(uint32_t shared_address, const void* global, bool exists) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address), "l"(global), "r"(exists ? 16 : 0)
                : "memory");

@@ -1,4 +1,4 @@
-// Reads memory and does nothing else: how fast that is at most.
+// Reads memory and does nothing else: the upper bound of the read rate.
 #include "backend/cuda/kernels/device.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 
@@ -6,19 +6,19 @@ namespace inferno::cuda {
 namespace {
 
 constexpr int kThreads = 512;
-constexpr int kUnder = 8;  // loads of a thread under way
+constexpr int kInFlight = 8;  // loads per thread
 
 __global__ void read_kernel(const uint4* from, int64_t count, uint32_t* out) {
   const int64_t step = int64_t{gridDim.x} * kThreads;
   uint32_t bits = 0;
-  for (int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x; at < count; at += step * kUnder) {
-    uint4 v[kUnder];
+  for (int64_t at = int64_t{blockIdx.x} * kThreads + threadIdx.x; at < count; at += step * kInFlight) {
+    uint4 v[kInFlight];
 #pragma unroll
-    for (int i = 0; i < kUnder; ++i) v[i] = at + i * step < count ? load_weight_16(from + at + i * step) : uint4{};
+    for (int i = 0; i < kInFlight; ++i) v[i] = at + i * step < count ? load_weight_16(from + at + i * step) : uint4{};
 #pragma unroll
-    for (int i = 0; i < kUnder; ++i) bits |= v[i].x | v[i].y | v[i].z | v[i].w;
+    for (int i = 0; i < kInFlight; ++i) bits |= v[i].x | v[i].y | v[i].z | v[i].w;
   }
-  if (bits == 0xffffffffU) *out = bits;  // never for what it is given: the loads only have to look needed
+  if (bits == 0xffffffffU) *out = bits;  // never true for the given data: keeps the loads from being eliminated
 }
 
 }  // namespace

@@ -154,8 +154,8 @@ __global__ void add_bias_kernel(float* out, const float* bias, int64_t count, in
 
 // ---- weights
 
-// A thread unpacks a group; the block's groups go out through shared memory, so that neighbouring threads write
-// neighbouring pieces of 16 bytes.
+// A thread unpacks a group; results pass through shared memory, so that adjacent threads store adjacent pieces of 16
+// bytes.
 template <DType F>
 __global__ void unpack_kernel(Planes w, int64_t first, int64_t count, __nv_bfloat16* out) {
   constexpr int kPieces = kGroup / 8;
@@ -165,7 +165,7 @@ __global__ void unpack_kernel(Planes w, int64_t first, int64_t count, __nv_bfloa
   const int64_t base = int64_t{blockIdx.x} * kThreads;
   const int64_t items = count * w.groups;
   const auto thread = static_cast<int>(threadIdx.x);
-  // Piece p of thread t stands at p of the four, turned by t / 2: no two threads of a quarter warp share a bank.
+  // Piece p of thread t is stored at (p + t / 2) % 4 of its four: no two threads of a quarter warp share a bank.
   const auto place = [](int t, int piece) { return t * kPieces + ((piece + t / 2) % kPieces); };
   if (base + thread < items) {
     const int64_t row = (base + thread) / w.groups;

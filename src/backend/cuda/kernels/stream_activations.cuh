@@ -1,9 +1,9 @@
-// The activations of one token on their way into shared memory, in as few steps as there can be: this is what every
-// block of a decode step does between the end of the kernel ahead and its first product.
+// Loads the activations of one token into shared memory. Every block of a decode step does this between the end of the
+// previous kernel and its first product, so latency is what counts.
 //
-// A row x with norm weights w meets the weights as x * w, rounded or quantized; the norm's factor, which is only known
-// when the whole row has been seen, multiplies the finished products: rounding to a floating type and quantizing by the
-// largest value do not depend on it. F16 has a narrow range, so there the factor comes first.
+// A row x with norm weights w is stored as x * w, rounded or quantized; the norm's factor, which is known only after
+// the whole row has been read, multiplies the finished products: rounding to a floating type and quantizing by the
+// largest value do not depend on it. F16 has a narrow range, so there the factor is applied first.
 #pragma once
 
 #include <type_traits>
@@ -20,14 +20,14 @@ __host__ __device__ constexpr Activation stream_activation() {
   return on_tensor_cores(F) ? Activation::halves : activation_of<F>();
 }
 
-// On tensor cores: one array has the values, rounded to the weights' type; a second (f16 alone) what rounding left,
-// times this: for rows that f16 cannot hold, scaled down, both together keep 22 bits.
-inline constexpr float kRestScale = 2048.0F;
+// On tensor cores: one array has the values, rounded to the weights' type; a second (f16 only) the rounding residuals
+// times this: for rows beyond f16's range, which are scaled down, both together keep 22 bits.
+inline constexpr float kResidualScale = 2048.0F;
 
-// The first kThreads threads of the block bring in a row of k values, k a multiple of 8.
+// The first kThreads threads of the block load a row of k values, k a multiple of 8.
 //
-// A thread has a piece of kValues neighbouring values, kPieces of them under way at a time. One copy of the code works
-// on piece after piece: a kernel this short spends much of its time fetching instructions, so its code has to be small.
+// A thread loads pieces of kValues contiguous values, kPieces of them in flight. The loop over pieces is not unrolled:
+// a kernel this short spends much of its time fetching instructions, so its code has to be small.
 template <DType F, int kThreads>
 class StreamActivations {
  public:
@@ -42,10 +42,10 @@ class StreamActivations {
     load_weights();
   }
 
-  // Asks for the row; the kernel ahead must have ended.
-  __device__ __forceinline__ void ask() { load_all(0, from_, values_); }
+  // Starts loading the row; after wait_for_previous().
+  __device__ __forceinline__ void prefetch() { load_all(0, from_, values_); }
 
-  // Ends with all threads seeing the whole row; after ask(). `partial`: one float per warp.
+  // On return all threads see the whole row; after prefetch(). `partial`: one float per warp.
   __device__ __forceinline__ void run() {
     if constexpr (F == DType::f16) {
       run_f16();
@@ -64,7 +64,7 @@ class StreamActivations {
     }
   }
 
-  // What products are to be multiplied with; after run().
+  // The factor of all products; after run().
   __device__ __forceinline__ float factor() const {
     if constexpr (F == DType::f16) return factor_;
     return norm_ != nullptr ? norm_factor() : 1.0F;
@@ -77,7 +77,7 @@ class StreamActivations {
   static constexpr float kLargestHalf = 65504.0F;
   using Pieces = float[kPieces][kValues];
 
-  // Of the row, zeros behind it included.
+  // Of the row, the zero padding included.
   [[nodiscard]] __device__ __forceinline__ int pieces() const { return groups_ * (32 / kValues); }
   [[nodiscard]] static __device__ __forceinline__ int at(int piece) {
     return piece * kThreads + static_cast<int>(threadIdx.x);
@@ -104,8 +104,8 @@ class StreamActivations {
     }
     if (norm_ != nullptr) load_all(0, norm_, weights_);
   }
-  // Calls work(piece, values, norm weights) for the thread's pieces in order, and uses values_ and weights_ up. Whole
-  // warps stay together: the number of pieces is a multiple of 128.
+  // Calls work(piece, values, norm weights) for the thread's pieces in order, and consumes values_ and weights_. Warps
+  // do not diverge: the number of pieces is a multiple of 128.
   template <typename Work>
   __device__ __forceinline__ void each_piece(Work work) {
 #pragma unroll 1
@@ -153,7 +153,7 @@ class StreamActivations {
         amax_bits = max(amax_bits, __shfl_xor_sync(kFullMask, amax_bits, step));
       }
     }
-    // Too small for a reciprocal: all zero. A NaN or an infinity makes d one too, and so every product.
+    // Too small for a reciprocal: all zero. A NaN or an infinity propagates to d, and so to every product.
     const float amax = __uint_as_float(amax_bits);
     constexpr float kSmallest = 1e-30F;
     const bool nothing = amax < kSmallest;
@@ -213,38 +213,39 @@ class StreamActivations {
       partial_[threadIdx.x / kWarp] = warp_sum(squares);
       sync_first<kThreads>();
       factor = norm_factor();
-      if (kPieces * kThreads < pieces()) ask();
+      if (kPieces * kThreads < pieces()) prefetch();
     }
-    float down = 1;
+    float downscale = 1;
 #pragma unroll 1
     for (;;) {
       float largest = 0;
       each_piece([&](int piece, const float* values, const float* weights) {
         uint32_t pairs[kValues / 2];
-        uint32_t rests[kValues / 2];
+        uint32_t residuals[kValues / 2];
 #pragma unroll
         for (int c = 0; c < kValues; c += 2) {
-          const float a = values[c] * (factor * weights[c]) * down;
-          const float b = values[c + 1] * (factor * weights[c + 1]) * down;
+          const float a = values[c] * (factor * weights[c]) * downscale;
+          const float b = values[c + 1] * (factor * weights[c + 1]) * downscale;
           largest = fmaxf(largest, fmaxf(fabsf(a), fabsf(b)));
           pairs[c / 2] = pack_pair<__half>(a, b);
-          rests[c / 2] =
-              down == 1.0F ? 0U : pack_pair<__half>((a - round_f16(a)) * kRestScale, (b - round_f16(b)) * kRestScale);
+          residuals[c / 2] = downscale == 1.0F ? 0U
+                                               : pack_pair<__half>((a - round_f16(a)) * kResidualScale,
+                                                                   (b - round_f16(b)) * kResidualScale);
         }
         auto* to = reinterpret_cast<uint4*>(x_) + piece;
         to[0] = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
-        to[groups_ * 4] = make_uint4(rests[0], rests[1], rests[2], rests[3]);
+        to[groups_ * 4] = make_uint4(residuals[0], residuals[1], residuals[2], residuals[3]);
       });
-      if (!sync_first_or<kThreads>(largest > kLargestHalf && down == 1.0F)) break;
+      if (!sync_first_or<kThreads>(largest > kLargestHalf && downscale == 1.0F)) break;
       partial_[threadIdx.x / kWarp] = warp_max(largest);
       sync_first<kThreads>();
 #pragma unroll
       for (int w = 0; w < kThreads / kWarp; ++w) largest = fmaxf(largest, partial_[w]);
       // The power of two that brings the largest value below 2^15.
       const int exponent = static_cast<int>(__float_as_uint(largest) >> 23) - 127;
-      down = __uint_as_float(static_cast<uint32_t>(127 + 14 - exponent) << 23);
-      factor_ = 1.0F / down;
-      ask();
+      downscale = __uint_as_float(static_cast<uint32_t>(127 + 14 - exponent) << 23);
+      factor_ = 1.0F / downscale;
+      prefetch();
       load_weights();
     }
   }

@@ -1,4 +1,4 @@
-// Dividing a product among the blocks of vector_stream_kernel, and launching it.
+// Partitions a product over the blocks of vector_stream_kernel, and launches it.
 #pragma once
 
 #include "backend/cuda/kernels/vector_stream.cuh"
@@ -47,8 +47,8 @@ bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
     return most;
   };
 
-  // Blocks by bytes, or, where all bytes arrive ahead of time, by rows; more than one per multiprocessor only where one
-  // has no room for the sums.
+  // Blocks are assigned by bytes, or by rows where all bytes can be prefetched; more than one per multiprocessor only
+  // where the sums do not fit in one.
   const bool by_rows = byte_count / c.sm_count < kRingBytes / 2;
   int64_t blocks = c.sm_count;
   while (divide_up(row_count, blocks) * kParts * a.row_parts * 4 > kSumBytes) blocks += c.sm_count;
@@ -69,7 +69,7 @@ bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
     a.first_block[i + 1] = a.first_block[i] + mine;
   }
 
-  // A chunk is what the warps take in one turn, if there is as much and that is not too much.
+  // A chunk is what the warps process in one iteration, less where there are fewer rows or it would be too large.
   const auto align = [](int n) { return (n + 127) / 128 * 128; };
   a.chunk_rows = on_tensor_cores(F) ? (kSwiglu ? 8 : 16) : a.row_step * (kBatch / kParts);
   const int most = on_tensor_cores(F) ? kRingBytes / 2 : kChunkBytes;
@@ -81,15 +81,15 @@ bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
   a.sum_bytes = align(most_rows * kParts * a.row_parts * 4);
   const int fixed = 2 * kMaxStages * 8 + 32 * 4 + a.sum_bytes + activation_bytes(stream_activation<F>(), a.units);
   const int chunks = divide_up(most_rows, a.chunk_rows);
-  const bool alone = a.units >= kLongUnits && chunks > kRingBytes / a.slot_bytes;
-  const int fit = (alone ? kAloneSlot - fixed : kRingBytes) / a.slot_bytes;
+  const bool exclusive = a.units >= kLongUnits && chunks > kRingBytes / a.slot_bytes;
+  const int fit = (exclusive ? kExclusiveSlot - fixed : kRingBytes) / a.slot_bytes;
   a.stages = chunks > fit ? (fit < 2 ? 2 : fit) : chunks;
   a.stages = a.stages > kMaxStages ? kMaxStages : a.stages;
-  a.under_way = (alone || chunks > a.stages ? kMostUnderWay : kUnderWay) / a.slot_bytes;
-  a.under_way = a.under_way < 1 ? 1 : a.under_way > a.stages ? a.stages : a.under_way;
+  a.in_flight = (exclusive || chunks > a.stages ? kMaxBytesInFlight : kBytesInFlight) / a.slot_bytes;
+  a.in_flight = a.in_flight < 1 ? 1 : a.in_flight > a.stages ? a.stages : a.in_flight;
   const int shared = fixed + a.stages * a.slot_bytes;
-  if (shared > kMostStreamBytes) return false;
-  const int slot = alone ? kAloneSlot : kStreamSlot;
+  if (shared > kMaxStreamBytes) return false;
+  const int slot = exclusive ? kExclusiveSlot : kStreamSlot;
   launch(c,
          {dim3(static_cast<unsigned>(a.first_block[kMaxSegments])), dim3(kStreamThreads + kWarp),
           shared < slot ? slot : shared},

@@ -1,5 +1,5 @@
-// The cache of a layer as the copy engine sees it: rows of head_dim values, in boxes of some rows and 64 values,
-// swizzled in shared memory in pieces of 16 bytes by the row's number modulo 8.
+// TMA tensor maps of a layer's cache: rows of head_dim values, in boxes of some rows and 64 values, swizzled in shared
+// memory in pieces of 16 bytes by the row's number modulo 8.
 #pragma once
 
 #include <cuda.h>
@@ -35,8 +35,7 @@ inline EncodeTiled encode_tiled() {
          encode_tiled() != nullptr;
 }
 
-// Maps of K and V, [pages * kv_heads * page_size, head_dim] each, in boxes of `rows`; false: the driver would not have
-// it.
+// Maps of K and V, [pages * kv_heads * page_size, head_dim] each, in boxes of `rows`; false: the driver refuses.
 [[nodiscard]] inline bool map_cache(const KvLayerView& kv, int rows, CUtensorMap* k, CUtensorMap* v) {
   const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(kv.head_dim),
                                static_cast<cuuint64_t>(int64_t{kv.pages} * kv.kv_heads * kv.page_size)};

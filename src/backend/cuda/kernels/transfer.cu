@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// A row of blocks for each piece; each thread has few pieces of 16 bytes, so that all are on their way at once.
+// A row of blocks for each piece; each thread has few loads of 16 bytes, so that all are in flight at once.
 __global__ void fetch_kernel(const __grid_constant__ FetchTask task) {
   wait_for_previous();
   const FetchTask::Piece& piece = task.piece[blockIdx.y];

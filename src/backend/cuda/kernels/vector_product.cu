@@ -1,4 +1,4 @@
-// Picks the matrix–vector kernel for the types of a product; mixed types that have no kernel of their own are split.
+// Dispatch of a matrix–vector product by its types; mixed types without a kernel of their own are split.
 #include "backend/cuda/kernels/vector_product.cuh"
 
 namespace inferno::cuda {
@@ -47,13 +47,9 @@ bool same_type(const VectorProduct& p, int from, int to) {
 
 bool vector_product_fits(DType dtype, int tokens, int64_t k) {
   constexpr int64_t kSharedBytes = 160 * 1024;
-  // Wide weights meet the tensor cores at once, quantized ones where unpacking them pays off.
-  constexpr int kMaxPlainTokens = 1;
-  constexpr int kMaxQuantizedTokens = 4;
-  if (tokens > (group_bytes(dtype).s == 0 ? kMaxPlainTokens : kMaxQuantizedTokens)) return false;
-  const int width = tokens == 1 ? 1 : tokens <= 4 ? 4 : 8;
+  if (tokens > max_vector_tokens(dtype)) return false;
   const int64_t units = divide_up<int64_t>(k, kUnit);
-  return units * width * activation_bytes(activation_kind(dtype), 1) <= kSharedBytes;
+  return units * vector_columns(tokens) * activation_bytes(activation_kind(dtype), 1) <= kSharedBytes;
 }
 
 void launch_vector_product(const LaunchContext& c, const VectorProduct& p) {

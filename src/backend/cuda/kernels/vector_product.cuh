@@ -1,10 +1,10 @@
-// Matrix–vector products for one to eight tokens. Included by one file per group of formats. One token on a device of
-// compute capability 9.0 goes to vector_stream.cuh; this kernel does the rest.
+// Matrix–vector products for up to kMaxVectorTokens tokens. Included by one file per group of formats. One token on a
+// device of compute capability 9.0 runs in vector_stream.cuh; this kernel does the rest.
 //
-// A block of eight warps first has the loads of its first weights under way, then waits for the kernel before it, then
-// brings the activations (normalized, quantized) into shared memory, then multiplies. Each warp owns kRows rows of the
-// output at a time; for few long rows several warps share a row (warps_per_row) and add up through shared memory. Large
-// weights are walked by a fixed number of blocks, each taking every blocks-th set of rows.
+// A block of eight warps prefetches its first weights, waits for the previous kernel, loads the activations
+// (normalized, quantized) into shared memory, then multiplies. Each warp owns kRows rows of the output at a time; for
+// few long rows several warps share a row (warps_per_row) and add up through shared memory. Large weights are covered
+// by a fixed number of blocks, each with every blocks-th set of rows.
 #pragma once
 
 #include "backend/cuda/kernels/activations.cuh"
@@ -22,7 +22,7 @@ struct VectorParams {
   int first_block[kMaxSegments + 1] = {};  // of each segment
 };
 
-// Brings `tokens` rows of x into shared memory, M rows in all; missing rows and the tail of the last unit are zero.
+// Loads `tokens` rows of x into shared memory, M rows in all; missing rows and the tail of the last unit are zero.
 template <DType F, int M>
 __device__ __forceinline__ void load_activations(const VectorProduct& p, int units, uint8_t* x, float* partial) {
   const int token_bytes = activation_bytes(activation_of<F>(), units);
@@ -34,7 +34,7 @@ __device__ __forceinline__ void load_activations(const VectorProduct& p, int uni
   }
 }
 
-// Rows a warp works on at once: enough bytes under way per lane, few enough registers.
+// Rows a warp works on at once: enough bytes in flight per lane, few enough registers.
 template <DType F, bool kSwiglu>
 __host__ __device__ constexpr int rows_per_warp() {
   if (kSwiglu) return 1;
@@ -79,7 +79,7 @@ __device__ __forceinline__ void multiply_rows(const VectorParams& a, int segment
   load_activations<F, M>(p, a.units, x, partial);
 
   for (int set = block; set < sets; set += blocks) {
-    // The thread that will finish output (row, m), and what it adds to the product.
+    // The thread that will store output (row, m), and what it adds to the product.
     const int item = a.warps_per_row == 1 ? lane : static_cast<int>(threadIdx.x);
     const int items = a.warps_per_row == 1 ? kRows * M : row_warps * kRows * M;
     const int item_warp = a.warps_per_row == 1 ? my_rows : item / (kRows * M);
@@ -147,11 +147,12 @@ __device__ __forceinline__ void multiply_rows(const VectorParams& a, int segment
   }
 }
 
-// Blocks a multiprocessor has room for by registers: decode wants its own and the next kernel's side by side.
+// Blocks per multiprocessor that the registers allow: in decode, blocks of the next kernel have to fit beside this
+// one's.
 template <DType F, int M>
 __host__ __device__ constexpr int resident_blocks() {
-  if (M == 1) return F == DType::f32 ? 2 : 4;
-  return M == 4 && F != DType::f32 ? 2 : 1;
+  if (M > 1) return 2;
+  return F == DType::f32 ? 2 : 4;
 }
 
 // F2: the type of the last segment, where it differs (Q4_K_M keeps V in Q6_K).
@@ -175,8 +176,9 @@ __global__ void __launch_bounds__(kVectorThreads, resident_blocks<F, M>())
 
 template <DType F, DType F2, int M, bool kSwiglu>
 void launch_vector_kernel(const LaunchContext& c, const VectorProduct& p) {
+  static_assert(M <= max_vector_tokens(F) && M == vector_columns(M), "no product is dispatched to this kernel");
   constexpr int kRows = rows_per_warp<F, kSwiglu>();
-  constexpr int kBlocksPerSm = 4;  // enough warps to keep the memory busy, room for the next kernel's blocks
+  constexpr int kBlocksPerSm = 4;  // enough warps to saturate the memory, and the next kernel's blocks still fit
   VectorParams a;
   a.p = p;
   a.units = divide_up(p.k, kUnit);
@@ -208,11 +210,11 @@ void launch_vector_kernel(const LaunchContext& c, const VectorProduct& p) {
          vector_product_kernel<F, F2, M, kSwiglu>, a);
 }
 
-// S, S2: one token's kernel that takes F and F2 among others. Models that mix two types then have one kernel for both,
+// S, S2: the types of one token's kernel, F and F2 among them. Models that mix two types then run one kernel for both,
 // whose code stays in the instruction cache.
 template <DType F, DType F2 = F, DType S = F, DType S2 = F2>
 void launch_vector_for(const LaunchContext& c, const VectorProduct& p) {
-  const auto with_tokens = [&]<int M>() {
+  const auto with_columns = [&]<int M>() {
     if (p.swiglu) {
       if constexpr (F == F2) launch_vector_kernel<F, F, M, true>(c, p);
     } else {
@@ -227,13 +229,12 @@ void launch_vector_for(const LaunchContext& c, const VectorProduct& p) {
       if (!p.swiglu && launch_stream<S, S2, false>(c, p)) return;
     }
   }
-  if (p.tokens == 1) {
-    with_tokens.template operator()<1>();
-  } else if (p.tokens <= 4) {
-    with_tokens.template operator()<4>();
-  } else {
-    with_tokens.template operator()<8>();
+  if constexpr (max_vector_tokens(F) > 1) {
+    constexpr int kColumns = vector_columns(max_vector_tokens(F));
+    static_assert(kColumns == vector_columns(2), "one kernel for all that are more than one");
+    if (p.tokens > 1) return with_columns.template operator()<kColumns>();
   }
+  with_columns.template operator()<1>();
 }
 
 // One function per type, each in the file that instantiates it.

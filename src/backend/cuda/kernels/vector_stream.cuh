@@ -1,12 +1,12 @@
 // The matrix–vector product of one token (compute capability 9.0): weights stream through shared memory.
 //
-// Each multiprocessor gets one block with an equal share of the rows. A warp of its own asks for the block's weights as
-// bulk copies into a ring, chunk by chunk, from before the kernel ahead has ended: weights depend on nothing, so the
-// memory stays busy across kernels, and small matrices arrive whole while earlier kernels still run. Eight warps wait
-// for the kernel ahead, bring the activations into shared memory, and multiply chunk after chunk:
-//   quantized weights  a warp has one unit of the row in registers and walks rows, up to kBatch at a time;
+// Each multiprocessor gets one block with an equal share of the rows. A producer warp prefetches the block's weights as
+// bulk copies into a ring, chunk by chunk, beginning before the previous kernel has ended: weights depend on nothing,
+// so the memory stays busy across kernels, and small matrices arrive whole while earlier kernels still run. Eight
+// consumer warps wait for the previous kernel, load the activations into shared memory, and multiply chunk after chunk:
+//   quantized weights  a warp has one unit of the row in registers and loops over rows, up to kBatch at a time;
 //   16-bit weights     a warp has every eighth block of 32 columns of all rows, as tiles of tensor-core products.
-// The parts of each row's sum meet in shared memory at the end, where bias, residual and SwiGLU are applied.
+// The partial sums of each row are added in the epilogue, with bias, residual and SwiGLU.
 #pragma once
 
 #include "backend/cuda/kernels/launch.cuh"
@@ -15,7 +15,7 @@
 
 namespace inferno::cuda {
 
-inline constexpr int kStreamWarps = 8;  // that multiply; one more asks for weights
+inline constexpr int kStreamWarps = 8;  // consumers; one more warp is the producer
 inline constexpr int kStreamThreads = kStreamWarps * kWarp;
 inline constexpr int kBatch = 4;
 inline constexpr int kMaxStages = 16;
@@ -23,16 +23,15 @@ inline constexpr int kMaxStages = 16;
 inline constexpr int kRingBytes = 104 * 1024;
 inline constexpr int kStreamResident = 3;
 inline constexpr int kChunkBytes = 36 * 1024;
-inline constexpr int kLongUnits = 4;  // rows of large models, whose kernels have their multiprocessors for themselves
-// Bytes that a block has under way at most. More would only wait in line, and what the kernel ahead still has to store
-// and this one to read of its results would wait behind them. Kernels that the memory's rate binds need more to keep it
-// busy.
-inline constexpr int kUnderWay = 36 * 1024;
-inline constexpr int kMostUnderWay = 72 * 1024;
+inline constexpr int kLongUnits = 4;  // rows of large models, whose kernels reserve kExclusiveSlot
+// Bytes that a block has in flight at most. More would only queue, and delay the previous kernel's stores and this
+// one's loads of its results. Kernels that are bound by memory bandwidth need more to saturate it.
+inline constexpr int kBytesInFlight = 36 * 1024;
+inline constexpr int kMaxBytesInFlight = 72 * 1024;
 inline constexpr int kSumBytes = 40 * 1024;
-inline constexpr int kMostStreamBytes = 220 * 1024;
+inline constexpr int kMaxStreamBytes = 220 * 1024;
 
-// What a block needs to know is worked out on the host as far as it can be: the kernel divides nothing.
+// Computed on the host as far as possible: the kernel performs no division.
 struct StreamParams {
   VectorProduct p;
   int units = 0;        // per row
@@ -41,10 +40,10 @@ struct StreamParams {
   int chunk_shift = 0;  // their number is a power of two
   int slot_bytes = 0;   // of the ring; a chunk fits
   int stages = 0;       // slots
-  int under_way = 0;    // chunks that are asked for and not there, at most
+  int in_flight = 0;    // chunks requested and not yet arrived, at most
   int sum_bytes = 0;    // space for the rows' sums
-  // Warps stand side by side in a row, `row_parts` of them, each with one unit; in longer rows each has several. Warp w
-  // has the unit in digit w of `unit_of_warp` and the row in digit w of `row_of_warp`.
+  // `row_parts` warps share a row, each with one unit; in longer rows each has several. Warp w has the unit in digit w
+  // of `unit_of_warp` and the row in digit w of `row_of_warp`.
   int row_parts = 1;
   int row_step = 1;  // rows that the warps have at a time
   int batch = 1;     // rows of a chunk that a warp has
@@ -58,14 +57,14 @@ struct StreamParams {
 __host__ __device__ constexpr int round_16(int bytes) {
   return (bytes + 15) / 16 * 16;
 }
-// A chunk in its slot: the planes of `rows` neighbouring rows one after the other, each as in device memory.
+// Bytes of a chunk in its slot: the planes of `rows` consecutive rows one after another, each as in device memory.
 __host__ __device__ constexpr int chunk_space(const RowBytes& b, int rows) {
   return round_16(b.q * rows) + round_16(b.h * rows) + round_16(b.s * rows) + round_16(b.d * rows);
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
-// What both kinds of warps know about their block's share.
+// The block's share of the rows, as producer and consumers see it.
 template <DType F, bool kSwiglu>
 struct StreamShare {
   static constexpr int kParts = kSwiglu ? 2 : 1;
@@ -97,9 +96,9 @@ struct StreamShare {
   __device__ __forceinline__ int chunk_count(int chunk) const { return min(a.chunk_rows, rows - chunk * a.chunk_rows); }
 };
 
-// The warp that asks for weights.
+// The producer warp.
 template <DType F, bool kSwiglu>
-__device__ __forceinline__ void ask_for_weights(const StreamShare<F, kSwiglu>& w, int lane) {
+__device__ __forceinline__ void prefetch_weights(const StreamShare<F, kSwiglu>& w, int lane) {
   constexpr int kParts = StreamShare<F, kSwiglu>::kParts;
   const StreamParams& a = w.a;
   int slot = 0;
@@ -111,8 +110,8 @@ __device__ __forceinline__ void ask_for_weights(const StreamShare<F, kSwiglu>& w
     const uint32_t barrier = w.full + slot * 8;
     uint32_t to = w.ring + slot * a.slot_bytes;
     wait_barrier(w.empty + slot * 8, parity);
-    if (chunk >= a.under_way) {
-      const int earlier = slot - a.under_way;
+    if (chunk >= a.in_flight) {
+      const int earlier = slot - a.in_flight;
       wait_barrier(w.full + (earlier < 0 ? earlier + a.stages : earlier) * 8, earlier < 0 ? parity : parity ^ 1);
     }
     if (lane == 0) {
@@ -164,7 +163,7 @@ struct RowMultiplier {
         unit(static_cast<int>(w.a.unit_of_warp >> (4 * warp) & 15U)),
         row(static_cast<int>(w.a.row_of_warp >> (4 * warp) & 15U)) {}
 
-  // Long rows of 8 bits: a chunk has fewer than a batch. Elsewhere asking would cost registers and save nothing.
+  // Long rows of 8 bits: a chunk has fewer rows than a batch. Elsewhere the test would cost registers and save nothing.
   static __device__ __forceinline__ bool skips(const StreamShare<F, kSwiglu>& w, int i) {
     return F == DType::q8_0 && i >= w.a.batch;
   }
@@ -188,7 +187,7 @@ struct RowMultiplier {
 #pragma unroll
         for (int i = 0; i < kBatch; ++i) {
           if (skips(w, i)) continue;
-          // Rows behind the last repeat it: their sums go nowhere.
+          // Rows after the last repeat it: their sums are discarded.
           const int r = min(first + i / kParts * row_step, count - 1);
           const uint32_t skip = i % kParts * part_space;
           const SharedRow at{base.q + skip + r * w.bytes.q, base.h + skip + r * w.bytes.h,
@@ -208,10 +207,11 @@ struct RowMultiplier {
   }
 };
 
-// Tiles of 16-bit rows: 16 rows, or 8 pairs with the gates in the upper half. A dot product does not care about the
-// order of its terms, so a lane takes 16 neighbouring bytes of its rows as its part of two products. Neighbouring rows
-// stand in the same banks, so odd ones take blocks of 64 bytes in another order, and so do the values they meet: the
-// second operand's column 0 has the values for even rows, column 1 those for odd ones (f16: 2 and 3 the rests).
+// Tiles of 16-bit rows: 16 rows, or 8 pairs with the gates in the upper half. A dot product does not depend on
+// the order of its terms, so a lane has 16 contiguous bytes of its rows as its part of two products. Adjacent rows are
+// in the same banks, so odd ones use blocks of 64 bytes in another order, and so do the values they are multiplied
+// with: the second operand's column 0 has the values for even rows, column 1 those for odd ones (f16: 2 and 3 the
+// residuals).
 template <DType F, bool kSwiglu>
 struct TileMultiplier {
   static constexpr int kParts = kSwiglu ? 2 : 1;
@@ -222,8 +222,8 @@ struct TileMultiplier {
 
   __device__ __forceinline__ TileMultiplier(const StreamShare<F, kSwiglu>& w, int warp_, int lane_)
       : lane(lane_), warp(warp_), blocks(w.a.p.k / 32) {
-    const int rest = F == DType::f16 ? lane / 8 % 2 * w.a.units * kUnit * 2 : 0;
-    x = shared_address(w.x) + rest + lane % 4 * 16;
+    const int residual_offset = F == DType::f16 ? lane / 8 % 2 * w.a.units * kUnit * 2 : 0;
+    x = shared_address(w.x) + residual_offset + lane % 4 * 16;
   }
 
   __device__ __forceinline__ void run(const StreamShare<F, kSwiglu>& w, uint32_t slot, int count, float* sums) const {
@@ -250,8 +250,8 @@ struct TileMultiplier {
       float high = odd_row == 0 ? even[0] + odd[0] : even[1] + odd[1];
       float low = odd_row == 0 ? even[2] + odd[2] : even[3] + odd[3];
       if constexpr (F == DType::f16) {
-        high = fmaf(__shfl_down_sync(kFullMask, high, 1), 1.0F / kRestScale, high);
-        low = fmaf(__shfl_down_sync(kFullMask, low, 1), 1.0F / kRestScale, low);
+        high = fmaf(__shfl_down_sync(kFullMask, high, 1), 1.0F / kResidualScale, high);
+        low = fmaf(__shfl_down_sync(kFullMask, low, 1), 1.0F / kResidualScale, low);
       }
       if (lane % 4 != 0) continue;
       if (first + g < count) sums[(first + g) * kParts * kStreamWarps + warp] = high;
@@ -273,12 +273,12 @@ __device__ __forceinline__ void stream_rows(const StreamParams& a, int segment, 
   if (warp == kStreamWarps && lane < kMaxStages) {
     init_barrier(w.full + lane * 8, 1);
     init_barrier(w.empty + lane * 8, kStreamWarps);
-    publish_barriers();
-    publish_shared();
+    fence_barrier_init();
+    fence_async_shared();
   }
   __syncthreads();
   if (warp == kStreamWarps) {
-    ask_for_weights(w, lane);
+    prefetch_weights(w, lane);
     return;
   }
   const VectorProduct& p = a.p;
@@ -286,10 +286,10 @@ __device__ __forceinline__ void stream_rows(const StreamParams& a, int segment, 
   StreamActivations<F, kStreamThreads> activations(p, a.units, w.x, w.partial);
   wait_for_previous();
 
-  // What the thread that finishes its first row adds to the product: asked for here, looked at in the end.
+  // The residual of the thread's first row: loaded here, used in the epilogue.
   const int mine = static_cast<int>(threadIdx.x);
   const bool adds = p.residual != nullptr && mine < w.rows;
-  activations.ask();
+  activations.prefetch();
   const float residual = adds ? load_fresh(p.residual + w.begin + mine) : 0.0F;
   activations.run();
 

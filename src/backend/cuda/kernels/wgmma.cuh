@@ -1,4 +1,4 @@
-// Hopper's own instructions as functions: matrix products of a warpgroup, the copy engine, barriers in shared memory.
+// Hopper's own instructions as functions: matrix products of a warpgroup, TMA copies, barriers in shared memory.
 //
 // They exist in code for sm_90a alone. A warpgroup is four warps that start at a multiple of four.
 #pragma once
@@ -10,19 +10,19 @@
 namespace inferno::cuda {
 
 // ---- barriers in shared memory --------------------------------------------------------------------------------------
-// They complete a phase when all arrivals and all announced bytes have come.
+// A phase completes when all arrivals and all expected bytes are in.
 
 __device__ __forceinline__ void init_barrier(uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-// Makes initialized barriers known to the copy engine.
-__device__ __forceinline__ void publish_barriers() {
+// Makes initialized barriers visible to the async proxy.
+__device__ __forceinline__ void fence_barrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 __device__ __forceinline__ void arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// Arrives, and announces bytes that the copy engine will bring.
+// Arrives, and adds the bytes of copies still to come to what the phase expects.
 __device__ __forceinline__ void arrive_expecting(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
@@ -38,12 +38,12 @@ __device__ __forceinline__ void wait_barrier(uint32_t barrier, int parity) {
       "r"(parity)
       : "memory");
 }
-// Meeting point of `threads` threads of the block; numbers 1 to 15 are free.
-__device__ __forceinline__ void meet(int number, int threads) {
+// Named barrier of `threads` threads of the block; numbers 1 to 15 are free.
+__device__ __forceinline__ void sync_barrier(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
-// ---- the copy engine -----------------------------------------------------------------------------------------------
+// ---- TMA copies ----------------------------------------------------------------------------------------------------
 
 // A box of a 2-D tensor, from column x and row y on, into shared memory; the barrier counts its bytes.
 __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap* map, int x, int y, uint32_t barrier) {
@@ -53,8 +53,7 @@ __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap* map, in
       "l"(map), "r"(x), "r"(y), "r"(barrier)
       : "memory");
 }
-// Neighbouring bytes; addresses and size are multiples of 16. They are read once in a step: they go first when the
-// second-level cache is full.
+// Contiguous bytes; addresses and size are multiples of 16. They are read once in a step: L2 evicts them first.
 __device__ __forceinline__ void copy_bytes(uint32_t to, const void* from, int bytes, uint32_t barrier) {
   uint64_t policy;
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
@@ -64,8 +63,8 @@ __device__ __forceinline__ void copy_bytes(uint32_t to, const void* from, int by
       "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
       : "memory");
 }
-// Ordinary stores to shared memory become visible to the tensor cores and the copy engine.
-__device__ __forceinline__ void publish_shared() {
+// Makes ordinary stores to shared memory visible to wgmma and TMA.
+__device__ __forceinline__ void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
@@ -78,22 +77,22 @@ __device__ __forceinline__ uint64_t operand(uint32_t address) {
   constexpr uint64_t kEightRows = uint64_t{1024 >> 4} << 32;
   return kSwizzle128 | kEightRows | uint64_t{1} << 16 | ((address & 0x3ffffU) >> 4);
 }
-// The same tiles read across: rows are k, and the columns go on in the next tile, `tile_bytes` further on.
-__device__ __forceinline__ uint64_t operand_across(uint32_t address, int tile_bytes) {
+// The same tiles transposed: rows are k, and the columns continue in the next tile, `tile_bytes` further on.
+__device__ __forceinline__ uint64_t operand_transposed(uint32_t address, int tile_bytes) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
   constexpr uint64_t kEightRows = uint64_t{1024 >> 4} << 32;
   return kSwizzle128 | kEightRows | static_cast<uint64_t>(tile_bytes >> 4) << 16 | ((address & 0x3ffffU) >> 4);
 }
 
 // Before products whose registers other instructions have written.
-__device__ __forceinline__ void begin_products() {
+__device__ __forceinline__ void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
-__device__ __forceinline__ void commit_products() {
+__device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 template <int kLeft>
-__device__ __forceinline__ void wait_products() {
+__device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
 }
 // Keeps the compiler from reading results before the wait.
@@ -115,7 +114,7 @@ __device__ __forceinline__ void pin(float (&v)[N]) {
 
 // c (64 x N, f32) = a (64 x 16, shared) * b (N x 16, shared)^T, or added to c. Lane and registers as for mma(): value
 // 4 i + 2 h + j of a lane is row 16 w + 8 h + lane / 4 of warp w, column 8 i + 2 (lane % 4) + j.
-// multiply_across: a in registers as for mma(), b across (16 x N).
+// multiply_transposed: a in registers as for mma(), b transposed (16 x N).
 #define INFERNO_WGMMA(Type, name)                                                                                      \
   __device__ __forceinline__ void multiply(Type /*of*/, float(&c)[64], uint64_t a, uint64_t b, bool adds) {            \
     asm volatile(                                                                                                      \
@@ -124,8 +123,8 @@ __device__ __forceinline__ void pin(float (&v)[N]) {
         : INFERNO_F16(c, 0), INFERNO_F16(c, 16), INFERNO_F16(c, 32), INFERNO_F16(c, 48)                                \
         : "l"(a), "l"(b), "r"(adds ? 1 : 0));                                                                          \
   }                                                                                                                    \
-  __device__ __forceinline__ void multiply_across(Type /*of*/, float(&c)[64], const uint32_t* a, uint64_t b,           \
-                                                  bool adds) {                                                         \
+  __device__ __forceinline__ void multiply_transposed(Type /*of*/, float(&c)[64], const uint32_t* a, uint64_t b,       \
+                                                      bool adds) {                                                     \
     asm volatile(                                                                                                      \
         "{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"                                                                   \
         "wgmma.mma_async.sync.aligned.m64n128k16.f32." name "." name " {" INFERNO_D64                                  \
@@ -133,8 +132,8 @@ __device__ __forceinline__ void pin(float (&v)[N]) {
         : INFERNO_F16(c, 0), INFERNO_F16(c, 16), INFERNO_F16(c, 32), INFERNO_F16(c, 48)                                \
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds ? 1 : 0));                                      \
   }                                                                                                                    \
-  __device__ __forceinline__ void multiply_across(Type /*of*/, float(&c)[32], const uint32_t* a, uint64_t b,           \
-                                                  bool adds) {                                                         \
+  __device__ __forceinline__ void multiply_transposed(Type /*of*/, float(&c)[32], const uint32_t* a, uint64_t b,       \
+                                                      bool adds) {                                                     \
     asm volatile(                                                                                                      \
         "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"                                                                   \
         "wgmma.mma_async.sync.aligned.m64n64k16.f32." name "." name " {" INFERNO_D32                                   \
@@ -152,11 +151,11 @@ INFERNO_WGMMA(__half, "f16")
 
 // Registers per thread from here on, for all warps of the warpgroup.
 template <int kCount>
-__device__ __forceinline__ void give_registers() {
+__device__ __forceinline__ void release_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 template <int kCount>
-__device__ __forceinline__ void take_registers() {
+__device__ __forceinline__ void claim_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 
