@@ -56,8 +56,8 @@ double cpu_seconds_now() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
-// On a busy machine: the least CPU time of this thread, which waiting for the CPU does not lengthen.
-double least_cpu_seconds(int repeat, const std::function<void()>& work) {
+// For a busy machine: the minimum CPU time of this thread, in which waiting for the CPU does not count.
+double min_cpu_seconds(int repeat, const std::function<void()>& work) {
   double least = INFINITY;
   for (int i = 0; i <= repeat; ++i) {
     const double start = cpu_seconds_now();
@@ -97,8 +97,8 @@ struct Matrix {
   int64_t bytes;
 };
 
-// The bytes of packed weights, random where any byte will do: levels. Scales of any bit pattern would be NaN, so blocks
-// are packed from canonical rows whose 16-bit words are small half floats.
+// Packed weights with random levels. Scales of random bits could be NaN, so blocks are packed from canonical rows whose
+// 16-bit words are small half floats.
 Matrix random_matrix(const LinearKernel& kernel, DType dtype, Shape2 shape, Random& random) {
   const WeightLayout& layout = *kernel.weight;
   const int64_t row = row_bytes(dtype, shape.k);
@@ -141,7 +141,7 @@ void bench_linear(const KernelTable& table, DType dtype, const Options& options,
     for (int i = 0; i < pool.threads(); ++i) {
       scratch.push_back(aligned_memory(static_cast<size_t>(kernel.scratch_bytes(kMost, tokens))));
     }
-    // Many tokens: one layer is enough, computing takes all the time.
+    // Many tokens: one layer is enough, the product is compute-bound.
     const size_t count = tokens > 32 ? std::size(kLayer) : matrices.size();
     struct Job {
       const LinearKernel& kernel;
@@ -154,7 +154,7 @@ void bench_linear(const KernelTable& table, DType dtype, const Options& options,
       std::vector<AlignedMemory>& scratch;
       ThreadPool& pool;
     } job{kernel, matrices, count, tokens, x.data(), out.data(), activations.get(), scratch, pool};
-    const double seconds = (options.cpu_time ? least_cpu_seconds : median_seconds)(options.repeat, [&] {
+    const double seconds = (options.cpu_time ? min_cpu_seconds : median_seconds)(options.repeat, [&] {
       pool.dispatch(
           [](int ith, int nth, void* context) {
             const auto& j = *static_cast<Job*>(context);
@@ -219,7 +219,7 @@ void bench_attention(const KernelTable& table, DType dtype, const Options& optio
     const std::vector<int32_t> visible(static_cast<size_t>(queries), static_cast<int32_t>(kAttentionSpan));
     AlignedMemory scratch = aligned_memory(static_cast<size_t>(kernel.scratch_bytes(queries, kHeadDim)));
     const int64_t heads = queries == kGroup ? kHeads : 2;
-    const double seconds = (options.cpu_time ? least_cpu_seconds : median_seconds)(options.repeat, [&] {
+    const double seconds = (options.cpu_time ? min_cpu_seconds : median_seconds)(options.repeat, [&] {
       for (int64_t head = 0; head < heads; ++head) {
         for (int64_t p = 0; p < kDepth; p += kAttentionSpan) {
           const void* k = cache.get() + 2 * head * head_bytes + p * row;
@@ -285,7 +285,7 @@ int main(int argc, char** argv) {
   app.add_option("--threads", options.threads, "threads");
   app.add_flag("--attention", options.attention, "attention kernels instead of linear ones; types are cache types");
   app.add_option("--repeat", options.repeat, "runs; the median counts");
-  app.add_flag("--cpu-time", options.cpu_time, "least CPU time of one thread, for a busy machine");
+  app.add_flag("--cpu-time", options.cpu_time, "minimum CPU time of one thread, for a busy machine");
   app.add_option("--read-limit", options.read_limit, "GB/s one thread can read");
   app.add_option("--multiply-limit", options.multiply_limit, "8-bit GOP/s of one thread");
   CLI11_PARSE(app, argc, argv);

@@ -1,7 +1,7 @@
-// What the parts of a product with the matrix tiles cost, data in the first-level cache, and which of them run at the
+// What the parts of a product with the matrix tiles cost, data in the L1 cache, and which of them run at the
 // same time: nanoseconds for each 16 x 16 x 32 block (for a tile of 64 columns where it says so).
 //
-//   ladder_amx_parts [turns]
+//   ladder_amx_parts [repeats]
 #include <cstdlib>
 
 #include "backend/cpu/kernels/x86/amx_gemm_32.h"
@@ -45,14 +45,14 @@ void for_blocks(F f) {
   for (int i = 0; i < 16; ++i) _mm512_storeu_ps(kept + 16 * i, sums[i]);
   memory_barrier();
 }
-constexpr Cut32 kNow = {2, 2, 4, 4, false, false};
-constexpr Cut32 kLate = {2, 2, 4, 4, false, true};
+constexpr TileSchedule32 kNow = {2, 2, 4, 4, false, false};
+constexpr TileSchedule32 kLate = {2, 2, 4, 4, false, true};
 
-template <Cut32 kCut, int kTile>
+template <TileSchedule32 kSchedule, int kTile>
 [[gnu::always_inline]] inline void whole_product(int b, int64_t ring) {
   uint8_t* to = results + b / 4 * 4096 % ring;
-  // The block before lies at the end of the ring, or right in front.
-  multiply_and_store<kTile, kCut>(tokens, 4096, weights, 4096, to, to != results);
+  // The previous block is at the end of the ring, or directly before this one.
+  multiply_and_store<kTile, kSchedule>(tokens, 4096, weights, 4096, to, to != results);
 }
 
 struct Part {
@@ -169,16 +169,16 @@ int main(int argc, char** argv) {
     fmt::print("this CPU has no matrix tiles\n");
     return 0;
   }
-  const int turns = argc > 1 ? std::atoi(argv[1]) : 50;
+  const int repeats = argc > 1 ? std::atoi(argv[1]) : 50;
   std::vector<std::vector<double>> seconds(std::size(kParts));
-  for (int turn = 0; turn < turns; ++turn) {
+  for (int repeat = 0; repeat < repeats; ++repeat) {
     for (size_t i = 0; i < std::size(kParts); ++i) {
       configure_tiles(kParts[i].depth);
-      seconds[i].push_back(least_seconds(1, kParts[i].run));
+      seconds[i].push_back(min_seconds(1, kParts[i].run));
       _tile_release();
     }
   }
-  fmt::print("ns, median and best of {} turns\n", turns);
+  fmt::print("ns, median and best of {} repeats\n", repeats);
   for (size_t i = 0; i < std::size(kParts); ++i) {
     std::sort(seconds[i].begin(), seconds[i].end());
     fmt::print("  {:62} {:5.1f} {:5.1f}\n", kParts[i].name, seconds[i][seconds[i].size() / 2] / kBlocks * 1e9,

@@ -1,14 +1,15 @@
-// Quantized weights times 512 tokens with the matrix tiles: how many tiles of tokens meet how many panels of rows, when
-// the results are stored and scaled, and what is asked for ahead. For blocks of 32 a product costs two loads of tiles,
-// one tile instruction, one store, and then for each 16 x 16 results 48 vector instructions for the scales.
+// Quantized weights times 512 tokens with the matrix tiles: how many tiles of tokens are multiplied by how many panels
+// of rows together, when the results are stored and scaled, and what is prefetched. For blocks of 32 a product costs
+// two loads of tiles, one tile instruction, one store, and then for each 16 x 16 results 48 vector instructions for the
+// scales.
 //
 // The steps are those of the kernels (x86/amx_gemm_32.h, x86/amx_gemm_256.h); weights are unpacked beforehand.
 //
-//   ladder_amx_product [turns]
+//   ladder_amx_product [repeats]
 #include <cstdlib>
 #include <memory>
 
-#include "amx_weave.h"
+#include "amx_pipelined.h"
 #include "backend/cpu/kernels/x86/amx_gemm.h"
 #include "base/cpu_features.h"
 #include "ladder.h"
@@ -31,21 +32,21 @@ Memory memory(int64_t bytes) {
 
 // ---- blocks of 32
 
-template <InterleavedFormat kFormat, Cut32 kCut>
+template <InterleavedFormat kFormat, TileSchedule32 kSchedule>
 void multiply_32(const Slab& slab) {
-  multiply_part_32<kFormat, kCut>(slab, 0, token_tiles(slab.task.tokens), 0, slab.count);
+  multiply_part_32<kFormat, kSchedule>(slab, 0, token_tiles(slab.task.tokens), 0, slab.count);
 }
 
-template <InterleavedFormat kFormat, Cut32 kCut>
-void weave(const Slab& slab) {
-  weave_32<kFormat, kCut>(slab, token_tiles(slab.task.tokens), slab.count);
+template <InterleavedFormat kFormat, TileSchedule32 kSchedule>
+void pipelined(const Slab& slab) {
+  multiply_pipelined_32<kFormat, kSchedule>(slab, token_tiles(slab.task.tokens), slab.count);
 }
 
 // ---- blocks of 256
 
-template <InterleavedFormat kFormat, Cut256 kCut>
+template <InterleavedFormat kFormat, TileSchedule256 kSchedule>
 void multiply_256(const Slab& slab) {
-  multiply_part_256<kFormat, kCut>(slab, 0, token_tiles(slab.task.tokens));
+  multiply_part_256<kFormat, kSchedule>(slab, 0, token_tiles(slab.task.tokens));
 }
 
 // ---- all
@@ -65,27 +66,27 @@ std::vector<Variant> variants() {
         {"2 x 2, 4 blocks, pass 8", multiply_32<kF, {2, 2, 4, 8, false, false}>, 8},
         {"2 x 2, 4 blocks, pass 4", multiply_32<kF, {2, 2, 4, 4, false, false}>, 8},
         {"2 x 2, 4 blocks, pass 4, late", multiply_32<kF, {2, 2, 4, 4, false, true}>, 8},
-        {"2 x 2, 4 blocks, pass 4, fetch", multiply_32<kF, {2, 2, 4, 4, true, false}>, 8},
-        {"2 x 2, 4 blocks, pass 4, fetch, late (in use)", multiply_32<kF, {2, 2, 4, 4, true, true}>, 8},
-        {"2 x 2, 4 blocks, pass 2, fetch, late", multiply_32<kF, {2, 2, 4, 2, true, true}>, 8},
-        {"2 x 2, 2 blocks, pass 4, fetch, late", multiply_32<kF, {2, 2, 2, 4, true, true}>, 8},
-        {"woven, 2 blocks, pass 4", weave<kF, {2, 2, 2, 4, false, false}>, 8},
-        {"woven, 2 blocks, pass 4, late", weave<kF, {2, 2, 2, 4, false, true}>, 8},
-        {"woven, 2 blocks, pass 4, fetch, late", weave<kF, {2, 2, 2, 4, true, true}>, 8},
-        {"- 64 rows in a slab", weave<kF, {2, 2, 2, 4, true, true}>, 4},
-        {"- 256 rows in a slab", weave<kF, {2, 2, 2, 4, true, true}>, 16},
-        {"woven, 2 blocks, pass 2, fetch, late", weave<kF, {2, 2, 2, 2, true, true}>, 8},
-        {"woven, 2 blocks, pass 8, fetch, late", weave<kF, {2, 2, 2, 8, true, true}>, 8},
+        {"2 x 2, 4 blocks, pass 4, prefetch", multiply_32<kF, {2, 2, 4, 4, true, false}>, 8},
+        {"2 x 2, 4 blocks, pass 4, prefetch, late (in use)", multiply_32<kF, {2, 2, 4, 4, true, true}>, 8},
+        {"2 x 2, 4 blocks, pass 2, prefetch, late", multiply_32<kF, {2, 2, 4, 2, true, true}>, 8},
+        {"2 x 2, 2 blocks, pass 4, prefetch, late", multiply_32<kF, {2, 2, 2, 4, true, true}>, 8},
+        {"pipelined, 2 blocks, pass 4", pipelined<kF, {2, 2, 2, 4, false, false}>, 8},
+        {"pipelined, 2 blocks, pass 4, late", pipelined<kF, {2, 2, 2, 4, false, true}>, 8},
+        {"pipelined, 2 blocks, pass 4, prefetch, late", pipelined<kF, {2, 2, 2, 4, true, true}>, 8},
+        {"- 64 rows in a slab", pipelined<kF, {2, 2, 2, 4, true, true}>, 4},
+        {"- 256 rows in a slab", pipelined<kF, {2, 2, 2, 4, true, true}>, 16},
+        {"pipelined, 2 blocks, pass 2, prefetch, late", pipelined<kF, {2, 2, 2, 2, true, true}>, 8},
+        {"pipelined, 2 blocks, pass 8, prefetch, late", pipelined<kF, {2, 2, 2, 8, true, true}>, 8},
     };
   } else {
     return {
-        {"1 tile, 1 ahead", multiply_256<kFormat, {1, 1}>, 4},
-        {"1 tile, 2 ahead", multiply_256<kFormat, {1, 2}>, 4},
-        {"1 tile, 2 ahead, 128 rows in a slab", multiply_256<kFormat, {1, 2}>, 8},
-        {"2 tiles, 1 ahead", multiply_256<kFormat, {2, 1}>, 4},
-        {"2 tiles, 2 ahead (in use)", multiply_256<kFormat, {2, 2}>, 4},
-        {"2 tiles, 2 ahead, 128 rows in a slab", multiply_256<kFormat, {2, 2}>, 8},
-        {"2 tiles, 3 ahead", multiply_256<kFormat, {2, 3}>, 4},
+        {"1 tile, depth 1", multiply_256<kFormat, {1, 1}>, 4},
+        {"1 tile, depth 2", multiply_256<kFormat, {1, 2}>, 4},
+        {"1 tile, depth 2, 128 rows in a slab", multiply_256<kFormat, {1, 2}>, 8},
+        {"2 tiles, depth 1", multiply_256<kFormat, {2, 1}>, 4},
+        {"2 tiles, depth 2 (in use)", multiply_256<kFormat, {2, 2}>, 4},
+        {"2 tiles, depth 2, 128 rows in a slab", multiply_256<kFormat, {2, 2}>, 8},
+        {"2 tiles, depth 3", multiply_256<kFormat, {2, 3}>, 4},
     };
   }
 }
@@ -151,7 +152,7 @@ struct Problem {
 };
 
 template <InterleavedFormat kFormat>
-bool run(const char* type, int64_t k, int64_t rows, int turns) {
+bool run(const char* type, int64_t k, int64_t rows, int repeats) {
   Problem<kFormat> problem(k, rows);
   const double operations = 2.0 * static_cast<double>(kTokens * rows * k);
   const auto report = [&](const char* name, bool right, std::vector<double> seconds) {
@@ -159,18 +160,18 @@ bool run(const char* type, int64_t k, int64_t rows, int turns) {
     fmt::print("{} {:5} columns  {:46} {} {:5.0f} {:5.0f} GOP/s\n", type, k, name, right ? "right" : "WRONG",
                operations / seconds[seconds.size() / 2] / 1e9, operations / seconds.front() / 1e9);
   };
-  const auto time = [](auto f) { return least_seconds(1, f); };
+  const auto time = [](auto f) { return min_seconds(1, f); };
   const double vectors = time([&] { problem.run_vectors(); });
   const std::vector<float> want = problem.out;
   const std::vector<Variant> all = variants<kFormat>();
   std::vector<std::vector<double>> seconds(all.size());
   std::vector<double> unpacking, preparing;
   std::vector<bool> right(all.size(), true);
-  for (int turn = 0; turn < turns; ++turn) {  // in turns: a neighbour disturbs all of them
+  for (int repeat = 0; repeat < repeats; ++repeat) {  // alternating, so that noise disturbs all variants
     for (size_t v = 0; v < all.size(); ++v) {
-      if (turn == 0) std::fill(problem.out.begin(), problem.out.end(), 0.0F);
+      if (repeat == 0) std::fill(problem.out.begin(), problem.out.end(), 0.0F);
       seconds[v].push_back(time([&] { problem.run_tiles(all[v]); }));
-      if (turn == 0) right[v] = same(problem.out, want);
+      if (repeat == 0) right[v] = same(problem.out, want);
     }
     unpacking.push_back(time([&] { problem.unpack(); }));
     preparing.push_back(time([&] { problem.prepare(); }));
@@ -195,12 +196,12 @@ int main(int argc, char** argv) {
     fmt::print("this CPU has no matrix tiles\n");
     return 0;
   }
-  const int turns = argc > 1 ? std::atoi(argv[1]) : 25;
-  fmt::print("median and best of {} turns\n", turns);
-  bool right = ladder::run<kFormatQ8_0>("Q8_0", 1024, 1024, turns);
-  right = ladder::run<kFormatQ8_0>("Q8_0", 3072, 512, turns) && right;
-  right = ladder::run<kFormatQ4_K>("Q4_K", 1024, 1024, turns) && right;
-  right = ladder::run<kFormatQ4_K>("Q4_K", 3072, 512, turns) && right;
-  right = ladder::run<kFormatQ6_K>("Q6_K", 1024, 1024, turns) && right;
+  const int repeats = argc > 1 ? std::atoi(argv[1]) : 25;
+  fmt::print("median and best of {} repeats\n", repeats);
+  bool right = ladder::run<kFormatQ8_0>("Q8_0", 1024, 1024, repeats);
+  right = ladder::run<kFormatQ8_0>("Q8_0", 3072, 512, repeats) && right;
+  right = ladder::run<kFormatQ4_K>("Q4_K", 1024, 1024, repeats) && right;
+  right = ladder::run<kFormatQ4_K>("Q4_K", 3072, 512, repeats) && right;
+  right = ladder::run<kFormatQ6_K>("Q6_K", 1024, 1024, repeats) && right;
   return right ? 0 : 1;
 }

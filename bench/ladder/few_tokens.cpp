@@ -1,7 +1,7 @@
-// Eight tokens times Q8_0 weights from memory: decoding eight sequences. The weights lie in groups of 8 rows, in two
-// halves of four rows. Two orders inside a half: by fours (a vector has 4 columns of 4 rows, made for dot products), or
-// by pairs (8 columns of 2 rows, what the matrix instruction reads). The ladder is about memory first: the product of a
-// group takes longer than reading it, so reading should cost nothing, if only it goes on all the time.
+// Eight tokens times Q8_0 weights from memory: decoding eight sequences. The weights are stored in groups of 8 rows, in
+// two halves of four rows. Two layouts of a half: by fours (a vector has 4 columns of 4 rows, for dot products), or by
+// pairs (8 columns of 2 rows, what the matrix instruction reads). The ladder is about memory first: the product of a
+// group takes longer than reading it, so reads that never stop are hidden completely.
 #include "backend/cpu/kernels/arm/gemm_few.h"
 #include "ladder.h"
 
@@ -67,7 +67,7 @@ void assembly(const uint8_t* group, const Tokens& x, Sums& sums) {
   few_q8_0(group, x.pair[0], x.pair[2], kBlocks, &sums.half[0].of[0][0]);
 }
 
-// One output with the numbers taken one by one: row of the group, token.
+// One output with plain scalar arithmetic: row of the group, token.
 float plain(const uint8_t* group, Order order, const Tokens& x, int row, int token) {
   float acc = 0;
   for (int b = 0; b < kBlocks; ++b) {
@@ -103,7 +103,7 @@ bool step(const char* name, void (*kernel)(const uint8_t*, const Tokens&, Sums&)
   }
   const bool right = same(got, want);
   const auto rate = [&](int64_t groups, int64_t repeat) {
-    const double seconds = least_seconds(5, [&] {
+    const double seconds = min_seconds(5, [&] {
       for (int64_t g = 0; g < groups * repeat; ++g) {
         Sums some = {};
         kernel(weights.data() + g % groups * kGroupBytes, x, some);
@@ -112,7 +112,7 @@ bool step(const char* name, void (*kernel)(const uint8_t*, const Tokens&, Sums&)
     });
     return 2.0 * static_cast<double>(groups * repeat) * 8 * 2 * kPairs * kBlocks * 32 / seconds / 1e9;
   };
-  fmt::print("{:45} {} {:5.0f} GOP/s from the first cache, {:4.0f} from memory\n", name, right ? "right" : "WRONG",
+  fmt::print("{:45} {} {:5.0f} GOP/s from L1, {:4.0f} from memory\n", name, right ? "right" : "WRONG",
              rate(1, kGroups / 4), rate(kGroups - 1, 1));
   return right;
 }
@@ -142,8 +142,8 @@ int run() {
   }
   bool right = true;
   right &= step("one half of the group after the other", half_by_half, Order::fours, weights, x);
-  right &= step("the same, the next group asked for ahead", prefetched, Order::fours, weights, x);
-  right &= step("both halves of a block in turn", block_by_block<Order::fours>, Order::fours, weights, x);
+  right &= step("the same, the next group prefetched", prefetched, Order::fours, weights, x);
+  right &= step("both halves of a block, block by block", block_by_block<Order::fours>, Order::fours, weights, x);
   right &= step("the same, rows by pairs", block_by_block<Order::pairs>, Order::pairs, weights, x);
   right &= step("rows by pairs, assembly (in use)", assembly, Order::pairs, weights, x);
   return right ? 0 : 1;

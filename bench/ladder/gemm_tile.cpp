@@ -1,5 +1,5 @@
 // The inner tile of the 8-bit matrix product with one scale per 32 columns (Q8_0): rows x tokens results, K = 1024, all
-// in the first-level cache. Per block of 32 columns every 2 x 2 result costs 4 matrix instructions and then, for the
+// in the L1 cache. Per block of 32 columns every 2 x 2 result costs 4 matrix instructions and then, for the
 // scales: a fresh sum, a conversion to f32, the product of the two scales and a fused multiply-add. The ladder is about
 // making that rest cheap.
 #include <arm_neon.h>
@@ -135,7 +135,7 @@ bool step(const char* name, double limit_rate) {
   std::vector<float> out(static_cast<size_t>(kRows * kTokens * 4));
   tile<kRows, kTokens, kFresh>(w, x, out.data());
   const bool right = same(out, plain_loops(w, x));
-  const double seconds = least_seconds(kRuns, [&] {
+  const double seconds = min_seconds(kRuns, [&] {
     for (int i = 0; i < kRepeat; ++i) tile<kRows, kTokens, kFresh>(w, x, out.data());
   });
   const double rate = 2.0 * kRepeat * kRows * 2 * kTokens * 2 * kBlocks * 32 / seconds / 1e9;
@@ -144,7 +144,7 @@ bool step(const char* name, double limit_rate) {
 }
 
 int run() {
-  const double seconds = least_seconds(kRuns, [] { limit(1000000); });
+  const double seconds = min_seconds(kRuns, [] { limit(1000000); });
   const double rate = 1e6 * 16 * 64 / seconds / 1e9;
   fmt::print("{:50}       {:5.0f} GOP/s\n", "matrix instructions alone", rate);
   bool right = true;

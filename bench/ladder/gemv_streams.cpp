@@ -1,5 +1,5 @@
-// Q8_0 matrix-vector product from memory, one thread: how rows lie and how many far-apart streams are read in step.
-// 128 MiB of weights, K = 1024.
+// Q8_0 matrix-vector product from memory, one thread: the layout of rows and how many distant streams are read in
+// lockstep. 128 MiB of weights, K = 1024.
 #include <arm_neon.h>
 
 #include "ladder.h"
@@ -102,7 +102,7 @@ using Kernel = void (*)(const uint8_t*, const Activations&, float*);
 bool step(const char* name, Kernel kernel, const std::vector<uint8_t>& w, const Activations& x,
           const std::vector<float>& want) {
   std::vector<float> out(kRows);
-  const double seconds = least_seconds(7, [&] { kernel(w.data(), x, out.data()); });
+  const double seconds = min_seconds(7, [&] { kernel(w.data(), x, out.data()); });
   const bool right = same(out, want);
   fmt::print("{:44} {} {:5.1f} GB/s\n", name, right ? "right" : "WRONG", static_cast<double>(w.size()) / seconds / 1e9);
   return right;

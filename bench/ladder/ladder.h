@@ -12,9 +12,9 @@
 
 namespace inferno::ladder {
 
-// Least CPU time of many short runs: a busy machine lengthens it least.
+// The minimum CPU time of many short runs: the least noise on a busy machine.
 template <typename F>
-double least_seconds(int runs, F f) {
+double min_seconds(int runs, F f) {
   const auto now = [] {
     timespec t{};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);

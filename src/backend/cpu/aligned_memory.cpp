@@ -17,19 +17,19 @@ void AlignedFree::operator()(void* data) const noexcept {
 }
 
 AlignedMemory aligned_memory(size_t bytes) {
-  // Large pieces lie on the system's large pages where it has them: walking down the columns of a matrix needs an
-  // address translation for every row.
-  constexpr size_t kLargePage = size_t{2} << 20;
-  const bool large = bytes >= kLargePage;
-  const size_t alignment = large ? kLargePage : 64;
-  // Whole multiples, as the function demands; nobody touches the rest, so it takes no memory.
+  // Large allocations use huge pages where the system has them: walking down the columns of a matrix needs an address
+  // translation for every row.
+  constexpr size_t kHugePage = size_t{2} << 20;
+  const bool large = bytes >= kHugePage;
+  const size_t alignment = large ? kHugePage : 64;
+  // aligned_alloc demands a multiple of the alignment; the rest is never touched, so it occupies no memory.
   const size_t rounded = std::max(bytes + (alignment - bytes % alignment) % alignment, alignment);
   void* data = std::aligned_alloc(alignment, rounded);
   if (data == nullptr) {
     fail("out of memory: {} more are needed; use a smaller model or type, or a smaller --ctx", format_bytes(bytes));
   }
 #if defined(__linux__)
-  if (large) madvise(data, bytes / kLargePage * kLargePage, MADV_HUGEPAGE);  // a hint: failing is no harm
+  if (large) madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // a hint: failing is no harm
 #endif
   return AlignedMemory(static_cast<std::byte*>(data));
 }

@@ -1,4 +1,4 @@
-// Memory as kernels want it.
+// Aligned memory for weights, activations and scratch.
 #pragma once
 
 #include <cstddef>

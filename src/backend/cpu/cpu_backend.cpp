@@ -13,13 +13,13 @@
 namespace inferno {
 namespace {
 
-// Ops one step may record. Fused ops: about five per layer. Default bodies record thousands of primitives, but those
-// run as they come (see primitive()), so they never fill the plan.
+// Ops one step may record. Fused ops: four per layer and a few around them. Default bodies record thousands of
+// primitives, but those run as they are recorded (see primitive()), so they never fill the plan.
 constexpr size_t kPlanCapacity = 4096;
 
-// From this many threads on they share rows as they get done: one of many is always late, because something else runs
-// on its core or beside it.
-constexpr int kSharingThreads = 4;
+// From this many threads on they steal chunks from each other: one of many is always late, because something else runs
+// on its core or next to it.
+constexpr int kStealingThreads = 4;
 
 }  // namespace
 
@@ -32,7 +32,7 @@ CpuBackend::CpuBackend(std::string name, const KernelTable& kernels, std::unique
       fused_(fused),
       plan_(kPlanCapacity) {
   local_.resize(static_cast<size_t>(threads()));
-  if (pool_ && pool_->threads() > 1 && (pool_->uneven() || pool_->threads() >= kSharingThreads)) {
+  if (pool_ && pool_->threads() > 1 && (pool_->uneven() || pool_->threads() >= kStealingThreads)) {
     for (std::vector<ChunkCounts>& set : counts_) set = std::vector<ChunkCounts>(static_cast<size_t>(threads()));
   }
 }
@@ -86,7 +86,7 @@ std::unique_ptr<Weight> CpuBackend::load_weight(const WeightSource& source, Weig
 
 void CpuBackend::reserve(const OpScratch& op) {
   OpScratch need = op;
-  // A worker may begin with an op while it still needs its own memory of the one before.
+  // A worker may start an op while it still needs its local memory of the previous one.
   need.local = round_up(op.local, 64);
   need.local += std::exchange(last_local_, need.local);
   if (need.shared > scratch_bytes_.shared) {
@@ -176,18 +176,18 @@ void CpuBackend::walk(int ith, int nth) noexcept {
                 .local = local_[static_cast<size_t>(ith)].get(),
                 .pool = pool_.get(),
                 .converted = converted_.get()};
-  ReadAhead ahead(plan_, worker);
-  worker.ahead = &ahead;
+  WeightPrefetcher prefetcher(plan_, worker);
+  worker.prefetcher = &prefetcher;
   WorkerTime* time =
       timing_ ? times_.times.data() + times_.dispatches.back() * static_cast<size_t>(nth) + ith : nullptr;
-  size_t turn = turns_walked_;
-  for (size_t i = 0; i < plan_.size(); ++turn) {
+  size_t round = rounds_walked_;
+  for (size_t i = 0; i < plan_.size(); ++round) {
     if (!counts_[0].empty()) {
-      worker.counts = counts_[turn % 2].data();
-      // Of the turn before, which everybody has left.
-      counts_[(turn + 1) % 2][static_cast<size_t>(ith)].reset();
+      worker.counts = counts_[round % 2].data();
+      // Those of the previous round, which all workers have left.
+      counts_[(round + 1) % 2][static_cast<size_t>(ith)].reset();
     }
-    ahead.enter(i);
+    prefetcher.enter(i);
     if (time != nullptr) {
       worker.wait_ticks = &time->wait;
       time->begin = cpu_ticks();
@@ -208,17 +208,17 @@ void CpuBackend::walk(int ith, int nth) noexcept {
     }
     if (joined.attention != nullptr) {
       ++i;
-      // In between, and in other workers at other times: shown as if at the end.
+      // It ran in between, on each worker at other times: reported as if after the projections.
       if (time != nullptr) {
         *time = {.begin = time[-nth].end, .end = time[-nth].end + attention_ticks};
         time += nth;
       }
     }
-    ahead.enter(i);
+    prefetcher.enter(i);
     worker.barrier();
   }
-  // Behind the last barrier: everybody has begun.
-  if (ith == 0) turns_walked_ = turn;
+  // After the last barrier: all workers have read it.
+  if (ith == 0) rounds_walked_ = round;
 }
 
 // ---- ops

@@ -58,7 +58,7 @@ class CpuBackend final : public Backend {
   void primitive(const Args& args);
   template <typename Args>
   void fused(const Args& args, void (*body)(Backend&, const Args&));
-  // Grows the scratch memory so that the op can run after the one before it.
+  // Grows the scratch memory so that the op can run after the previous one.
   void reserve(const OpScratch& op);
   void reset_arena();
   void execute();
@@ -77,8 +77,8 @@ class CpuBackend final : public Backend {
   bool timing_ = false;
   StepTimes times_;
 
-  // Temporaries of default bodies: a bump arena that starts anew with every top-level op. It grows by whole blocks, so
-  // that addresses handed out stay valid, and becomes one block again when it starts anew.
+  // Temporaries of default bodies: a bump arena that is reset at every top-level op. It grows by whole blocks, so that
+  // addresses handed out stay valid, and is merged into one block at a reset.
   struct Block {
     AlignedMemory memory;
     size_t bytes = 0;
@@ -89,12 +89,12 @@ class CpuBackend final : public Backend {
   AlignedMemory shared_;
   OpScratch scratch_bytes_;
   std::vector<AlignedMemory> local_;
-  int64_t last_local_ = 0;  // of the op before, per thread
+  int64_t last_local_ = 0;  // of the previous op, per thread
   AlignedMemory converted_;
-  // Two sets of counts, [threads] each, empty when threads keep to their slices: while one turn of the walk, an op or
-  // joined ops, uses one, the other is zeroed for the next.
+  // Two sets of counts, [threads] each, empty when threads do not steal: while one round of the walk (an op, or joined
+  // ops, up to the barrier) uses one set, the other is zeroed for the next round.
   std::array<std::vector<ChunkCounts>, 2> counts_;
-  size_t turns_walked_ = 0;
+  size_t rounds_walked_ = 0;
 };
 
 }  // namespace inferno

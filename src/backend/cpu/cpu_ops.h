@@ -1,6 +1,6 @@
 // The ops on the CPU: one run function and one scratch function per op, picked by the type of the args.
 //
-// run() is called by every worker of a step with the same args; scratch_of() says what memory that takes.
+// run() is called by every worker of a step with the same args; scratch_of() returns the scratch memory it needs.
 #pragma once
 
 #include "backend/cpu/worker.h"
@@ -26,28 +26,28 @@ template <typename Args>
 [[nodiscard]] OpScratch scratch_of(const LogitsArgs& args, const KernelTable& kernels, int threads);
 [[nodiscard]] OpScratch scratch_of(const SampleArgs& args, const KernelTable& kernels, int threads);
 
-// The parts of the weights of an op that are this worker's own. Most ops have none.
+// The ranges of an op's weights that this worker reads, for prefetching. Most ops have none.
 template <typename Args>
-void own_reads(const Args& /*args*/, const Worker& /*worker*/, OwnReads& /*reads*/) {}
-void own_reads(const LinearArgs& args, const Worker& worker, OwnReads& reads);
-void own_reads(const QkvRopeStoreArgs& args, const Worker& worker, OwnReads& reads);
-void own_reads(const GatedMlpArgs& args, const Worker& worker, OwnReads& reads);
-void own_reads(const LogitsArgs& args, const Worker& worker, OwnReads& reads);
+void weight_ranges(const Args& /*args*/, const Worker& /*worker*/, WeightRanges& /*ranges*/) {}
+void weight_ranges(const LinearArgs& args, const Worker& worker, WeightRanges& ranges);
+void weight_ranges(const QkvRopeStoreArgs& args, const Worker& worker, WeightRanges& ranges);
+void weight_ranges(const GatedMlpArgs& args, const Worker& worker, WeightRanges& ranges);
+void weight_ranges(const LogitsArgs& args, const Worker& worker, WeightRanges& ranges);
 
-// The attention of one token on several threads: whoever makes the last row of q, k and v of a kv head goes on with the
-// head's attention, without a barrier.
+// The attention of one token on several threads: the worker that completes the q, k and v of a kv head continues with
+// that head's attention, without a barrier.
 struct JoinedAttention {
   const AttentionArgs* attention = nullptr;  // null: the ops run one by one
-  const LinearArgs* output = nullptr;        // what reads its result, where whoever makes a head's can convert it
+  const LinearArgs* output = nullptr;  // the op that reads the result, where workers convert its input head by head
 };
 [[nodiscard]] JoinedAttention joined_attention(const Plan& plan, size_t op, const Worker& worker);
-// Both ops; the result is also in worker.converted when there is an `output`. Ticks of attention are added to *ticks if
-// it is not null. Uses worker.local for both: what the projections need, then what attention does.
+// Runs both ops; with an `output` the result is also in worker.converted. Ticks of attention are added to *ticks if it
+// is not null. Uses worker.local for both: first the scratch of the projections, then that of attention.
 void run(const QkvRopeStoreArgs& args, const JoinedAttention& joined, const Worker& worker, uint64_t* ticks) noexcept;
 
-// The attention of one token to one kv head, which sees one span only or is not shared. local: OpScratch::local bytes.
+// The attention of one token to one kv head, whose spans are not split among workers. local: OpScratch::local bytes.
 void attend_head(const AttentionArgs& args, int64_t kv_head, std::byte* local, const KernelTable& kernels) noexcept;
-// Whether so many threads share the spans of items, with a barrier in the op.
-[[nodiscard]] bool shares_spans(const AttentionArgs& args, int threads);
+// Whether this many threads split the spans of items among them, with a barrier in the op.
+[[nodiscard]] bool splits_spans(const AttentionArgs& args, int threads);
 
 }  // namespace inferno::cpu

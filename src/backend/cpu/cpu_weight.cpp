@@ -14,7 +14,7 @@
 namespace inferno {
 namespace {
 
-// Rows are read from the source in pieces of about this size: large enough for the disk, small beside the model.
+// Rows are read from the source in pieces of about this size: large enough for the disk, small compared with the model.
 constexpr int64_t kReadBytes = int64_t{1} << 20;
 
 }  // namespace

@@ -16,7 +16,7 @@ class CpuWeight final : public Weight {
  public:
   // Reads and packs the source. A vector use gives f32 values; matmul gives the kernel's layout, from which rows can be
   // looked up too; gather alone keeps the file's layout. With a pool each thread reads and packs the rows that it will
-  // multiply: the system gives a page to the memory node of the thread that first writes it.
+  // multiply: a page is placed on the NUMA node of the thread that first writes it.
   CpuWeight(const WeightSource& source, WeightUse uses, const KernelTable& kernels, ThreadPool* pool = nullptr);
 
   [[nodiscard]] uint64_t bytes() const override { return bytes_; }
@@ -25,7 +25,7 @@ class CpuWeight final : public Weight {
   void dequantize(int64_t row, float* out, std::byte* buffer) const noexcept;
 
   [[nodiscard]] const LinearKernel& kernel() const { return *kernel_; }
-  // Threads cut the rows at multiples of this: whole kernel steps, and no cache line of an f32 output is shared.
+  // Threads split the rows at multiples of this: whole kernel steps, and no cache line of an f32 output is shared.
   [[nodiscard]] int64_t slice_step() const { return cache_line_step(kernel_->row_step, sizeof(float)); }
   [[nodiscard]] const void* groups() const { return memory_.get(); }
   [[nodiscard]] const float* vector() const { return reinterpret_cast<const float*>(memory_.get()); }

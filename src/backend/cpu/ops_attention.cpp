@@ -1,9 +1,9 @@
 // Attention, the cache primitives and sampling on the CPU.
 //
 // Work items are (block of queries, kv head): the whole GQA group of a block shares each load of K and V. When there
-// are too few items for the threads (decode at depth), the spans of an item are shared too: each worker leaves the
-// partial results of its spans, and after a barrier they are merged in ascending span order. Both ways give the same
-// bits.
+// are too few items for the threads (decode at depth), the spans of an item are divided among the workers too: each
+// stores the partial results of its spans, and after a barrier they are merged in ascending span order. Both ways give
+// the same bits.
 #include <algorithm>
 #include <cmath>
 
@@ -15,12 +15,12 @@
 namespace inferno::cpu {
 namespace {
 
-constexpr int64_t kMaxQueryBlock = 256;  // no kernel takes more queries at once
+constexpr int64_t kMaxQueryBlock = 256;  // the largest query_block of any kernel
 constexpr int64_t kMaxPagesPerSpan = kAttentionSpan;
-// Blocks get smaller where there would be fewer (block, kv head) items for each worker, but no smaller than
-// kLeastQueries: a block's keys and values are brought into the kernel's order for all of its queries.
+// Blocks are made smaller while there are fewer (block, kv head) items per worker than this, but not smaller than
+// kMinQueries: packing keys and values into the kernel's layout is paid once per block.
 constexpr int64_t kItemsPerWorker = 4;
-constexpr int64_t kLeastQueries = 32;
+constexpr int64_t kMinQueries = 32;
 
 // Up to `query_block` queries of one sequence that share a kv head, token by token, the group's heads side by side.
 struct Block {
@@ -41,14 +41,14 @@ Plan plan_of(const AttentionArgs& a, const KernelTable& kernels, int workers) {
   plan.group = a.q.cols() / a.kv.head_dim / a.kv.kv_heads;
   plan.tokens_per_block = std::max<int64_t>(1, std::min(plan.kernel->query_block, kMaxQueryBlock) / plan.group);
   const auto items = [&] { return ceil_div(a.batch.tokens, plan.tokens_per_block) * a.kv.kv_heads; };
-  while (items() < kItemsPerWorker * workers && plan.tokens_per_block * plan.group >= 2 * kLeastQueries) {
+  while (items() < kItemsPerWorker * workers && plan.tokens_per_block * plan.group >= 2 * kMinQueries) {
     plan.tokens_per_block /= 2;
   }
   return plan;
 }
 
-// Calls f(block) for every block of the step, the last one of each sequence first: it sees most positions, and workers
-// that take blocks as they get done should end with short ones.
+// Calls f(block) for every block of the step, the last one of each sequence first: it sees the most positions, and
+// workers that claim blocks dynamically should end with short ones.
 template <typename F>
 void for_each_block(const AttentionArgs& a, const Plan& plan, F f) {
   for (int32_t s = 0; s < a.batch.sequences; ++s) {
@@ -119,7 +119,7 @@ int64_t span_count(const AttentionArgs& a, const Block& block) {
   return last / kAttentionSpan + 1;
 }
 
-// Every query sees some of the first span: its result is what others are merged into.
+// Every query sees some of the first span: the other spans are merged into its result.
 void copy(const Partial& span, int64_t queries, int64_t d, const Partial& total) noexcept {
   std::copy_n(span.m, queries, total.m);
   std::copy_n(span.l, queries, total.l);
@@ -141,8 +141,8 @@ void finish(const AttentionArgs& a, const Plan& plan, const Block& block, int64_
   }
 }
 
-// Partial results of one sequence's one-token block at all spans: what sharing spans needs.
-int64_t most_spans(const AttentionArgs& a) {
+// Partial results of a one-token block when its spans are split: one per span.
+int64_t max_spans(const AttentionArgs& a) {
   return ceil_div(int64_t{a.batch.max_pages} * a.kv.page_size, kAttentionSpan);
 }
 
@@ -172,8 +172,8 @@ void attend(const AttentionArgs& a, const Plan& plan, const Block& block, int64_
 
 }  // namespace
 
-// There are so few items that threads would idle (decoding steps of a few sequences), and spans to share.
-bool shares_spans(const AttentionArgs& a, int threads) {
+// There are so few items that threads would idle (decoding steps of a few sequences), and there are spans to split.
+bool splits_spans(const AttentionArgs& a, int threads) {
   const bool few = a.batch.tokens == a.batch.sequences && a.batch.tokens * a.kv.kv_heads < 2 * threads;
   return threads > 1 && few && std::any_of(a.batch.kv_len, a.batch.kv_len + a.batch.sequences, [](int32_t positions) {
            return positions > kAttentionSpan;
@@ -184,8 +184,8 @@ OpScratch scratch_of(const AttentionArgs& a, const KernelTable& kernels, int thr
   const Plan plan = plan_of(a, kernels, 0);  // the largest blocks there may be
   const int64_t queries = plan.tokens_per_block * plan.group;
   const int64_t floats = partial_floats(queries, a.kv.head_dim);
-  // Shared spans: at most 2 * threads items of one token each, every span apart.
-  const int64_t shared = 2 * threads * most_spans(a) * partial_floats(plan.group, a.kv.head_dim);
+  // Split spans: at most 2 * threads items of one token each, a partial result per span.
+  const int64_t shared = 2 * threads * max_spans(a) * partial_floats(plan.group, a.kv.head_dim);
   return {.shared = threads > 1 ? shared * static_cast<int64_t>(sizeof(float)) : 0,
           .local = round_up(2 * floats * static_cast<int64_t>(sizeof(float)), 64) +
                    plan.kernel->scratch_bytes(queries, a.kv.head_dim)};
@@ -201,8 +201,8 @@ void run(const AttentionArgs& a, const Worker& w) noexcept {
   const int64_t d = a.kv.head_dim;
   const BlockMemory memory = block_memory(w.local, plan.tokens_per_block * plan.group, d);
 
-  if (!shares_spans(a, w.nth)) {
-    // Blocks see different numbers of positions, so items are dealt out in turn rather than in slices.
+  if (!splits_spans(a, w.nth)) {
+    // Blocks see different numbers of positions, so items are claimed one by one rather than in slices.
     constexpr int kItems = 0;
     int64_t item = 0;
     int64_t mine = w.next_item(kItems, -1);
@@ -221,7 +221,7 @@ void run(const AttentionArgs& a, const Worker& w) noexcept {
   int64_t piece = 0;
   int64_t at = 0;
   for_each_block(a, plan, [&](const Block& block) {
-    for (int64_t kv_head = 0; kv_head < a.kv.kv_heads; ++kv_head, at += most_spans(a)) {
+    for (int64_t kv_head = 0; kv_head < a.kv.kv_heads; ++kv_head, at += max_spans(a)) {
       for (int64_t span = 0; span < span_count(a, block); ++span, ++piece) {
         if (piece % w.nth != w.ith) continue;
         run_span(a, plan, block, kv_head, span, partial_at(partials + (at + span) * stride, plan.group),
@@ -235,7 +235,7 @@ void run(const AttentionArgs& a, const Worker& w) noexcept {
     for (int64_t kv_head = 0; kv_head < a.kv.kv_heads; ++kv_head, ++item) {
       if (item % w.nth != w.ith) continue;
       const auto part = [&](int64_t span) {
-        return partial_at(partials + (item * most_spans(a) + span) * stride, plan.group);
+        return partial_at(partials + (item * max_spans(a) + span) * stride, plan.group);
       };
       copy(part(0), plan.group, d, memory.total);
       for (int64_t span = 1; span < span_count(a, block); ++span)

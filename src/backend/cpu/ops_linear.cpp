@@ -9,34 +9,35 @@
 namespace inferno::cpu {
 namespace {
 
-// Rows of gate and up that are multiplied before SwiGLU, with many tokens.
+// With many tokens: the block of rows of gate and up that is multiplied before its SwiGLU.
 constexpr int64_t kGateRows = 128;
 
-// Both products are cut at the same rows, whatever the two kernels' steps, so that one worker owns both halves.
+// Both products are split at the same rows, whatever the two kernels' steps, so that one worker has both factors.
 Piece rows_of_both(const Weight* gate, const Weight* up) {
   return {gate->rows(), std::max(cpu(gate).slice_step(), cpu(up).slice_step())};
 }
 int64_t gate_rows(const Weight* gate, const Weight* up) {
   return round_up(kGateRows, rows_of_both(gate, up).step);
 }
-// A worker's memory for gate_and_up.
+// The local memory of gate_and_up.
 int64_t gate_block_bytes(const Weight* gate, const Weight* up, int64_t tokens) {
   return tokens < kManyTokens ? 0 : matrix_bytes(tokens, gate_rows(gate, up));
 }
 
-// silu(gate) * up into `out`, then done(rows); `up_out` is shared memory for the up product, `gate_block` this
-// worker's. Both weights have as many rows.
+// silu(gate) * up into `out`, then done(rows); `up_out` is shared memory for the up product, `gate_block` local memory.
+// Both weights have the same number of rows.
 template <typename Done>
 void gate_and_up(const Weight* gate, const Weight* up, const Prepared& x, int64_t tokens, float* out, float* up_out,
                  float* gate_block, std::byte* scratch, const Worker& w, Done done) noexcept {
   const int64_t n = gate->rows();
-  w.for_share(0, rows_of_both(gate, up), least_rows(tokens), [&](Range rows) {
+  w.for_chunks(0, rows_of_both(gate, up), min_rows(tokens), [&](Range rows) {
     const bool many = tokens >= kManyTokens;
     const int64_t block = many ? gate_rows(gate, up) : rows.size();
     float* up_block = up_out + tokens * rows.begin;  // the memory of these rows holds one block of them at a time
     for (int64_t begin = rows.begin; begin < rows.end; begin += block) {
       const Range part = {begin, std::min(begin + block, rows.end)};
-      // Far-apart parts of rows share few lines of a cache: many tokens would push each other out.
+      // Rows of `out` are a large power of two apart and map to few sets of the cache: many tokens would evict each
+      // other.
       float* gated = many ? gate_block : out + part.begin;
       const int64_t gated_stride = many ? part.size() : n;
       multiply(gate, x.buffer[0], tokens, part, gated - part.begin, gated_stride, false, scratch, w);
@@ -49,19 +50,20 @@ void gate_and_up(const Weight* gate, const Weight* up, const Prepared& x, int64_
   });
 }
 
-// Whether a product's input of one row is converted by those who make it: workers that share rows count what is made.
-bool made_converted(const Weight* weight, int64_t tokens, const Worker& w) {
+// Whether a product's input of one row is converted by the workers that produce it, unit by unit as units are
+// completed.
+bool producers_convert(const Weight* weight, int64_t tokens, const Worker& w) {
   return tokens == 1 && w.counts != nullptr && cpu(weight).kernel().activation->prepare_columns != nullptr;
 }
-// Columns `made` of x, the only row of the weight's input, are there: whoever makes the last of some blocks converts
-// them.
-void convert_made(const Weight* weight, const float* x, Range made, void* buffer, const Worker& w) noexcept {
+// Columns `produced` of x, the only row of the weight's input, are complete: the worker that completes a unit of blocks
+// converts it.
+void convert_produced(const Weight* weight, const float* x, Range produced, void* buffer, const Worker& w) noexcept {
   const ActivationLayout& layout = *cpu(weight).kernel().activation;
   const int64_t k = weight->cols();
   const int64_t unit = layout.block * ceil_div(k / layout.block, w.nth);
   const auto columns = [&](int64_t u) { return Range{u * unit, std::min((u + 1) * unit, k)}; };
   count_completed(
-      w.counts, kUnits, w.nth, made, unit, [&](int64_t u) { return columns(u).size(); },
+      w.counts, kUnits, w.nth, produced, unit, [&](int64_t u) { return columns(u).size(); },
       [&](int64_t u) { layout.prepare_columns(x, k, columns(u).begin, columns(u).end, buffer); });
 }
 
@@ -121,12 +123,13 @@ void run(const LinearArgs& a, const Worker& w) noexcept {
   project(std::span(products).first(count), 0, tokens, w.local, w);
 }
 
-void own_reads(const LinearArgs& a, const Worker& w, OwnReads& reads) {
+void weight_ranges(const LinearArgs& a, const Worker& w, WeightRanges& ranges) {
   if (a.epilogue == Epilogue::swiglu) return;
-  for (size_t i = 0; i < LinearArgs::kMaxWeights && a.w[i] != nullptr; ++i) reads.add(slice_of(a.w[i], w));
+  for (size_t i = 0; i < LinearArgs::kMaxWeights && a.w[i] != nullptr; ++i) ranges.add(slice_of(a.w[i], w));
 }
 
-// ---- gated_mlp: norm and convert | gate, up, SwiGLU | convert | down, residual. One token is converted as it is made.
+// ---- gated_mlp: norm and convert | gate, up, SwiGLU | convert | down, residual. One token is converted as it is
+// produced.
 
 OpScratch scratch_of(const GatedMlpArgs& a, const KernelTable& /*kernels*/, int /*threads*/) {
   const int64_t tokens = a.x.rows();
@@ -147,9 +150,9 @@ void run(const GatedMlpArgs& a, const Worker& w) noexcept {
   std::byte* shared = w.shared + 2 * matrix_bytes(tokens, ffn);
   std::byte* local = w.local + kernel_scratch({a.gate, a.up, a.down}, tokens);
   const Prepared x = prepare(input_of(a.x, a.norm, a.eps), {a.gate, a.up}, kConvert, shared, local, w);
-  const bool converted = made_converted(a.down, tokens, w);
+  const bool converted = producers_convert(a.down, tokens, w);
   gate_and_up(a.gate, a.up, x, tokens, activated, up, reinterpret_cast<float*>(local), w.local, w, [&](Range rows) {
-    if (converted) convert_made(a.down, activated, rows, shared, w);
+    if (converted) convert_produced(a.down, activated, rows, shared, w);
   });
   w.barrier(slice_of(a.down, w));
   const Input hidden{.x = activated, .stride = ffn, .tokens = tokens, .k = ffn};
@@ -158,14 +161,14 @@ void run(const GatedMlpArgs& a, const Worker& w) noexcept {
   project({&down, 1}, 1, tokens, w.local, w);
 }
 
-void own_reads(const GatedMlpArgs& a, const Worker& w, OwnReads& reads) {
+void weight_ranges(const GatedMlpArgs& a, const Worker& w, WeightRanges& ranges) {
   for (uint32_t i = 0;; ++i) {
-    const Range rows = w.own_share(rows_of_both(a.gate, a.up), least_rows(a.x.rows()), i);
+    const Range rows = w.own_chunk(rows_of_both(a.gate, a.up), min_rows(a.x.rows()), i);
     if (rows.empty()) break;
-    reads.add(memory_of(a.gate, rows));
-    reads.add(memory_of(a.up, rows));
+    ranges.add(memory_of(a.gate, rows));
+    ranges.add(memory_of(a.up, rows));
   }
-  reads.add(slice_of(a.down, w));
+  ranges.add(slice_of(a.down, w));
 }
 
 // ---- logits
@@ -185,8 +188,8 @@ void run(const LogitsArgs& a, const Worker& w) noexcept {
   project({&head, 1}, 0, in.tokens, w.local, w);
 }
 
-void own_reads(const LogitsArgs& a, const Worker& w, OwnReads& reads) {
-  reads.add(slice_of(a.head, w));
+void weight_ranges(const LogitsArgs& a, const Worker& w, WeightRanges& ranges) {
+  ranges.add(slice_of(a.head, w));
 }
 
 // ---- one rank: nothing to exchange

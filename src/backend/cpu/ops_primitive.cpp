@@ -1,4 +1,4 @@
-// Primitives on the CPU: each worker takes a slice of rows or elements.
+// Primitives on the CPU: each worker computes a slice of rows or elements.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -10,11 +10,11 @@
 namespace inferno::cpu {
 namespace {
 
-// Keys and values before they are stored, [T, kv_heads * head_dim] each, in the memory of all workers.
+// Keys and values before they are stored in the cache, [T, kv_heads * head_dim] each, in shared memory.
 struct NewRows {
   float* k = nullptr;
   float* v = nullptr;
-  std::byte* rest = nullptr;  // of that memory
+  std::byte* rest = nullptr;  // of the shared memory
 };
 NewRows new_rows(const QkvRopeStoreArgs& a, const Worker& w) {
   const int64_t bytes = matrix_bytes(a.x.rows(), a.w[1]->rows());
@@ -35,7 +35,7 @@ void project_qkv(const QkvRopeStoreArgs& a, const NewRows& to, const Worker& w, 
   project(products, 0, tokens, w.local, w, done);
 }
 
-// Head h of token t, first those of the queries, then those of the keys: norm, rotation, and a key's rows of the cache.
+// Head h of token t (query heads first, then key heads): norm and rotation, and for a key head its rows of the cache.
 void finish_head(const QkvRopeStoreArgs& a, const NewRows& rows, int64_t t, int64_t h, const Worker& w) noexcept {
   const int64_t d = a.kv.head_dim;
   const int64_t q_heads = a.q.cols() / d;
@@ -65,17 +65,17 @@ void run(const QkvRopeStoreArgs& a, const Worker& w) noexcept {
   project_qkv(a, rows, w, [](size_t /*product*/, Range /*rows*/) {});
   w.barrier();
   const int64_t heads = a.q.cols() / a.kv.head_dim + a.kv.kv_heads;
-  w.for_share(kFinish, {a.x.rows() * heads, 1}, 1, [&](Range items) {
+  w.for_chunks(kFinish, {a.x.rows() * heads, 1}, 1, [&](Range items) {
     for (int64_t item = items.begin; item < items.end; ++item) finish_head(a, rows, item / heads, item % heads, w);
   });
 }
 
-void own_reads(const QkvRopeStoreArgs& a, const Worker& w, OwnReads& reads) {
-  for (const Weight* weight : a.w) reads.add(slice_of(weight, w));
+void weight_ranges(const QkvRopeStoreArgs& a, const Worker& w, WeightRanges& ranges) {
+  for (const Weight* weight : a.w) ranges.add(slice_of(weight, w));
 }
 
-// ---- with attention: norm and convert | three products; whoever makes the last row of a kv head: its query heads and
-// its key as above, attention, and its part of the output projection's input
+// ---- with attention: norm and convert | three products; the worker that completes the rows of a kv head: its query
+// heads and its key as above, attention, and its columns of the output projection's input
 
 JoinedAttention joined_attention(const Plan& plan, size_t op, const Worker& w) {
   if (w.counts == nullptr || plan[op].op() != OpId::qkv_rope_store) return {};
@@ -83,7 +83,7 @@ JoinedAttention joined_attention(const Plan& plan, size_t op, const Worker& w) {
   const auto& a = plan[op].args<QkvRopeStoreArgs>();
   const auto& attention = plan[op + 1].args<AttentionArgs>();
   const bool fits = a.x.rows() == 1 && attention.q.data == a.q.data && attention.kv.k == a.kv.k &&
-                    a.kv.kv_heads <= kUnitQueues * w.nth && !shares_spans(attention, w.nth);
+                    a.kv.kv_heads <= kUnitQueues * w.nth && !splits_spans(attention, w.nth);
   if (!fits) return {};
   if (op + 2 == plan.size() || plan[op + 2].op() != OpId::linear) return {&attention};
   const auto& output = plan[op + 2].args<LinearArgs>();
@@ -114,10 +114,10 @@ void run(const QkvRopeStoreArgs& a, const JoinedAttention& joined, const Worker&
     }
     if (ticks != nullptr) *ticks += cpu_ticks() - begin;
   };
-  project_qkv(a, rows, w, [&](size_t product, Range made) {
-    // All that a kv head needs of the three products counts together.
+  project_qkv(a, rows, w, [&](size_t product, Range produced) {
+    // One completion count per kv head for its rows of all three products.
     count_completed(
-        w.counts, kUnits, w.nth, made, product == 0 ? group * d : d,
+        w.counts, kUnits, w.nth, produced, product == 0 ? group * d : d,
         [&](int64_t /*kv_head*/) { return (group + 2) * d; }, attend);
   });
 }

@@ -7,11 +7,11 @@
 namespace inferno::cpu {
 namespace {
 
-// Workers that share a product of many tokens take no fewer rows at a time: kernels use activations for several rows
-// while they have them at hand.
-constexpr int64_t kLeastRows = 32;
-// ... and no fewer tokens to convert: a tile of some kernels, which two workers must not write at the same time.
-constexpr int64_t kLeastTokens = 16;
+// The smallest chunk of rows of a product of many tokens: kernels reuse activations for several rows while they are in
+// a near cache.
+constexpr int64_t kMinRows = 32;
+// The smallest chunk of tokens to convert: a tile of some kernels, which two workers must not write at the same time.
+constexpr int64_t kMinTokens = 16;
 
 int64_t aligned(int64_t bytes) {
   return round_up(bytes, 64);
@@ -23,7 +23,7 @@ int64_t matrix_bytes(int64_t rows, int64_t cols) {
   return aligned(rows * cols * static_cast<int64_t>(sizeof(float)));
 }
 
-// The normalized or gathered rows, then one buffer per distinct layout.
+// f32 memory for the normalized or gathered rows, then one buffer per distinct layout.
 int64_t prepared_bytes(std::initializer_list<const Weight*> weights, int64_t tokens, int64_t k) {
   int64_t total = matrix_bytes(tokens, k);
   for (const Weight* w : weights) {
@@ -92,7 +92,7 @@ Prepared prepare(const Input& in, std::initializer_list<const Weight*> weights, 
     convert({0, in.tokens});
     return prepared;
   }
-  w.for_share(queue, {in.tokens, step}, kLeastTokens, convert);
+  w.for_chunks(queue, {in.tokens, step}, kMinTokens, convert);
   w.barrier();
   return prepared;
 }
@@ -110,11 +110,11 @@ void multiply(const Weight* weight, const void* activations, int64_t tokens, Ran
                   .out_stride = out_stride,
                   .accumulate = accumulate,
                   .scratch = scratch};
-  // One thread, or few that hardly wait, do best with what kernels ask for by themselves.
-  if (w.counts != nullptr && tokens <= kernel.asking_tokens) {
-    const std::span<const MemoryPart> ahead = w.ahead->beside(memory_of(weight, rows));
-    if (!ahead.empty()) task.ahead = ahead.data();
-    task.ahead_parts = static_cast<int64_t>(ahead.size());
+  // One thread, or few that hardly wait, are faster with the kernels' own prefetching.
+  if (w.counts != nullptr && tokens <= kernel.prefetch_tokens) {
+    const std::span<const MemoryRange> ranges = w.prefetcher->prefetches_for(memory_of(weight, rows));
+    if (!ranges.empty()) task.prefetch = ranges.data();
+    task.prefetch_count = static_cast<int64_t>(ranges.size());
   }
   kernel.run(task);
 }
@@ -122,17 +122,17 @@ void multiply(const Weight* weight, const void* activations, int64_t tokens, Ran
 Piece rows_of(const Weight* weight) {
   return {weight->rows(), cpu(weight).slice_step()};
 }
-int64_t least_rows(int64_t tokens) {
-  return tokens < kManyTokens ? 1 : kLeastRows;
+int64_t min_rows(int64_t tokens) {
+  return tokens < kManyTokens ? 1 : kMinRows;
 }
 
-MemoryPart memory_of(const Weight* weight, Range rows) {
+MemoryRange memory_of(const Weight* weight, Range rows) {
   const WeightLayout& layout = *cpu(weight).kernel().weight;
   const int64_t group = layout.group_bytes(weight->cols());
   return {static_cast<const std::byte*>(cpu(weight).groups()) + rows.begin / layout.row_group * group,
           ceil_div(rows.size(), layout.row_group) * group};
 }
-MemoryPart slice_of(const Weight* weight, const Worker& w) {
+MemoryRange slice_of(const Weight* weight, const Worker& w) {
   const Piece rows = rows_of(weight);
   return memory_of(weight, w.slice(rows.count, rows.step));
 }

@@ -1,5 +1,5 @@
-// What the ops around matrix products share: inputs converted once for all weights that read them, rows shared among
-// the workers, and the products themselves.
+// What the ops with matrix products share: inputs converted once for all weights that read them, rows divided among the
+// workers, and the products themselves.
 //
 // Every worker computes some of the output rows for all tokens, so a matrix is read once, by all cores together, in
 // decode and in prefill. Activations are converted once per op input and shared by all weights that read them.
@@ -17,12 +17,13 @@ namespace inferno::cpu {
 
 // Up to this many tokens every worker converts the activations for itself: that is cheaper than a barrier.
 inline constexpr int64_t kRedundantTokens = 1;
-// From this many tokens on gate, up and SwiGLU go through some rows at a time, so that what they write for each other
-// stays in a core's own cache, and workers take no fewer than kLeastRows at a time.
+// From this many tokens on gate, up and SwiGLU are blocked by rows, so that their intermediate results stay in a core's
+// own cache, and workers claim chunks of at least kMinRows.
 inline constexpr int64_t kManyTokens = 32;
 
-// What the workers of an op share, by queue: up to three products, activations converted before the first and in
-// between, and whatever comes after the products. Then the units of a result that are used as soon as they are whole.
+// The work queues of an op: up to three products, activations converted before the first product and between them, and
+// what follows the products. Then the completion counts of the units of a result that are used as soon as each is
+// complete.
 inline constexpr int kConvert = 3;
 inline constexpr int kConvertAgain = 4;
 inline constexpr int kFinish = 5;
@@ -37,7 +38,7 @@ static_assert(kUnitQueues >= 1 && LinearArgs::kMaxWeights <= kConvert);
   return w == nullptr ? nullptr : cpu(w).vector();
 }
 
-// The rows a linear reads: all of x or a subset, normalized on the way if `norm` is given.
+// The rows a linear reads: all of x or a subset, normalized first if `norm` is given.
 struct Input {
   const float* x = nullptr;
   int64_t stride = 0;
@@ -64,18 +65,18 @@ struct Prepared {
 [[nodiscard]] int64_t prepared_bytes(std::initializer_list<const Weight*> weights, int64_t tokens, int64_t k);
 [[nodiscard]] int64_t kernel_scratch(std::initializer_list<const Weight*> weights, int64_t tokens);
 
-// Converts `in` for the weights. With few tokens each worker does it into its own memory, else all share the rows and
-// a barrier ends it.
+// Converts `in` for the weights. With few tokens each worker converts all rows into its own memory, else the workers
+// divide the rows and a barrier follows.
 [[nodiscard]] Prepared prepare(const Input& in, std::initializer_list<const Weight*> weights, int queue,
                                std::byte* shared, std::byte* local, const Worker& w) noexcept;
 
-// The output rows of a product, and where they may be cut.
+// The output rows of a product, and the step at whose multiples they may be split.
 [[nodiscard]] Piece rows_of(const Weight* weight);
-[[nodiscard]] int64_t least_rows(int64_t tokens);
-// The memory of rows that begin with a group of the layout.
-[[nodiscard]] MemoryPart memory_of(const Weight* weight, Range rows);
+[[nodiscard]] int64_t min_rows(int64_t tokens);
+// The memory of rows that start at a group of the layout.
+[[nodiscard]] MemoryRange memory_of(const Weight* weight, Range rows);
 // This worker's slice of a weight.
-[[nodiscard]] MemoryPart slice_of(const Weight* weight, const Worker& w);
+[[nodiscard]] MemoryRange slice_of(const Weight* weight, const Worker& w);
 
 // Rows [rows.begin, rows.end) of one product, all tokens: token t's row r at out[t * out_stride + r].
 void multiply(const Weight* weight, const void* activations, int64_t tokens, Range rows, float* out, int64_t out_stride,
@@ -92,14 +93,13 @@ struct Projection {
 void project_rows(const Projection& projection, int64_t tokens, Range rows, std::byte* scratch,
                   const Worker& w) noexcept;
 
-// This worker's rows of up to three products, which use as many queues from `queue` on; done(product, rows) after each
-// range of them.
+// This worker's rows of up to three products, one queue each from `queue` on; done(product, rows) after each range.
 template <typename Done>
 void project(std::span<const Projection> projections, int queue, int64_t tokens, std::byte* scratch, const Worker& w,
              Done done) noexcept {
   std::array<Piece, LinearArgs::kMaxWeights> pieces;
   for (size_t i = 0; i < projections.size(); ++i) pieces[i] = rows_of(projections[i].weight);
-  w.for_shares(queue, std::span(pieces).first(projections.size()), least_rows(tokens), [&](size_t i, Range rows) {
+  w.for_chunks(queue, std::span(pieces).first(projections.size()), min_rows(tokens), [&](size_t i, Range rows) {
     project_rows(projections[i], tokens, rows, scratch, w);
     done(i, rows);
   });

@@ -1,4 +1,4 @@
-// In place of the one of src/base: a CPU that has everything, whatever it runs on.
+// Replaces the one of src/base: a CPU that has every feature, whatever it runs on.
 #include "base/cpu_features.h"
 
 namespace inferno {

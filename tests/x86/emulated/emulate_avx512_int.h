@@ -121,7 +121,7 @@ inline __m256i low_si(__m512i a) {
   return extract_i64x4(a, 0);
 }
 
-// Elements of a and b in turn from the low or high half of each 128 bits.
+// Elements of a and b alternating, from the low or high half of each 128 bits.
 template <typename T>
 inline __m512i unpack(__m512i a, __m512i b, bool high) {
   const auto x = bits<Lanes<T>>(a);

@@ -26,7 +26,7 @@ struct Case {
   int64_t first_position;  // of the first token, inside the span
 };
 
-// Keys and values of one span in pages that lie apart in memory.
+// Keys and values of one span in pages that are not contiguous.
 struct Cache {
   std::vector<std::vector<uint8_t>> pages;
   std::vector<const void*> pointers;
@@ -61,7 +61,7 @@ Result attend(const AttentionKernel& kernel, DType dtype, const Case& c, const s
   Result r{std::vector<float>(static_cast<size_t>(queries), -7), std::vector<float>(static_cast<size_t>(queries), -7),
            std::vector<float>(static_cast<size_t>(queries * c.head_dim), -7)};
   AlignedMemory scratch = aligned_memory(static_cast<size_t>(kernel.scratch_bytes(queries, c.head_dim)));
-  // Two more heads lie between tokens than the group has.
+  // The stride between tokens is two heads more than the group has.
   const int64_t stride = (c.group + 2) * c.head_dim;
   SpanTask task{};
   task.q = q.data() + first * stride;
@@ -143,7 +143,7 @@ TEST_P(AttentionParity, AnyDimensionOfPlainCachesWorks) {
   }
 }
 
-// What makes prompts independent of how they are cut.
+// What makes results independent of how a prompt is chunked.
 TEST_P(AttentionParity, AQuerysResultDoesNotDependOnTheOtherQueries) {
   for (const DType dtype : kCacheTypes) {
     const AttentionKernel& kernel = GetParam()->attention[static_cast<size_t>(dtype)];
@@ -173,7 +173,7 @@ TEST_P(AttentionParity, AQuerysResultDoesNotDependOnTheOtherQueries) {
 TEST_P(AttentionParity, AQueryThatSeesNothingGivesNothing) {
   for (const DType dtype : kCacheTypes) {
     const AttentionKernel& kernel = GetParam()->attention[static_cast<size_t>(dtype)];
-    // The first tokens lie before the span: two, or more than a kernel takes together.
+    // The first tokens are before the span: two, or more than a kernel processes together.
     for (const Case& c : {Case{2, 4, 64, 64, -2}, Case{2, 30, 64, 64, -20}}) {
       if (c.group * c.tokens > kernel.query_block) continue;
       const Result r = attend(kernel, dtype, c, random_queries(c), random_cache(dtype, c, 1), random_cache(dtype, c, 2),

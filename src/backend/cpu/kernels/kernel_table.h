@@ -15,7 +15,7 @@ namespace inferno {
 // ---- linear ---------------------------------------------------------------------------------------------------------
 // out[t][n] = sum over k of x[t][k] * w[n][k]. Weights are packed once at load, activations once per op input.
 
-// How rows of a weight lie in memory: groups of row_group rows, each group contiguous; the last group is padded with
+// The memory layout of a weight's rows: groups of row_group rows, each group contiguous; the last group is padded with
 // zero rows.
 struct WeightLayout {
   const char* name;
@@ -41,7 +41,7 @@ struct ActivationLayout {
   void (*prepare_columns)(const float* x, int64_t k, int64_t begin, int64_t end, void* buffer) noexcept = nullptr;
 };
 
-struct MemoryPart {
+struct MemoryRange {
   const std::byte* begin = nullptr;
   int64_t bytes = 0;
 };
@@ -54,12 +54,13 @@ struct LinearTask {
   int64_t row_begin, row_end;  // row_begin is a multiple of row_step; row_end too, or the last row
   float* out;                  // out[t * out_stride + row]
   int64_t out_stride;
-  bool accumulate;  // the finished product is added to what stands in out: one addition, after the whole chain
+  bool accumulate;  // the finished product is added to what out holds: one addition, after the whole chain
   void* scratch;    // this thread's, scratch_bytes(k, tokens), 64-byte aligned
-  // What this thread reads next: these rows themselves for the most part are in its cache or on their way. A kernel
-  // with asking_tokens asks for it, a line for each line of weights. Null: nobody has asked for anything.
-  const MemoryPart* ahead = nullptr;
-  int64_t ahead_parts = 0;
+  // The ranges to prefetch, one line for each line of weights the kernel reads (a kernel with prefetch_tokens does so):
+  // what this thread reads after these rows, most of which have been prefetched before. Null: these rows have not been
+  // prefetched, the kernel prefetches them itself.
+  const MemoryRange* prefetch = nullptr;
+  int64_t prefetch_count = 0;
 };
 
 struct LinearKernel {
@@ -69,17 +70,17 @@ struct LinearKernel {
   int64_t row_step = 1;
   int64_t (*scratch_bytes)(int64_t k, int64_t tokens) = nullptr;
   void (*run)(const LinearTask& task) noexcept = nullptr;
-  int64_t asking_tokens = 0;  // with up to so many tokens the kernel asks for LinearTask::ahead
+  int64_t prefetch_tokens = 0;  // the kernel prefetches LinearTask::prefetch for up to this many tokens
 };
 
 // ---- attention ------------------------------------------------------------------------------------------------------
-// The reduction over the cache is cut at fixed absolute positions, so that its order depends on nothing else.
+// The reduction over the cache is split at fixed absolute positions, so that its order depends on nothing else.
 inline constexpr int64_t kAttentionSpan = 256;
 
 // One span of one kv head against a block of queries. Per query: m = max of the visible scores, l = sum of
 // exp(score - m), o = sum of exp(score - m) * v. A query that sees nothing of the span gets m = -inf, l = 0, o = 0.
 struct SpanTask {
-  // [queries, head_dim]: the `group` heads of a token lie side by side, tokens are token_stride floats apart.
+  // [queries, head_dim]: the `group` heads of a token are contiguous, tokens are token_stride floats apart.
   const float* q;
   int64_t group;
   int64_t token_stride;

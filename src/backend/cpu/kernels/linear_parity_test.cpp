@@ -72,7 +72,7 @@ std::vector<float> multiply(const LinearKernel& kernel, const Packed& weight, co
   const ActivationLayout& layout = *kernel.activation;
   AlignedMemory activations = aligned_memory(static_cast<size_t>(layout.bytes(tokens, shape.k)));
   std::memset(activations.get(), 0x55, static_cast<size_t>(layout.bytes(tokens, shape.k)));
-  // As two threads would: the rows in two parts, cut at a multiple of the step.
+  // As two threads would: the rows in two parts, split at a multiple of the step.
   const int64_t half = std::min(tokens, round_up(tokens / 2, layout.row_step));
   if (half > 0) layout.prepare(shifted.data() + 1, stride, tokens, shape.k, 0, half, activations.get());
   if (half < tokens) layout.prepare(shifted.data() + 1, stride, tokens, shape.k, half, tokens, activations.get());
@@ -136,7 +136,7 @@ TEST_P(LinearParity, QuantizedProductsAreBitEqualToScalar) {
   }
 }
 
-TEST_P(LinearParity, ARowConvertedInPartsAndLinesAskedForMeanwhileGiveTheSameBits) {
+TEST_P(LinearParity, ConvertingARowInPartsAndPrefetchingMeanwhileGiveTheSameBits) {
   constexpr Shape2 kShape = {43, 1024};
   for (const DType dtype : test::kQuantized) {
     const LinearKernel& kernel = GetParam()->linear[static_cast<size_t>(dtype)];
@@ -150,9 +150,9 @@ TEST_P(LinearParity, ARowConvertedInPartsAndLinesAskedForMeanwhileGiveTheSameBit
     }
     AlignedMemory scratch = aligned_memory(static_cast<size_t>(kernel.scratch_bytes(kShape.k, 1)));
     std::vector<float> out(static_cast<size_t>(kShape.rows));
-    const MemoryPart ahead[] = {{packed.memory.get(), 1000}, {packed.memory.get() + 2000, 64}};
+    const MemoryRange prefetch[] = {{packed.memory.get(), 1000}, {packed.memory.get() + 2000, 64}};
     kernel.run({packed.memory.get(), row.get(), kShape.k, 1, 0, kShape.rows, out.data(), kShape.rows, false,
-                scratch.get(), ahead, 2});
+                scratch.get(), prefetch, 2});
     expect_same_bits(out, multiply(kernel, packed, kShape, x, 1), kShape.rows, std::string(dtype_name(dtype)));
   }
 }
@@ -235,7 +235,7 @@ TEST_P(LinearParity, PlainProductsAreWithinTheirRounding) {
   }
 }
 
-// What makes prompts independent of how they are cut: a token's product does not depend on its neighbours.
+// What makes results independent of how a prompt is chunked: a token's product does not depend on its neighbours.
 TEST_P(LinearParity, ATokensProductDoesNotDependOnTheOtherTokens) {
   constexpr Shape2 kShape = {43, 512};
   constexpr int64_t kTokens = 19;

@@ -58,7 +58,7 @@ struct Tables {
 };
 
 const Tables& tables() {
-  static const Tables made = [] {
+  static const Tables instance = [] {
     Tables t;
     KernelTable table{};
     for (const Isa& isa : kIsas) {
@@ -68,7 +68,7 @@ const Tables& tables() {
     }
     return t;
   }();
-  return made;
+  return instance;
 }
 
 }  // namespace

@@ -3,8 +3,8 @@
 //
 // In blocks of 32:   q int8[k], d f32[k / 32], sums f32[k / 32]
 // In blocks of 256:  q int8[k], d f32[k / 256], then 48 bytes per block: the sums of q over 32 columns (8 high parts,
-//                    8 low parts) and over 16 (16 high, 16 low); sum = 64 * high + low, so that minimums meet them in
-//                    8-bit dot products.
+//                    8 low parts) and over 16 (16 high, 16 low); sum = 64 * high + low, so that 8-bit dot products
+//                    multiply them by the minimums.
 #pragma once
 
 #include <arm_neon.h>
@@ -55,8 +55,8 @@ inline void to_levels(const float* x, float inverse, int8_t* q) {
   }
 }
 
-// d and 1 / d of a block. The cases apart: d is NaN for a block with a value that is not finite and 0 for one so small
-// that 1 / d overflows; 1 / d is 0 for both, which makes their levels 0.
+// d and 1 / d of a block. Special cases: d is NaN for a block with a value that is not finite and 0 for one so small
+// that 1 / d overflows; 1 / d is 0 for both, so that their levels are 0.
 template <int kBlock>
 inline void block_scale(const float* x, float* d, float* inverse) {
   const uint32x4_t magnitude = vdupq_n_u32(0x7fffffffU);
@@ -123,8 +123,8 @@ inline void split_sums(const int8_t* q, int8_t* sums) {
   vst1q_s8(sums + 32, vmovn_high_s16(vmovn_s16(vandq_s16(a, low)), vandq_s16(b, low)));
 }
 
-// Blocks of 32, up to four at a time: put(block, count, q, d, sums). The scales of a stretch come first: their
-// divisions take long, and this way they run side by side.
+// Blocks of 32, up to four at a time: put(block, count, q, d, sums). The scales of 16 blocks are computed first:
+// divisions have a long latency, and this way they overlap.
 template <typename Put>
 inline void quantize_blocks_32(const float* x, int64_t blocks, const Put& put) {
   constexpr int64_t kStretch = 16;

@@ -1,5 +1,5 @@
-// Attention over a bf16 cache with the bf16 matrix instructions: one way for few queries, one for many, with equal
-// bits.
+// Attention over a bf16 cache with the bf16 matrix instructions: one kernel for few queries, one for many, with the
+// same bits.
 #pragma once
 
 #include "backend/cpu/kernels/arm/attention_bf16_few.h"
@@ -17,7 +17,7 @@ inline int64_t bf16_attention_scratch(int64_t /*queries*/, int64_t head_dim) {
 }
 
 inline void run_bf16_attention(const SpanTask& task) noexcept {
-  if (are_few(task)) {
+  if (few_queries(task)) {
     run_few_bf16(task);
   } else {
     run_many_bf16(task);

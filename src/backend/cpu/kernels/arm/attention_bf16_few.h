@@ -1,6 +1,5 @@
-// Attention of few queries (decoding) over one span of a bf16 cache: keys and values are brought into the matrix
-// instructions' order on the fly. Memory is the limit, and rows are read a few at a time, almost in the order of their
-// addresses.
+// Attention of few queries (decoding) over one span of a bf16 cache: keys and values are rearranged for the matrix
+// instructions on the fly. It is memory-bound, and reads rows a few at a time, almost in the order of their addresses.
 #pragma once
 
 #include "backend/cpu/kernels/arm/attention_bf16_layout.h"
@@ -9,8 +8,8 @@ namespace inferno {
 namespace {
 
 inline constexpr int64_t kFewQueries = 4;
-inline constexpr int64_t kFewRows = 16;   // rows of values
-inline constexpr int64_t kFewAhead = 48;  // rows that are asked for ahead, into the third cache: a page has few rows
+inline constexpr int64_t kFewRows = 16;          // rows of values
+inline constexpr int64_t kFewPrefetchRows = 48;  // prefetch distance, into L3: a page has few rows
 
 struct FewScratch {
   float* scores;      // [kFewQueries][kAttentionSpan]
@@ -30,12 +29,12 @@ inline FewScratch few_scratch(const SpanTask& task) {
   return s;
 }
 
-inline bool are_few(const SpanTask& task) {
+inline bool few_queries(const SpanTask& task) {
   return task.queries <= kFewQueries && task.head_dim % 8 == 0;
 }
 
 // 2 x 2 results of two position pairs -> scores of two queries.
-inline void put_scores(float32x4_t first, float32x4_t second, float* scores) {
+inline void store_scores(float32x4_t first, float32x4_t second, float* scores) {
   const float64x2_t a = vreinterpretq_f64_f32(first);
   const float64x2_t b = vreinterpretq_f64_f32(second);
   vst1q_f32(scores, vreinterpretq_f32_f64(vzip1q_f64(a, b)));
@@ -57,8 +56,8 @@ inline void few_scores(const uint16_t* q, const uint8_t* const* rows, int64_t st
     }
   }
   for (int j = 0; j < kPairs; ++j) {
-    put_scores(s[j][0], s[j][1], scores + j * 2 * kAttentionSpan);
-    put_scores(s[j][2], s[j][3], scores + j * 2 * kAttentionSpan + 4);
+    store_scores(s[j][0], s[j][1], scores + j * 2 * kAttentionSpan);
+    store_scores(s[j][2], s[j][3], scores + j * 2 * kAttentionSpan + 4);
   }
 }
 
@@ -95,7 +94,7 @@ inline void add_values(const SpanTask& task, const FewScratch& s, const uint8_t*
   for (int64_t i = 0; i < count; i += kFewRows) {
     const int64_t some = count - i < kFewRows ? count - i : kFewRows;
     const uint16_t* weights = s.weights + 8 * i;
-    prefetch_rows<1>(rows, i + kFewAhead, i + kFewAhead + kFewRows, count, dims);
+    prefetch_rows<1>(rows, i + kFewPrefetchRows, i + kFewPrefetchRows + kFewRows, count, dims);
     int64_t d = 0;
     if (task.queries <= 2) {
       for (; d + 32 <= dims; d += 32) few_outputs<1, 4>(weights, rows + i, d, some, s.o + d * 8);
@@ -110,18 +109,19 @@ inline void add_values(const SpanTask& task, const FewScratch& s, const uint8_t*
 inline void run_few_bf16(const SpanTask& task) {
   const FewScratch s = few_scratch(task);
   const int64_t steps = dim_steps(task.head_dim);
-  const int64_t rows = most_visible(task);
+  const int64_t rows = max_visible(task);
   const int64_t padded = (rows + 7) / 8 * 8;
   const uint8_t* row[kAttentionSpan];
   pack_queries(task, 0, (task.queries + 1) / 2, s.q);
   find_rows(task, task.k_pages, 0, padded, rows, row);
   const auto scores = task.queries > 2 ? few_scores<2> : few_scores<1>;
   for (int64_t p = 0; p < padded; p += 8) {
-    prefetch_rows<1>(row, p + kFewAhead, p + kFewAhead + 8, padded, task.head_dim);
+    prefetch_rows<1>(row, p + kFewPrefetchRows, p + kFewPrefetchRows + 8, padded, task.head_dim);
     scores(s.q, row + p, steps, s.scores + p);
   }
   for (int64_t i = 0; i < task.queries; i += 2) {
-    weigh_pair(task, i, padded, s.scores + i * kAttentionSpan, s.weights + in_quads(i / 2, 0, kAttentionSpan / 4));
+    query_pair_softmax(task, i, padded, s.scores + i * kAttentionSpan,
+                       s.weights + in_quads(i / 2, 0, kAttentionSpan / 4));
   }
   for (int64_t i = 0; i < 8 * task.head_dim; i += 4) vst1q_f32(s.o + i, vdupq_n_f32(0));
   find_rows(task, task.v_pages, 0, padded, rows, row);

@@ -1,4 +1,4 @@
-// What both ways through bf16 attention share: the order in which the matrix instructions read queries, keys, values
+// What both bf16 attention kernels share: the order in which the matrix instructions read queries, keys, values
 // and weights.
 //
 // The instruction multiplies 2 x 4 by 4 x 2 values: 2 queries x 4 dimensions x 2 positions for the scores, 2 queries x
@@ -16,9 +16,9 @@ namespace {
 inline int64_t dim_steps(int64_t head_dim) {
   return (head_dim + 7) / 8 * 2;  // steps of 4, an even number
 }
-// Pairs of queries (or positions) are filled up to quads, whose pairs lie side by side: what one step of the loops
-// reads from several places a power of two apart would meet in one bank of the cache. Where vector `step` of a pair is
-// in [quads][steps][4 pairs][8]:
+// Pairs of queries (or positions) are padded to quads, whose pairs are interleaved: loads of one step from several
+// places a power of two apart would conflict in one bank of the cache. The offset of vector `step` of a pair in
+// [quads][steps][4 pairs][8]:
 inline int64_t in_quads(int64_t pair, int64_t step, int64_t steps) {
   return ((pair / 4 * steps + step) * 4 + pair % 4) * 8;
 }
@@ -33,12 +33,11 @@ inline uint16x8_t zip_high_64(uint16x8_t a, uint16x8_t b) {
   return vreinterpretq_u16_u64(vzip2q_u64(vreinterpretq_u64_u16(a), vreinterpretq_u64_u16(b)));
 }
 
-// Asks for rows [begin, end) of `count`, which come from memory or a distant cache, up to a near one (kNear 3: the
-// first cache, 1: the third).
-template <int kNear>
+// Prefetches rows [begin, end) of `count`. kLocality: 3 for L1, 1 for L3.
+template <int kLocality>
 inline void prefetch_rows(const uint8_t* const* rows, int64_t begin, int64_t end, int64_t count, int64_t head_dim) {
   for (int64_t p = begin; p < end && p < count; ++p) {
-    for (int64_t byte = 0; byte < 2 * head_dim; byte += 64) __builtin_prefetch(rows[p] + byte, 0, kNear);
+    for (int64_t byte = 0; byte < 2 * head_dim; byte += 64) __builtin_prefetch(rows[p] + byte, 0, kLocality);
   }
 }
 
@@ -83,7 +82,7 @@ inline void pack_queries(const SpanTask& task, int64_t first, int64_t pairs, uin
 
 // Queries i and i + 1: scores [2][kAttentionSpan] -> the weights of the pair up to position `end`, and the task's m and
 // l.
-inline void weigh_pair(const SpanTask& task, int64_t i, int64_t end, const float* scores, uint16_t* weights) {
+inline void query_pair_softmax(const SpanTask& task, int64_t i, int64_t end, const float* scores, uint16_t* weights) {
   const int32_t visible[2] = {task.visible[i], i + 1 < task.queries ? task.visible[i + 1] : 0};
   Softmax soft[2];
   pair_softmax(scores, visible, end, task.scale, weights, soft);

@@ -1,6 +1,6 @@
-// Attention of many queries over one span of a bf16 cache: the span's keys and values are brought into the matrix
-// instructions' order once and met by all queries, a quad of pairs at a time: what the eight need - queries, scores,
-// weights - stays in the first cache, keys and values pass from the second.
+// Attention of many queries over one span of a bf16 cache: the span's keys and values are packed once for the matrix
+// instructions and multiplied by all queries, a quad of pairs at a time: what the eight need - queries, scores, weights
+// - stays in L1, keys and values are streamed from L2.
 #pragma once
 
 #include "backend/cpu/kernels/arm/assembly.h"
@@ -9,13 +9,12 @@
 namespace inferno {
 namespace {
 
-// Values of one octet of dimensions; a line more than the positions take, or all octets would meet in a few sets of the
-// cache.
+// Values of one octet of dimensions, padded by a line, or all octets would conflict in a few sets of the cache.
 inline constexpr int64_t kOctetValues = kAttentionSpan * 8 + 32;
 
 struct ManyScratch {
   float* scores;      // [8][kAttentionSpan]
-  float* o;           // [8][8], where not all of it are outputs
+  float* o;           // [8][8], for quads that are not full
   uint16_t* q;        // [steps][4 pairs][2][4]
   uint16_t* weights;  // [kAttentionSpan / 4][4 pairs][2][4]
   uint16_t* keys;     // [kAttentionSpan / 8][steps][4 pairs][2][4]
@@ -136,7 +135,7 @@ inline void prefetch_queries(const SpanTask& task, int64_t begin, int64_t end) {
 }
 
 // The positions any query of the quad at `first` sees, in steps of 8: the rest of a block's rectangle would be
-// multiplied for nothing.
+// wasted work.
 inline int64_t quad_limit(const SpanTask& task, int64_t first) {
   int64_t most = 0;
   for (int64_t i = first; i < first + 8 && i < task.queries; ++i) {
@@ -146,12 +145,13 @@ inline int64_t quad_limit(const SpanTask& task, int64_t first) {
 }
 
 // The softmax of the quad of queries at `first`, scores [8][kAttentionSpan], over `limit` positions.
-inline void weigh_quad(const SpanTask& task, int64_t first, int64_t limit, const float* scores, uint16_t* weights) {
+inline void query_quad_softmax(const SpanTask& task, int64_t first, int64_t limit, const float* scores,
+                               uint16_t* weights) {
   for (int64_t pair = 0; pair < 4; ++pair) {
     const int64_t i = first + 2 * pair;
     uint16_t* to = weights + in_quads(pair, 0, kAttentionSpan / 4);
     if (i < task.queries) {
-      weigh_pair(task, i, limit, scores + 2 * pair * kAttentionSpan, to);
+      query_pair_softmax(task, i, limit, scores + 2 * pair * kAttentionSpan, to);
     } else {
       for (int64_t p = 0; p < limit; p += 4) vst1q_u16(to + 8 * p, vdupq_n_u16(0));
     }
@@ -180,18 +180,18 @@ inline void quad_outputs(const SpanTask& task, int64_t first, int64_t limit, int
 inline void run_many_bf16(const SpanTask& task) {
   const ManyScratch s = many_scratch(task);
   const int64_t steps = dim_steps(task.head_dim);
-  const int64_t rows = most_visible(task);
+  const int64_t rows = max_visible(task);
   const int64_t padded = (rows + 7) / 8 * 8;
   prefetch_queries(task, 0, 8);
   (task.head_dim % 8 == 0 ? pack_span<true> : pack_span<false>)(task, rows, padded, s);
   for (int64_t first = 0; first < task.queries; first += 8) {
     const int64_t limit = quad_limit(task, first);
     pack_queries(task, first, 4, s.q);
-    prefetch_queries(task, first + 8, first + 16);  // tokens lie far apart in a distant cache
+    prefetch_queries(task, first + 8, first + 16);  // tokens are far apart, in L2 or beyond
     for (int64_t p = 0; p < limit; p += 8) {
       multiply_quads(s.q, s.keys + in_quads(p / 2, 0, steps), steps, s.scores + p, kAttentionSpan);
     }
-    weigh_quad(task, first, limit, s.scores, s.weights);
+    query_quad_softmax(task, first, limit, s.scores, s.weights);
     for (int64_t octet = 0; octet < steps / 2; ++octet) quad_outputs(task, first, limit, octet, s);
   }
 }

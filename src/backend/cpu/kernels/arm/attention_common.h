@@ -9,9 +9,9 @@
 namespace inferno {
 namespace {
 
-inline constexpr int64_t kChunk = 64;  // positions that are converted and multiplied in one go: fits the first cache
+inline constexpr int64_t kChunk = 64;  // positions that are converted and multiplied together: fits L1
 
-// Rows [begin, begin + count) of the span; from `rows` on the last row once more, whose weight will be zero.
+// Rows [begin, begin + count) of the span; from `rows` on the last row again, whose weight will be zero.
 inline void find_rows(const SpanTask& task, const void* const* pages, int64_t begin, int64_t count, int64_t rows,
                       const uint8_t** out) {
   int64_t i = 0;
@@ -28,7 +28,7 @@ inline void find_rows(const SpanTask& task, const void* const* pages, int64_t be
   for (; i < count; ++i) out[i] = out[i - 1];
 }
 
-inline int64_t most_visible(const SpanTask& task) {
+inline int64_t max_visible(const SpanTask& task) {
   int64_t most = 0;
   for (int64_t i = 0; i < task.queries; ++i) most = task.visible[i] > most ? task.visible[i] : most;
   return most;

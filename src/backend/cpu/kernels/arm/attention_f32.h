@@ -92,7 +92,7 @@ inline void run_f32_attention(const SpanTask& task) noexcept {
   const int64_t d = task.head_dim;
   const int64_t stride = padded_dim(d);
   const int64_t queries = (task.queries + 3) / 4 * 4;
-  const int64_t rows = most_visible(task);
+  const int64_t rows = max_visible(task);
   const int64_t padded = (rows + 15) / 16 * 16;
   auto* q = static_cast<float*>(task.scratch);
   float* o = q + queries * stride;

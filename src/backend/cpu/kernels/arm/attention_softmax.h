@@ -10,7 +10,7 @@ namespace {
 // 2^x for x <= 0, within 3e-6 and not below 2^-126: the weights are rounded to bf16.
 template <int kCount>
 inline void exp2_nonpositive(float32x4_t (&x)[kCount]) {
-  const float32x4_t magic = vdupq_n_f32(0x1.8p23F);  // adding it rounds to an integer, which stands in the low bits
+  const float32x4_t magic = vdupq_n_f32(0x1.8p23F);  // adding it rounds to an integer, in the low bits
   float32x4_t shifted[kCount];
   float32x4_t r[kCount];
   float32x4_t p[kCount];
@@ -44,7 +44,7 @@ inline float largest_score(const float* scores, int64_t visible, float scale) {
 }
 
 // The weights of a pair of queries: weight = exp(score * scale - m), zero past what each may see. The sum l runs over
-// four lanes in ascending order whatever that is.
+// four lanes in ascending order, whatever is visible.
 inline void pair_softmax(const float* scores, const int32_t (&visible)[2], int64_t padded, float scale,
                          uint16_t* weights, Softmax (&out)[2]) {
   constexpr float kLog2E = 0x1.715476p+0F;

@@ -1,9 +1,9 @@
 // BF16 weights with the bf16 matrix instructions: 2 rows x 2 tokens x 4 columns each, f32 sums. Each output adds its
 // steps of 4 columns in ascending K, whatever the number of tokens. The instructions round in their own way (products
-// of a step are summed before they meet the total, subnormals count as zero).
+// of a step are summed before they are added to the total, subnormals count as zero).
 //
 // Activations: pairs of tokens, for each 4 columns 4 values of the first and 4 of the second; the last pair and the
-// last columns are filled up with zeros.
+// last columns are padded with zeros.
 #pragma once
 
 #include "backend/cpu/kernels/arm/gemv.h"
@@ -72,9 +72,9 @@ inline void bf16_groups(const LinearTask& task, const int64_t* at, int64_t pair)
     for (int j = 0; j < kPairs; ++j) {
       const int64_t token = 2 * (pair + j);
       const int64_t row = at[g] * kInterleavedRows;
-      put_rows(task, token, row, vuzp1q_f32(s[g][0][j], s[g][1][j]), vuzp1q_f32(s[g][2][j], s[g][3][j]));
+      store_rows(task, token, row, vuzp1q_f32(s[g][0][j], s[g][1][j]), vuzp1q_f32(s[g][2][j], s[g][3][j]));
       if (token + 1 == task.tokens) continue;
-      put_rows(task, token + 1, row, vuzp2q_f32(s[g][0][j], s[g][1][j]), vuzp2q_f32(s[g][2][j], s[g][3][j]));
+      store_rows(task, token + 1, row, vuzp2q_f32(s[g][0][j], s[g][1][j]), vuzp2q_f32(s[g][2][j], s[g][3][j]));
     }
   }
 }

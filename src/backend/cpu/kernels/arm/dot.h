@@ -7,8 +7,8 @@
 namespace inferno {
 namespace {
 
-// A fresh zero. Written out because it is free (the core renames it away), while gcc would keep one zero in a register
-// and copy it, and a copy takes a vector slot.
+// A zero from a movi of its own. It is free (eliminated at register renaming), while gcc would keep one zero in a
+// register and copy it, and a copy occupies a vector pipe.
 inline int32x4_t zero_s32() {
   int32x4_t zero;
   __asm__ volatile("movi %0.2d, #0" : "=w"(zero));
@@ -19,7 +19,7 @@ inline int32x4_t zero_s32() {
 
 using RowSums = int32x4_t;  // one per row
 
-inline RowSums no_sums() {
+inline RowSums zero_sums() {
   return zero_s32();
 }
 // Row r: sum of w[4r + i] * x[4 * kLane + i], i < 4.
@@ -38,7 +38,7 @@ struct RowSums {
   int32x4_t high;  // rows 2 and 3
 };
 
-inline RowSums no_sums() {
+inline RowSums zero_sums() {
   return {zero_s32(), zero_s32()};
 }
 template <int kLane>

@@ -33,10 +33,10 @@ __attribute__((always_inline)) inline float32x4_t exp_f32(float32x4_t x) {
 }
 
 // The same for kCount vectors of x <= 0, as in a softmax: fewer instructions, and zero instead of a subnormal. Step by
-// step for all vectors, because one vector's steps wait for each other.
+// step for all vectors, because each step depends on the previous one of its vector.
 template <int kCount>
 inline void exp_nonpositive(float32x4_t (&x)[kCount]) {
-  // Adding 1.5 * 2^23 rounds x / ln 2 to an integer, which stands in the low bits.
+  // Adding 1.5 * 2^23 rounds x / ln 2 to an integer in the low bits.
   const float32x4_t magic = vdupq_n_f32(0x1.8p23F);
   float32x4_t shifted[kCount];
   float32x4_t r[kCount];

@@ -3,7 +3,7 @@
 //
 // Every format is first unpacked, losslessly, into the same panels: 8 rows of int8 levels in the order of the matrix
 // instruction, and scales widened and doubled so that one vector multiply scales a 2 x 2 result. A panel is unpacked
-// once and meets all tokens while it is in a cache.
+// once and multiplied by all tokens while it is cached.
 //
 // A 2 x 2 result is (row 0 token 0, row 0 token 1, row 1 token 0, row 1 token 1).
 #pragma once
@@ -28,7 +28,7 @@ struct Panel {
   // Levels: for each 8 columns the row pairs (0,1) (2,3) (4,5) (6,7).
   static constexpr int kLevelBytes = 8 * kFormat.block;
   static constexpr int kD = kLevelBytes;  // 4 vectors: (d0 d0 d1 d1), ...
-  static constexpr int kM = kD + 64;      // likewise
+  static constexpr int kM = kD + 64;      // the same of m
   // int32, 4 vectors per sub-block: its scale less that of the next one.
   static constexpr int kScales = kM + (kFormat.minimums ? 64 : 0);
   // int8 pairs of rows, for each 8 sub-blocks 4 vectors.
@@ -221,18 +221,18 @@ inline void add_tile_256(const uint8_t* panel, const int8_t* x, int64_t blocks, 
 }
 
 // 8 rows x 6 tokens from 2 x 2 results; tokens past the end are dropped.
-inline void put_tile(const LinearTask& task, int64_t token, int64_t row, const TileSums& sums) {
+inline void store_tile(const LinearTask& task, int64_t token, int64_t row, const TileSums& sums) {
   for (int j = 0; j < kTilePairs; ++j) {
     const auto out = [&](int i) { return sums.of[i][j]; };
     const int64_t t = token + 2 * j;
     if (t >= task.tokens) return;
-    put_rows(task, t, row, vuzp1q_f32(out(0), out(1)), vuzp1q_f32(out(2), out(3)));
+    store_rows(task, t, row, vuzp1q_f32(out(0), out(1)), vuzp1q_f32(out(2), out(3)));
     if (t + 1 == task.tokens) return;
-    put_rows(task, t + 1, row, vuzp2q_f32(out(0), out(1)), vuzp2q_f32(out(2), out(3)));
+    store_rows(task, t + 1, row, vuzp2q_f32(out(0), out(1)), vuzp2q_f32(out(2), out(3)));
   }
 }
 
-// Calls f with the pairs of a tile that hold some of the `tokens` from there on, as a constant.
+// Calls f with the number of pairs of a tile that hold some of the remaining `tokens`, as a constant.
 template <typename F>
 inline void with_pairs(int64_t tokens, F f) {
   static_assert(kTilePairs == 3);
@@ -243,7 +243,8 @@ inline void with_pairs(int64_t tokens, F f) {
 
 // A whole panel (8 rows from `row` on) times a tile (6 tokens from `token` on), to the output.
 template <InterleavedFormat kFormat>
-inline void put_product_32(const LinearTask& task, const uint8_t* panel, int64_t row, const int8_t* x, int64_t token) {
+inline void store_product_32(const LinearTask& task, const uint8_t* panel, int64_t row, const int8_t* x,
+                             int64_t token) {
   const int64_t blocks = task.k / 32;
   if constexpr (!kFormat.minimums) {
     if (token + 2 * kTilePairs <= task.tokens && row + kInterleavedRows <= task.row_end) {
@@ -255,14 +256,14 @@ inline void put_product_32(const LinearTask& task, const uint8_t* panel, int64_t
   }
   TileSums sums;
   with_pairs(task.tokens - token, [&](auto pairs) { multiply_tile_32<kFormat, pairs>(panel, x, blocks, sums); });
-  put_tile(task, token, row, sums);
+  store_tile(task, token, row, sums);
 }
 
-// What is multiplied in one go: panels of a chunk of columns.
+// The cache blocking: panels of a chunk of columns that are multiplied together.
 //
-// Blocks of 32: whole panels, which stream from the second-level cache past a tile of tokens in the first. The K
-// formats multiply faster than that cache delivers, so some panels of a short chunk stay in the first and the tiles
-// stream; the running sums of all tiles wait in the second.
+// Blocks of 32: whole panels, which are streamed from L2 while a tile of tokens is in L1. The K formats multiply faster
+// than L2 delivers, so some panels of a short chunk stay in L1 and the tiles are streamed; the running sums of all
+// tiles are in L2.
 template <InterleavedFormat kFormat>
 struct Chunks {
   static constexpr bool kWhole = kFormat.block == 32;
@@ -276,7 +277,7 @@ struct Chunks {
     panels = kBytes / panel_bytes() > 1 ? kBytes / panel_bytes() : 1;
   }
   [[nodiscard]] int64_t panel_bytes() const { return blocks * Panel<kFormat>::kBytes; }
-  // What all panels may take: never less for more columns.
+  // The memory of all panels, monotonic in k.
   [[nodiscard]] int64_t bytes() const { return panel_bytes() > kBytes ? panel_bytes() : kBytes; }
   [[nodiscard]] int64_t sums(int64_t tokens) const { return kWhole ? 0 : panels * token_tiles(tokens); }
 };
@@ -288,8 +289,8 @@ inline int64_t gemm_scratch(int64_t k, int64_t tokens) {
   return chunks.bytes() + chunks.sums(tokens) * static_cast<int64_t>(sizeof(TileSums));
 }
 
-// Asks for part p of `count` of what the next tile brings, into the second-level cache: it lies in the third or in
-// another core's, and each tile would begin with waiting for it.
+// Prefetches part p of `count` of the next tile into L2: it is in L3 or in another core's cache, and each tile would
+// start with misses.
 inline void prefetch_part(const int8_t* from, int64_t bytes, int64_t p, int64_t count) {
   constexpr int64_t kLine = 64;
   const int64_t lines = (bytes + kLine - 1) / kLine;
@@ -322,13 +323,13 @@ inline void multiply_panels(const LinearTask& task, const Chunks<kFormat>& chunk
         const uint8_t* panel = panels + p * chunks.panel_bytes();
         const int64_t row = (group + p) * kInterleavedRows;
         if constexpr (Chunks<kFormat>::kWhole) {
-          put_product_32<kFormat>(task, panel, row, x, tile * 2 * kTilePairs);
+          store_product_32<kFormat>(task, panel, row, x, tile * 2 * kTilePairs);
         } else {
           TileSums& s = sums[tile * chunks.panels + p];
           if (first == 0) s = {};
           with_pairs(task.tokens - tile * 2 * kTilePairs,
                      [&](auto pairs) { add_tile_256<kFormat, pairs>(panel, x + first * kBlockBytes, chunk, s); });
-          if (first + chunk == blocks) put_tile(task, tile * 2 * kTilePairs, row, s);
+          if (first + chunk == blocks) store_tile(task, tile * 2 * kTilePairs, row, s);
         }
       }
     }

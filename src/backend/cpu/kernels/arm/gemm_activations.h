@@ -1,15 +1,15 @@
 // Activations for the matrix kernels: rows for up to three tokens (activations.h), else pairs of tokens in the order
 // the 8-bit matrix instruction reads them, in tiles of three pairs; up to eight tokens in tiles of two, so that two
-// threads that prepare them do not write to the same cache lines. The last tile is filled up with zero tokens.
+// threads that prepare them do not write to the same cache lines. The last tile is padded with zero tokens.
 //
 // A pair is a sequence of vectors; a level vector holds 8 columns of the first token, then 8 of the second.
 //   blocks of 32:   per block 4 level vectors, then d as (d0 d1 d0 d1). After all blocks one vector per block: the sums
 //                   of q as f32 in the same order as d.
 //   blocks of 256:  per block 32 level vectors; d as above; the sums over 32 columns as a pair of 8 high parts and a
 //                   pair of 8 low parts; the sums over 16 columns the same for columns 0-127, then for 128-255.
-// A kernel reads three pairs or more in step. From places whose addresses differ by a multiple of 64 they would meet in
-// one bank of the cache, at a fraction of the speed: the pairs of a tile are interleaved vector by vector, and tiles of
-// two are 32 bytes further apart.
+// A kernel reads three pairs or more in lockstep. At addresses that differ by a multiple of 64 the loads would conflict
+// in one bank of the cache, at a fraction of the speed: the pairs of a tile are interleaved vector by vector, and tiles
+// of two pairs are padded by 32 bytes.
 #pragma once
 
 #include "backend/cpu/kernels/arm/activations.h"
@@ -55,10 +55,10 @@ inline int64_t token_pairs_bytes(int64_t tokens, int64_t k) {
 }
 
 // Columns of one token of a pair: 8 bytes of each vector. `step`: from one vector to the next.
-inline void put_columns(const int8_t* q, int count, int8_t* pair, int64_t step) {
+inline void store_columns(const int8_t* q, int count, int8_t* pair, int64_t step) {
   for (int i = 0; i < count; i += 8) vst1_s8(pair + i / 8 * step, vld1_s8(q + i));
 }
-inline void put_twice(float value, int8_t* pair) {
+inline void store_twice(float value, int8_t* pair) {
   auto* to = static_cast<float*>(static_cast<void*>(pair));
   to[0] = value;
   to[2] = value;
@@ -70,9 +70,9 @@ inline void quantize_into_pair_32(const float* x, int64_t k, int64_t which, int8
   const auto put = [&](int64_t b, int64_t count, const int8_t* q, const float* d, const float* sums) {
     for (int64_t i = 0; i < count; ++i) {
       int8_t* block = pair + (b + i) * 5 * step;
-      put_columns(q + 32 * i, 32, block + 8 * which, step);
-      put_twice(d[i], block + 4 * step + 4 * which);
-      put_twice(sums[i], pair + (5 * blocks + b + i) * step + 4 * which);
+      store_columns(q + 32 * i, 32, block + 8 * which, step);
+      store_twice(d[i], block + 4 * step + 4 * which);
+      store_twice(sums[i], pair + (5 * blocks + b + i) * step + 4 * which);
     }
   };
   if (x != nullptr) return quantize_blocks_32(x, blocks, put);
@@ -86,22 +86,22 @@ inline void quantize_into_pair_256(const float* x, int64_t k, int64_t which, int
     int8_t sums[kSumBytes];
     split_sums(q, sums);
     int8_t* block = pair + b * 39 * step;
-    put_columns(q, 256, block + 8 * which, step);
-    put_twice(d, block + 32 * step + 4 * which);
-    put_columns(sums, 16, block + 33 * step + 8 * which, step);  // 8 high parts, 8 low parts
+    store_columns(q, 256, block + 8 * which, step);
+    store_twice(d, block + 32 * step + 4 * which);
+    store_columns(sums, 16, block + 33 * step + 8 * which, step);  // 8 high parts, 8 low parts
     int8_t by_16[32];
     vst1_s8(by_16, vld1_s8(sums + 16));
     vst1_s8(by_16 + 8, vld1_s8(sums + 32));
     vst1_s8(by_16 + 16, vld1_s8(sums + 24));
     vst1_s8(by_16 + 24, vld1_s8(sums + 40));
-    put_columns(by_16, 32, block + 35 * step + 8 * which, step);
+    store_columns(by_16, 32, block + 35 * step + 8 * which, step);
   };
   if (x != nullptr) return quantize_blocks_256(x, k / 256, put);
   constexpr int8_t kLevels[256] = {};
   for (int64_t b = 0; b < k / 256; ++b) put(b, kLevels, 0.0F);
 }
 
-// Rows [begin, end), begin even; the last rows also write the zero tokens behind them.
+// Rows [begin, end), begin even; the last rows also write the zero tokens after them.
 template <int kBlock>
 inline void prepare_token_pairs(const float* x, int64_t x_stride, int64_t tokens, int64_t k, int64_t begin, int64_t end,
                                 void* buffer) noexcept {

@@ -1,10 +1,10 @@
 // Quantized weights times up to eight tokens on a CPU with the 8-bit matrix instructions: decoding and small batches.
-// Every weight is read once and meets all tokens, so unpacking it into a panel first (gemm.h) would cost more than the
-// product. Bit-equal to quant/numerics.h.
+// Every weight is read once and multiplied by all tokens, so unpacking it into a panel first (gemm.h) would cost more
+// than the product. Bit-equal to quant/numerics.h.
 //
-// Q8_0 lies by pairs of rows, ready for the instruction. Levels of fewer bits are brought into its order in registers,
-// and up to three tokens take the dot products of gemv.h: decoding one token, where every instruction counts for them,
-// is faster that way.
+// Q8_0 is stored by pairs of rows, as the instruction reads it. Levels of fewer bits are rearranged in registers, and
+// up to three tokens use the dot products of gemv.h, which need fewer instructions there: decoding one token is faster
+// that way.
 #pragma once
 
 #include "backend/cpu/kernels/arm/assembly.h"
@@ -64,11 +64,12 @@ inline void multiply_tile(const int8x16_t (&w)[8], const int8_t* const (&x)[kPai
 // ---- plain formats --------------------------------------------------------------------------------------------------
 
 // sums[half][row pair][token pair] = a group of 8-bit levels by row pairs times four token pairs, those of tile x,
-// then those of tile y, in assembly: both halves of a block in turn, so that the weights pass as one steady stream,
-// which takes all registers. The order comes from a search (bench/ladder/order_search), as that of gemm_tiles.h.
+// then those of tile y, in assembly: both halves of a block one after the other, so that the weights are one sequential
+// stream, which needs all registers. The order comes from a search (bench/ladder/order_search), as that of
+// gemm_tiles.h.
 //
-// The weights are asked for ahead, the next blocks into the first-level cache and others into the second: the core's
-// own prefetching does not keep up when the tokens fill much of the first, and one of the two alone makes it stop.
+// The weights are prefetched, the next blocks into L1 and later ones into L2: the hardware prefetcher does not keep up
+// when the tokens fill much of L1, and either software prefetch alone makes it stop.
 inline void few_q8_0(const uint8_t* w, const int8_t* x, const int8_t* y, int64_t blocks, float32x4_t* sums) {
   // clang-format off
 #define INFERNO_AHEAD(level, a, b, c, d, e) \
@@ -137,8 +138,8 @@ inline void few_q8_0(const uint8_t* w, const int8_t* x, const int8_t* y, int64_t
   // clang-format on
 }
 
-// sums = a group times the pairs at x. Both halves of a block before the next one: the weights pass once, as one
-// steady stream.
+// sums = a group times the pairs at x. Both halves of a block before the next block: the weights are read once, as one
+// sequential stream.
 template <InterleavedFormat kFormat, int kPairs>
 inline void few_32(const uint8_t* group, const int8_t* const (&x)[kPairs], int64_t blocks, FewGroup<kPairs>& sums) {
   using Layout = InterleavedBlock<kFormat>;
@@ -294,9 +295,9 @@ inline void few(const LinearTask& task) {
       const auto& low = sums.half[0].of;
       const auto& high = sums.half[1].of;
       const int64_t t = 2 * j;
-      put_rows(task, t, row, vuzp1q_f32(low[0][j], low[1][j]), vuzp1q_f32(high[0][j], high[1][j]));
+      store_rows(task, t, row, vuzp1q_f32(low[0][j], low[1][j]), vuzp1q_f32(high[0][j], high[1][j]));
       if (t + 1 == task.tokens) continue;
-      put_rows(task, t + 1, row, vuzp2q_f32(low[0][j], low[1][j]), vuzp2q_f32(high[0][j], high[1][j]));
+      store_rows(task, t + 1, row, vuzp2q_f32(low[0][j], low[1][j]), vuzp2q_f32(high[0][j], high[1][j]));
     }
   }
 }
@@ -358,10 +359,10 @@ inline void gemv_row_pairs(const LinearTask& task) {
   const auto add = [&](const uint8_t* group, int64_t first, int64_t count, Sums& sums) {
     add_row_pairs<kTokens>(group, x, first, count, sums);
   };
-  const auto put = [&](int64_t row, const Sums& sums) {
-    for (int t = 0; t < kTokens; ++t) put_rows(task, t, row, sums.of[t][0], sums.of[t][1]);
+  const auto store = [&](int64_t row, const Sums& sums) {
+    for (int t = 0; t < kTokens; ++t) store_rows(task, t, row, sums.of[t][0], sums.of[t][1]);
   };
-  walk_streams<kFormatQ8_0Pairs, Sums>(task, add, put);
+  walk_streams<kFormatQ8_0Pairs, Sums>(task, add, store);
 }
 
 // Fewer than kGemmTokens tokens.

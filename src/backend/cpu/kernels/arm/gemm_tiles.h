@@ -86,7 +86,7 @@ struct TilePlace {
   int64_t stride;
 };
 
-// The same to their place, added to what stands there or not.
+// The same into the output, added to what it holds or not.
 #define INFERNO_PUT(uzp, low0, low1, high0, high1, add) \
   uzp " v0.4s, v" #low0 ".4s, v" #low1 ".4s\n " uzp " v1.4s, v" #high0 ".4s, v" #high1 ".4s\n" add \
   "stp q0, q1, [%[out]]\n add %[out], %[out], %[stride]\n"
@@ -114,8 +114,8 @@ inline void multiply_blocks_32_into(const uint8_t* w, const int8_t* x, int64_t b
 
 // Super-blocks of 256 columns in sub-blocks with integer scales. Of w: 2048 bytes of levels; 4 vectors of doubled scales
 // d; with minimums 4 of the doubled m; for each sub-block 4 vectors of doubled integers, the sub-block's scale less the
-// next one's; with minimums 4 vectors of row pairs of them. out[12]: the running sums, which begin at what stands
-// there.
+// next one's; with minimums 4 vectors of row pairs of them. out[12]: the running sums, which start from what out
+// holds.
 //
 // The integer sums are not cleared between sub-blocks: the sum of (sum up to j) * (scale j - scale j + 1) is the sum of
 // (sum of j) * scale j, in integers exactly, whatever overflows on the way.

@@ -1,7 +1,7 @@
 // Quantized weights times one to four activation rows: decoding. Bit-equal to quant/numerics.h.
 //
-// The range of groups is cut into far-apart parts that are walked in step, a few blocks at a time: the memory system
-// of a core delivers a quarter more from several streams than from one.
+// The range of groups is split into distant streams that are read in lockstep, a few blocks at a time: a core reaches a
+// quarter more memory bandwidth with several streams than with one.
 #pragma once
 
 #include <type_traits>
@@ -14,7 +14,8 @@ namespace inferno {
 namespace {
 
 inline constexpr int kStreams = 4;
-// Bytes of a stream before its turn is over: long enough to hide the change, short enough to keep all streams running.
+// Bytes of a stream before the next one's turn: long enough to hide the switch, short enough to keep all streams
+// running.
 inline constexpr int kTurnBytes = 2048;
 
 // Running sums of one group for kTokens tokens.
@@ -23,8 +24,8 @@ struct GroupSums {
   float32x4_t of[kTokens][2];
 };
 
-// Sums of 16 columns for both halves of a group: [half][columns 0-15, 16-31]. Written side by side because a chain of
-// dot products waits for its own latency: four short chains at once keep the core busy.
+// Sums of 16 columns for both halves of a group: [half][columns 0-15, 16-31]. Interleaved because a chain of
+// dot products is bound by its latency: four short independent chains keep the core busy.
 struct TileDots {
   RowSums of[2][2];
 };
@@ -36,7 +37,7 @@ inline void add_dots(TileDots& dots, const int8x16_t (&w)[2][8], const int8x16_t
   add_dot<kLane>(dots.of[1][1], w[1][4 + kLane], x[1]);
 }
 inline TileDots tile_dots(const int8x16_t (&w)[2][8], const int8x16_t* x) {
-  TileDots dots = {{{no_sums(), no_sums()}, {no_sums(), no_sums()}}};
+  TileDots dots = {{{zero_sums(), zero_sums()}, {zero_sums(), zero_sums()}}};
   add_dots<0>(dots, w, x);
   add_dots<1>(dots, w, x);
   add_dots<2>(dots, w, x);
@@ -48,8 +49,8 @@ inline int32x4_t whole(const TileDots& dots, int h) {
   return vaddq_s32(finish(dots.of[h][0]), finish(dots.of[h][1]));
 }
 
-// The sums of all 32 columns with one chain per half: no addition, and scaling by integers leaves the core enough to do
-// meanwhile.
+// The sums of all 32 columns with one chain per half: no addition, and the scaling by integers hides
+// the latency.
 struct HalfDots {
   RowSums of[2];
 };
@@ -59,7 +60,7 @@ inline void add_half_dots(HalfDots& dots, const int8x16_t (&w)[2][8], int first,
   add_dot<kLane>(dots.of[1], w[1][first + kLane], x);
 }
 inline HalfDots half_dots(const int8x16_t (&w)[2][8], const int8x16_t* x) {
-  HalfDots dots = {{no_sums(), no_sums()}};
+  HalfDots dots = {{zero_sums(), zero_sums()}};
   for (int i = 0; i < 2; ++i) {
     add_half_dots<0>(dots, w, 4 * i, x[i]);
     add_half_dots<1>(dots, w, 4 * i, x[i]);
@@ -134,8 +135,8 @@ inline int32x4_t minimum_dot(const uint8_t* block, int h, const int8_t* sums) {
     const uint8x16_t v = vld1q_u8(mins + 16 * i);
     return vreinterpretq_s8_u8(kFormat.joined_scales ? vshrq_n_u8(v, 4) : v);
   };
-  RowSums high = no_sums();
-  RowSums low = no_sums();
+  RowSums high = zero_sums();
+  RowSums low = zero_sums();
   if constexpr (Layout::kSubs == 8) {
     const int8x16_t m0 = load(0);
     const int8x16_t m1 = load(1);
@@ -209,7 +210,7 @@ inline void add_blocks_256(const uint8_t* group, const Row256* x, int64_t first,
 }
 
 // Eight finished outputs of token t.
-inline void put_rows(const LinearTask& task, int64_t t, int64_t row, float32x4_t low, float32x4_t high) {
+inline void store_rows(const LinearTask& task, int64_t t, int64_t row, float32x4_t low, float32x4_t high) {
   float* out = task.out + t * task.out_stride + row;
   if (row + 8 <= task.row_end) {
     if (task.accumulate) {
@@ -226,10 +227,10 @@ inline void put_rows(const LinearTask& task, int64_t t, int64_t row, float32x4_t
   for (int64_t r = 0; r < task.row_end - row; ++r) out[r] = task.accumulate ? out[r] + rows[r] : rows[r];
 }
 
-// Visits the blocks of all groups of the task in far-apart streams that take turns:
-// add(group, first, count, sums) for each turn, put(row, sums) when a group is through.
-template <InterleavedFormat kFormat, typename Sums, typename Add, typename Put>
-inline void walk_streams(const LinearTask& task, const Add& add, const Put& put) {
+// Visits the blocks of all groups of the task in distant streams, round-robin: add(group, first, count, sums) for each
+// turn of a stream, store(row, sums) when a group is complete.
+template <InterleavedFormat kFormat, typename Sums, typename Add, typename Store>
+inline void walk_streams(const LinearTask& task, const Add& add, const Store& store) {
   using Layout = InterleavedBlock<kFormat>;
   constexpr int64_t kTurn = kTurnBytes / Layout::kBytes > 1 ? kTurnBytes / Layout::kBytes : 1;
   const int64_t blocks = task.k / kFormat.block;
@@ -248,7 +249,7 @@ inline void walk_streams(const LinearTask& task, const Add& add, const Put& put)
         add(static_cast<const uint8_t*>(task.weight) + at[s] * group_bytes, b, count, sums[s]);
       }
     }
-    for (int s = 0; s < streams; ++s) put(at[s] * kInterleavedRows, sums[s]);
+    for (int s = 0; s < streams; ++s) store(at[s] * kInterleavedRows, sums[s]);
   }
 }
 
@@ -272,10 +273,10 @@ inline void gemv(const LinearTask& task, int64_t first_token) {
       add_blocks_256<kFormat, kTokens>(group, x, first, count, sums);
     }
   };
-  const auto put = [&](int64_t row, const Sums& sums) {
-    for (int t = 0; t < kTokens; ++t) put_rows(task, first_token + t, row, sums.of[t][0], sums.of[t][1]);
+  const auto store = [&](int64_t row, const Sums& sums) {
+    for (int t = 0; t < kTokens; ++t) store_rows(task, first_token + t, row, sums.of[t][0], sums.of[t][1]);
   };
-  walk_streams<kFormat, Sums>(task, add, put);
+  walk_streams<kFormat, Sums>(task, add, store);
 }
 
 // Any number of tokens, up to four for each pass over the weights.

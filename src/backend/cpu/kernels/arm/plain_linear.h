@@ -112,7 +112,7 @@ inline void half_tile(const uint8_t* const* groups, const uint16_t* x, int64_t s
 
 // ---- activations
 
-// Rows begin 16 bytes further round the cache's banks than the row before: a tile reads eight of them in step.
+// Each row starts 16 bytes further in the cache's banks than the previous one: a tile reads eight of them in lockstep.
 inline int64_t plain_stride(int64_t k) {
   return (k + 15) / 16 * 16 + 4;
 }
@@ -151,7 +151,7 @@ inline float32x4_t round_to_bf16(float32x4_t x) {
   return vreinterpretq_f32_u32(vandq_u32(chosen, vdupq_n_u32(0xffff0000U)));
 }
 
-// Up to four floats; what is missing is zero.
+// Up to four floats; missing lanes are zero.
 inline float32x4_t load_some(const float* x, int64_t n) {
   if (n >= 4) return vld1q_f32(x);
   float some[4] = {};
@@ -207,8 +207,8 @@ inline constexpr ActivationLayout kPlain = {kType == KernelDType::f32   ? "f32"
 
 // ---- products
 
-// One to three tokens from `token` on: groups from four far-apart parts in step, as in gemv.h; a part's chains alone
-// would wait for their own latency.
+// One to three tokens from `token` on: groups from four distant streams in lockstep, as in gemv.h; the chains of one
+// group alone would be bound by their latency.
 template <typename Columns, int kTokens>
 inline void plain_gemv(const LinearTask& task, int64_t token, bool halves) {
   const PlainRows rows = plain_rows(task.activations, task.tokens, task.k);
@@ -221,7 +221,7 @@ inline void plain_gemv(const LinearTask& task, int64_t token, bool halves) {
     int64_t at[kStreams];
     const uint8_t* group[kStreams];
     for (int s = 0; s < kStreams; ++s) {
-      // Past the end: the first part's group once more, its result not stored.
+      // Past the end: the first stream's group again, its result not stored.
       at[s] = i + s * part < groups ? first + i + s * part : -1;
       group[s] = static_cast<const uint8_t*>(task.weight) + (at[s] < 0 ? first + i : at[s]) * group_bytes;
     }
@@ -239,7 +239,7 @@ inline void plain_gemv(const LinearTask& task, int64_t token, bool halves) {
     for (int s = 0; s < kStreams; ++s) {
       if (at[s] < 0) continue;
       for (int t = 0; t < kTokens; ++t)
-        put_rows(task, token + t, at[s] * kInterleavedRows, sums.of[s][t][0], sums.of[s][t][1]);
+        store_rows(task, token + t, at[s] * kInterleavedRows, sums.of[s][t][0], sums.of[s][t][1]);
     }
   }
 }
@@ -251,17 +251,17 @@ inline void plain_panel(const LinearTask& task, const uint8_t* group, int64_t ro
   const int64_t stride = plain_stride(task.k);
   PlainSums<kTokens, 1> sums;
   plain_tile<F32Columns, kTokens, 1>(&group, rows.f32 + token * stride, stride, task.k, sums);
-  for (int t = 0; t < kTokens; ++t) put_rows(task, token + t, row, sums.of[0][t][0], sums.of[0][t][1]);
+  for (int t = 0; t < kTokens; ++t) store_rows(task, token + t, row, sums.of[0][t][0], sums.of[0][t][1]);
 }
 
-// Tokens met in one go: their rows stay in the second-level cache while all weights pass by.
+// The block of tokens: their rows stay in L2 while all weights are streamed.
 inline constexpr int64_t kPlainTokenBytes = 384 << 10;
 
 template <typename Columns>
 inline void run_plain(const LinearTask& task) noexcept {
   constexpr bool kIsF16 = std::is_same_v<Columns, F16Columns>;
   const bool halves = kIsF16 && all_halves(plain_rows(task.activations, task.tokens, task.k), 0, task.tokens);
-  // Widening a group pays from so many tokens on; below, groups are read once for every two or three tokens.
+  // Widening a group pays from this many tokens on; below, groups are read once for every two or three tokens.
   constexpr int64_t kWiden = Columns::kBytes == 2 ? 8 : 4;
   if (task.tokens < kWiden) {
     int64_t t = 0;

@@ -1,4 +1,5 @@
-// Vector ops. Elements are computed alike wherever they stand in a row, so results do not depend on how work is cut.
+// Vector ops. An element is computed the same way wherever it is in a row, so results do not depend on how work is
+// split.
 #pragma once
 
 #include <arm_neon.h>
@@ -23,11 +24,11 @@ inline void map(const float* a, const float* b, float* out, int64_t n, F f) {
 }
 
 // x / (1 + e^-x), from e = e^-|x|, which cannot overflow: x times (1 or e) / (1 + e). Step by step for all vectors,
-// because one vector's steps wait for each other. Below -88.4 it is zero.
+// because each step depends on the previous one of its vector. Below -88.4 it is zero.
 template <int kCount>
 __attribute__((always_inline)) inline void silu_f32(float32x4_t (&x)[kCount]) {
   const float32x4_t one = vdupq_n_f32(1.0F);
-  // Adding 1.5 * 2^23 rounds -|x| / ln 2 to an integer n, which stands in the low bits.
+  // Adding 1.5 * 2^23 rounds -|x| / ln 2 to an integer n in the low bits.
   const float32x4_t magic = vdupq_n_f32(0x1.8p23F);
   float32x4_t shifted[kCount];
   float32x4_t r[kCount];
@@ -105,7 +106,7 @@ inline float dot(const float* a, const float* b, int64_t n) noexcept {
   return vaddvq_f32(vaddq_f32(vaddq_f32(s[0], s[1]), vaddq_f32(s[2], s[3])));
 }
 
-// In double, as in the scalar table: the norms of every layer hang on this sum.
+// In double, as in the scalar table: the norms of every layer depend on this sum.
 inline float sum_squares(const float* x, int64_t n) noexcept {
   float64x2_t s[4] = {};
   int64_t i = 0;

@@ -63,7 +63,7 @@ void join_fifths(const int8_t* levels, int offset, uint8_t* qh) noexcept {
   }
 }
 
-// The 4 low bits of 256 levels as Q4_K and Q5_K keep them.
+// The 4 low bits of 256 levels as Q4_K and Q5_K store them.
 void join_k_halves(const int8_t* levels, uint8_t* qs) noexcept {
   for (int p = 0; p < 4; ++p) {
     for (int i = 0; i < 32; ++i) {
@@ -72,7 +72,7 @@ void join_k_halves(const int8_t* levels, uint8_t* qs) noexcept {
   }
 }
 
-// 2 bits of each level, taken at `shift` of level + offset, as Q2_K and Q3_K keep their low bits.
+// 2 bits of each level, from bit `shift` of level + offset, as Q2_K and Q3_K store their low bits.
 void join_quarters(const int8_t* levels, int offset, uint8_t* qs) noexcept {
   for (int h = 0; h < 2; ++h) {
     for (int i = 0; i < 32; ++i) {
@@ -85,73 +85,73 @@ void join_quarters(const int8_t* levels, int offset, uint8_t* qs) noexcept {
 
 }  // namespace
 
-void take_apart(const BlockQ8_0& block, BlockParts* parts) noexcept {
+void split_block(const BlockQ8_0& block, BlockParts* parts) noexcept {
   parts->d = block.d;
   std::copy_n(block.qs, 32, parts->levels);
 }
-void put_together(const BlockParts& parts, BlockQ8_0* block) noexcept {
+void join_block(const BlockParts& parts, BlockQ8_0* block) noexcept {
   block->d = parts.d;
   std::copy_n(parts.levels, 32, block->qs);
 }
 
-void take_apart(const BlockQ4_0& block, BlockParts* parts) noexcept {
+void split_block(const BlockQ4_0& block, BlockParts* parts) noexcept {
   parts->d = block.d;
   split_halves(block.qs, 8, parts->levels);
 }
-void put_together(const BlockParts& parts, BlockQ4_0* block) noexcept {
+void join_block(const BlockParts& parts, BlockQ4_0* block) noexcept {
   block->d = parts.d;
   join_halves(parts.levels, 8, block->qs);
 }
 
-void take_apart(const BlockQ4_1& block, BlockParts* parts) noexcept {
+void split_block(const BlockQ4_1& block, BlockParts* parts) noexcept {
   parts->d = block.d;
   parts->m = block.m;
   split_halves(block.qs, 0, parts->levels);
 }
-void put_together(const BlockParts& parts, BlockQ4_1* block) noexcept {
+void join_block(const BlockParts& parts, BlockQ4_1* block) noexcept {
   block->d = parts.d;
   block->m = parts.m;
   join_halves(parts.levels, 0, block->qs);
 }
 
-void take_apart(const BlockQ5_0& block, BlockParts* parts) noexcept {
+void split_block(const BlockQ5_0& block, BlockParts* parts) noexcept {
   parts->d = block.d;
   split_halves(block.qs, 16, parts->levels);
   add_fifths(block.qh, parts->levels);
 }
-void put_together(const BlockParts& parts, BlockQ5_0* block) noexcept {
+void join_block(const BlockParts& parts, BlockQ5_0* block) noexcept {
   block->d = parts.d;
   join_halves(parts.levels, 16, block->qs);
   join_fifths(parts.levels, 16, block->qh);
 }
 
-void take_apart(const BlockQ5_1& block, BlockParts* parts) noexcept {
+void split_block(const BlockQ5_1& block, BlockParts* parts) noexcept {
   parts->d = block.d;
   parts->m = block.m;
   split_halves(block.qs, 0, parts->levels);
   add_fifths(block.qh, parts->levels);
 }
-void put_together(const BlockParts& parts, BlockQ5_1* block) noexcept {
+void join_block(const BlockParts& parts, BlockQ5_1* block) noexcept {
   block->d = parts.d;
   block->m = parts.m;
   join_halves(parts.levels, 0, block->qs);
   join_fifths(parts.levels, 0, block->qh);
 }
 
-void take_apart(const BlockQ2_K& block, BlockParts* parts) noexcept {
+void split_block(const BlockQ2_K& block, BlockParts* parts) noexcept {
   parts->d = block.d;
   parts->m = block.dmin;
   split_quarters(block.qs, 0, parts->levels);
   unpack_scales(block, parts->scales, parts->minimums);
 }
-void put_together(const BlockParts& parts, BlockQ2_K* block) noexcept {
+void join_block(const BlockParts& parts, BlockQ2_K* block) noexcept {
   block->d = parts.d;
   block->dmin = parts.m;
   join_quarters(parts.levels, 0, block->qs);
   for (int j = 0; j < 16; ++j) block->scales[j] = static_cast<uint8_t>(parts.scales[j] | (parts.minimums[j] << 4));
 }
 
-void take_apart(const BlockQ3_K& block, BlockParts* parts) noexcept {
+void split_block(const BlockQ3_K& block, BlockParts* parts) noexcept {
   parts->d = block.d;
   split_quarters(block.qs, 4, parts->levels);
   add_bits(block.hmask, 4, parts->levels);
@@ -159,7 +159,7 @@ void take_apart(const BlockQ3_K& block, BlockParts* parts) noexcept {
   unpack_scales(block, scales);
   std::transform(scales, scales + 16, parts->scales, [](int8_t s) { return static_cast<uint8_t>(s); });
 }
-void put_together(const BlockParts& parts, BlockQ3_K* block) noexcept {
+void join_block(const BlockParts& parts, BlockQ3_K* block) noexcept {
   block->d = parts.d;
   join_quarters(parts.levels, 4, block->qs);
   for (int i = 0; i < 32; ++i) {
@@ -176,27 +176,27 @@ void put_together(const BlockParts& parts, BlockQ3_K* block) noexcept {
   std::transform(packed, packed + 12, block->scales, [](int byte) { return static_cast<uint8_t>(byte); });
 }
 
-void take_apart(const BlockQ4_K& block, BlockParts* parts) noexcept {
+void split_block(const BlockQ4_K& block, BlockParts* parts) noexcept {
   parts->d = block.d;
   parts->m = block.dmin;
   split_k_halves(block.qs, parts->levels);
   unpack_scales(block, parts->scales, parts->minimums);
 }
-void put_together(const BlockParts& parts, BlockQ4_K* block) noexcept {
+void join_block(const BlockParts& parts, BlockQ4_K* block) noexcept {
   block->d = parts.d;
   block->dmin = parts.m;
   join_k_halves(parts.levels, block->qs);
   pack_k_scales(parts.scales, parts.minimums, block->scales);
 }
 
-void take_apart(const BlockQ5_K& block, BlockParts* parts) noexcept {
+void split_block(const BlockQ5_K& block, BlockParts* parts) noexcept {
   parts->d = block.d;
   parts->m = block.dmin;
   split_k_halves(block.qs, parts->levels);
   add_bits(block.qh, 16, parts->levels);
   unpack_scales(block, parts->scales, parts->minimums);
 }
-void put_together(const BlockParts& parts, BlockQ5_K* block) noexcept {
+void join_block(const BlockParts& parts, BlockQ5_K* block) noexcept {
   block->d = parts.d;
   block->dmin = parts.m;
   join_k_halves(parts.levels, block->qs);
@@ -208,7 +208,7 @@ void put_together(const BlockParts& parts, BlockQ5_K* block) noexcept {
   }
 }
 
-void take_apart(const BlockQ6_K& block, BlockParts* parts) noexcept {
+void split_block(const BlockQ6_K& block, BlockParts* parts) noexcept {
   parts->d = block.d;
   for (int h = 0; h < 2; ++h) {
     int8_t* levels = parts->levels + 128 * h;
@@ -222,7 +222,7 @@ void take_apart(const BlockQ6_K& block, BlockParts* parts) noexcept {
   }
   std::transform(block.scales, block.scales + 16, parts->scales, [](int8_t s) { return static_cast<uint8_t>(s); });
 }
-void put_together(const BlockParts& parts, BlockQ6_K* block) noexcept {
+void join_block(const BlockParts& parts, BlockQ6_K* block) noexcept {
   block->d = parts.d;
   for (int h = 0; h < 2; ++h) {
     const int8_t* levels = parts.levels + 128 * h;

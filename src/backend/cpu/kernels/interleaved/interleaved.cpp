@@ -19,7 +19,7 @@ uint8_t byte_of(int value) {
   return static_cast<uint8_t>(value);
 }
 
-// Signed levels sit in the high bits of their byte, so that an and or one shift leaves level * 2^(8 - bits); unsigned
+// Signed levels are in the high bits of their byte, so that an and or one shift leaves level * 2^(8 - bits); unsigned
 // ones in the low bits. Byte j of lane i is tile[j][i].
 template <int kBits, bool kSigned>
 void pack_lane(const Levels& u, int i, uint8_t (*b)[kLanes]) noexcept {
@@ -105,7 +105,7 @@ int64_t group_bytes(int64_t k) {
   return k / kFormat.block * InterleavedBlock<kFormat>::kBytes;
 }
 
-// Where scale or minimum j of row r stands in its array.
+// The index of scale or minimum j of row r in its array.
 template <int kSubs>
 int scale_index(int r, int j) {
   return r / 4 * 4 * kSubs + j * 4 + r % 4;
@@ -115,7 +115,7 @@ int minimum_index(int r, int j) {
   return r / 4 * 4 * kSubs + j / 4 * 16 + r % 4 * 4 + j % 4;
 }
 
-// Where column c of row r of a tile stands. Four columns from a multiple of four on stand side by side.
+// The place of column c of row r in a tile. Four columns from a multiple of four on are contiguous.
 struct Place {
   int vector;
   int byte;
@@ -134,7 +134,7 @@ void pack(const void* rows, int64_t count, int64_t k, void* group) noexcept {
   BlockParts parts[kInterleavedRows] = {};
   for (int64_t b = 0; b < blocks; ++b) {
     uint8_t* out = static_cast<uint8_t*>(group) + b * Layout::kBytes;
-    for (int64_t r = 0; r < count; ++r) take_apart(static_cast<const Block*>(rows)[r * blocks + b], &parts[r]);
+    for (int64_t r = 0; r < count; ++r) split_block(static_cast<const Block*>(rows)[r * blocks + b], &parts[r]);
     for (int r = 0; r < kInterleavedRows; ++r) {
       const BlockParts& row = parts[r];
       std::memcpy(out + Layout::kD + 2 * r, &row.d, 2);
@@ -200,7 +200,7 @@ void unpack_row(const void* group, int64_t row_in_group, int64_t k, void* row) n
         }
       }
     }
-    put_together(parts, static_cast<Block*>(row) + b);
+    join_block(parts, static_cast<Block*>(row) + b);
   }
 }
 

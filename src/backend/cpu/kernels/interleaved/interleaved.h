@@ -8,7 +8,7 @@
 //   scales 8 bits          K formats; for each half (rows 0-3, then 4-7), each sub-block, each row of the half
 //   mins   8 bits          Q2_K, Q4_K, Q5_K; for each half, each four sub-blocks, each row: the four sub-blocks
 //   tiles                  for each 32 columns, for each half: 4 rows x 32 columns in 16 * bits bytes
-// Q2_K keeps scales and minimums in one byte: scale i in the low half, minimum i in the high half.
+// Q2_K stores scale and minimum in one byte: scale i in the low half, minimum i in the high half.
 //
 // A tile is 8 vectors of 16 bytes; byte 4r + i of vector c is the level of row r, column 4c + i. In the layout by pairs
 // of rows, which the 8-bit matrix instructions of Arm read, byte 8r + i of vector 2c + p is the level of row 2p + r,

@@ -39,7 +39,7 @@ float dot(const float* a, const float* b, int64_t n) noexcept {
   return sum;
 }
 
-// In double: the norms of every layer hang on this sum.
+// In double: the norms of every layer depend on this sum.
 float sum_squares(const float* x, int64_t n) noexcept {
   double sum = 0;
   for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(x[i]) * x[i];
@@ -76,7 +76,7 @@ void rope_interleaved(float* head, const float* cos_sin, int64_t pairs) noexcept
   for (int64_t i = 0; i < pairs; ++i) rotate(head[2 * i], head[2 * i + 1], cos_sin + 2 * i);
 }
 
-// Columns in blocks that stay in the first-level cache while the rows of b stream by.
+// Columns in blocks that stay in the L1 cache while the rows of b are streamed.
 void matmul(const float* a, const float* b, float* out, int64_t n, int64_t p, int64_t row_begin,
             int64_t row_end) noexcept {
   constexpr int64_t kColumnBlock = 256;

@@ -12,8 +12,8 @@
 namespace inferno {
 namespace {
 
-// The sums of q over 16 and over 32 columns. In the shuffled ones each four stand as 0, 2, 1, 3: the even and the odd
-// bytes of four minimums, widened to 16 bits, meet them in pairs.
+// The sums of q over 16 and over 32 columns. In the shuffled ones each four are in the order 0, 2, 1, 3: that of the
+// even and then the odd bytes of four minimums, widened to 16 bits and multiplied in pairs.
 struct BlockSums {
   int32_t low_16[16];       // the sum in the low half, zero in the high half
   int16_t shuffled_32[8];   // over 32 columns

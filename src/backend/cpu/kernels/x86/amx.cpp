@@ -1,5 +1,5 @@
-// The amx table: prefill with the 8-bit matrix tiles, attention with those of bf16; the selector has asked for
-// permission to use them.
+// The amx table: prefill with the 8-bit matrix tiles, attention with those of bf16; the selector has requested
+// the system's permission to use them.
 #include "backend/cpu/kernels/x86/amx_attention.h"
 #include "backend/cpu/kernels/x86/amx_gemm.h"
 
@@ -8,9 +8,9 @@ namespace inferno {
 void fill_amx(KernelTable& table) {
   table.name = "amx";
   fill_quantized(table, []<InterleavedFormat kFormat>(KernelDType dtype) {
-    return LinearKernel{"amx",        &interleaved_layout(dtype), &kTokenTiles<kFormat.block>,
-                        kPanelRows,   amx_scratch<kFormat>,       run_amx<kFormat>,
-                        kAskingTokens};
+    return LinearKernel{"amx",          &interleaved_layout(dtype), &kTokenTiles<kFormat.block>,
+                        kPanelRows,     amx_scratch<kFormat>,       run_amx<kFormat>,
+                        kPrefetchTokens};
   });
   fill_amx_attention(table, "amx");
 }

@@ -1,8 +1,8 @@
 // Attention over one span of a bf16 cache with the matrix tiles: bf16 products, f32 sums.
 //
 // Scores come out by position, 16 queries side by side: rows of the cache are the left side of a product as they are,
-// and the softmax of 16 queries needs no sum across lanes. Weights are then turned round, queries as rows, for the
-// second product; its right side is two positions of the values side by side.
+// and the softmax of 16 queries needs no sum across lanes. Weights are then transposed, queries as rows, for the
+// second product; its right side is the values with two positions interleaved.
 //
 // A query's results do not depend on the others: a score is one chain of tile products in ascending dimension, a sum of
 // weights one chain in ascending position, an output one chain of tile products in ascending position; positions a
@@ -18,7 +18,7 @@ namespace {
 
 inline constexpr int64_t kAmxQueries = 64;  // of a task; values are interleaved once for all of them
 inline constexpr int64_t kTileQueries = 16;
-inline constexpr int64_t kPairQueries = 32;    // two tiles of queries go through all steps together
+inline constexpr int64_t kPairQueries = 32;    // two tiles of queries are processed together
 inline constexpr int64_t kTileDims = 32;       // of one product
 inline constexpr int64_t kTilePositions = 16;  // rows of keys in a tile
 inline constexpr int64_t kPairPositions = 32;  // positions of one product with values
@@ -29,7 +29,7 @@ struct AmxSpanMemory {
   float* scores;     // [2 tiles][256 positions][16 queries]
   uint8_t* weights;  // [2 tiles][256 / 32][16 queries][32 positions] bf16
   uint8_t* values;   // [256 / 2][d][2] bf16, dimensions in the order of interleave_values
-  uint8_t* keys;     // [2][16][d] bf16: tiles whose rows do not lie evenly in the cache
+  uint8_t* keys;     // [2][16][d] bf16: tiles whose rows are not equally spaced in the cache
   float* out;        // [4 tiles][16][16]
 };
 inline AmxSpanMemory amx_span_memory(void* scratch, int64_t head_dim) {
@@ -113,7 +113,7 @@ inline void transpose_16(__m512i (&v)[16]) {
 }
 
 // The tile of queries from `first` on, dimensions in pairs; queries that are missing are zeros.
-inline void put_queries(const SpanTask& task, int64_t first, uint8_t* to) {
+inline void pack_queries(const SpanTask& task, int64_t first, uint8_t* to) {
   for (int64_t d = 0; d < task.head_dim; d += kTileDims, to += kTileBytes) {
     __m512i v[16];
     for (int i = 0; i < 16; ++i) {
@@ -160,7 +160,7 @@ inline void score_tiles(const SpanTask& task, int64_t rows, const AmxSpanMemory&
   constexpr int64_t kScores = kAttentionSpan * kTileQueries;
   for (int64_t p = 0; p < rows; p += kPairPositions) {
     const KeyTile first = key_tile(task, p, rows, m.keys);
-    KeyTile second = first;  // once more where no position is left: its scores are not looked at
+    KeyTile second = first;  // again where no position is left: its scores are not read
     if (p + kTilePositions < rows) second = key_tile(task, p + kTilePositions, rows, m.keys + kTilePositions * d * 2);
     _tile_zero(0);
     _tile_zero(1);
@@ -189,7 +189,8 @@ inline void score_tiles(const SpanTask& task, int64_t rows, const AmxSpanMemory&
 }
 
 // Softmax of the tile of queries from `first` on over positions [0, rows): scores -> weights, m and l.
-inline void weigh_tile(const SpanTask& task, int64_t first, int64_t rows, const float* scores, uint8_t* weights) {
+inline void query_tile_softmax(const SpanTask& task, int64_t first, int64_t rows, const float* scores,
+                               uint8_t* weights) {
   const int64_t count = task.queries - first < kTileQueries ? task.queries - first : kTileQueries;
   // Queries that are missing see what the others see.
   alignas(64) int32_t visible[kTileQueries];
@@ -240,7 +241,7 @@ inline void weigh_tile(const SpanTask& task, int64_t first, int64_t rows, const 
   }
 }
 
-// Values of positions [0, rows) in pairs of positions, filled up with zeros to whole products. Of each 32 dimensions
+// Values of positions [0, rows) in pairs of positions, padded with zeros to whole products. Of each 32 dimensions
 // the fours 0, 2, 4, 6 come first, then the fours 1, 3, 5, 7: interleaving works on 128-bit lanes.
 inline void interleave_values(const SpanTask& task, int64_t rows, uint8_t* values) {
   const int64_t d = task.head_dim;
@@ -306,7 +307,7 @@ inline void output_tiles(const SpanTask& task, int64_t first, int64_t rows, cons
   }
 }
 
-// Everything for the queries [first, first + 16 kTiles), or as many of them as there are.
+// All steps for the queries [first, first + 16 kTiles) that exist.
 template <int kTiles>
 inline void attend(const SpanTask& task, int64_t first, const AmxSpanMemory& m) {
   int64_t rows = 0;
@@ -314,14 +315,14 @@ inline void attend(const SpanTask& task, int64_t first, const AmxSpanMemory& m) 
     rows = task.visible[i] > rows ? task.visible[i] : rows;
   }
   for (int64_t i = 0; i < kTiles; ++i) {
-    put_queries(task, first + i * kTileQueries, m.queries + i * task.head_dim * kTileQueries * 2);
+    pack_queries(task, first + i * kTileQueries, m.queries + i * task.head_dim * kTileQueries * 2);
   }
   memory_barrier();
   score_tiles<kTiles>(task, rows, m);
   memory_barrier();
   for (int64_t i = 0; i < kTiles; ++i) {
-    weigh_tile(task, first + i * kTileQueries, rows, m.scores + i * kAttentionSpan * kTileQueries,
-               m.weights + i * kAttentionSpan * kTileQueries * 2);
+    query_tile_softmax(task, first + i * kTileQueries, rows, m.scores + i * kAttentionSpan * kTileQueries,
+                       m.weights + i * kAttentionSpan * kTileQueries * 2);
   }
   memory_barrier();
   output_tiles<kTiles>(task, first, rows, m);
@@ -335,7 +336,7 @@ inline void run_amx_attention(const SpanTask& task) noexcept {
   if (task.head_dim % kTileDims != 0) return run_attention<KernelDType::bf16>(task);
   const AmxSpanMemory m = amx_span_memory(task.scratch, task.head_dim);
   configure_tiles(64);
-  interleave_values(task, most_visible(task), m.values);
+  interleave_values(task, max_visible(task), m.values);
   int64_t first = 0;
   for (; first + kTileQueries < task.queries; first += kPairQueries) attend<2>(task, first, m);
   if (first < task.queries) attend<1>(task, first, m);

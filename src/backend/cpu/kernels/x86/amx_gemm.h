@@ -1,12 +1,12 @@
 // Quantized weights times many tokens with the matrix tiles: 16 tokens x 16 rows x up to 64 columns in one
 // instruction, sums in int32. Bit-equal to quant/numerics.h.
 //
-// The sums leave the tiles through memory, and only then are scaled in float. A vector load that finds its data in a
-// tile store that is still under way waits until the store has reached the cache, so some tile products are made before
-// the first of them is scaled.
+// The sums leave the tiles through memory, and only then are scaled in float. A tile store is not forwarded to a vector
+// load: the load stalls until the store has reached the cache, so several tile products are computed before the first
+// of them is scaled.
 //
-// Panels of several times 16 rows, a slab, are unpacked into the second-level cache and meet all tokens, up to two
-// tiles of them at a time.
+// Panels of several times 16 rows, a slab, are unpacked into L2 and multiplied by all tokens, up to two tiles of them
+// at a time.
 //
 // The tiles are configured when a kernel starts and released when it ends: a kernel leaves no state in the thread.
 #pragma once
@@ -17,12 +17,12 @@
 namespace inferno {
 namespace {
 
-// Rows of a slab: many, so that tokens are fetched seldom, as far as the second-level cache has room.
+// Panels of a slab: as large as fits L2, so that tokens are reloaded rarely.
 template <InterleavedFormat kFormat>
 inline constexpr int64_t kSlabPanels = kFormat.block == 32 ? 8 : 4;
 
-inline constexpr int64_t kAmxResultBytes = kMostResults32 > kMostResults256 ? kMostResults32 : kMostResults256;
-// The chains of two tiles of tokens.
+inline constexpr int64_t kAmxResultBytes = kMaxResults32 > kMaxResults256 ? kMaxResults32 : kMaxResults256;
+// The running sums of two tiles of tokens.
 template <InterleavedFormat kFormat>
 inline constexpr int64_t kAmxSumBytes = kSlabPanels<kFormat> * 2 * kTileTokens * kPanelRows * 4;
 

@@ -1,8 +1,8 @@
 // Products of blocks of 256 columns: the tiles add up a whole block, then it is scaled in float.
 //
-// A unit of work: kTiles (1 or 2) tiles of tokens, one block of one panel. While a unit is multiplied one whose results
-// have reached the cache is scaled. Panels follow each other first, so that a block of the tokens stays in the
-// first-level cache for all panels of the slab.
+// A unit of work: kTiles (1 or 2) tiles of tokens, one block of one panel. The loop over units is software-pipelined:
+// while a unit is multiplied an earlier one, whose results have reached the cache, is scaled. The panel is the
+// innermost index, so that a block of the tokens stays in L1 for all panels of the slab.
 #pragma once
 
 #include "backend/cpu/kernels/x86/amx_slab.h"
@@ -10,12 +10,12 @@
 namespace inferno {
 namespace {
 
-struct Cut256 {
+struct TileSchedule256 {
   int tiles;
-  int ahead = 2;  // units that are multiplied before the first is scaled
+  int depth = 2;  // of the pipeline: units that are multiplied before the first is scaled
 };
 inline constexpr int64_t kUnitResults = 4 * kTileBytes;
-inline constexpr int64_t kMostResults256 = 4 * kUnitResults;
+inline constexpr int64_t kMaxResults256 = 4 * kUnitResults;
 
 struct Unit256 {
   int64_t tile, block, panel;
@@ -36,12 +36,12 @@ inline Unit256 unit_256(const Slab& slab, int64_t tile, int64_t block, int64_t p
           slab.sums + panel * 2 * kTileTokens * kPanelRows,
           block + 1 == slab.task.k / 256};
 }
-// The one after u; the last one is followed by itself.
-template <InterleavedFormat kFormat, Cut256 kCut>
+// The unit after u; after the last one itself.
+template <InterleavedFormat kFormat, TileSchedule256 kSchedule>
 inline Unit256 unit_after(const Slab& slab, const Unit256& u, int64_t last_tile) {
   if (u.panel + 1 < slab.count) return unit_256<kFormat>(slab, u.tile, u.block, u.panel + 1);
   if (!u.last) return unit_256<kFormat>(slab, u.tile, u.block + 1, 0);
-  return u.tile + kCut.tiles < last_tile ? unit_256<kFormat>(slab, u.tile + kCut.tiles, 0, 0) : u;
+  return u.tile + kSchedule.tiles < last_tile ? unit_256<kFormat>(slab, u.tile + kSchedule.tiles, 0, 0) : u;
 }
 
 // Columns [64 i, 64 i + 64) of a unit.
@@ -99,55 +99,55 @@ template <InterleavedFormat kFormat>
     if (!u.last) {
       _mm512_storeu_ps(sum, product);
     } else if (token < slab.task.tokens) {
-      put_panel_rows(slab.task, token, slab.row + u.panel * kPanelRows, product);
+      store_panel_rows(slab.task, token, slab.row + u.panel * kPanelRows, product);
     }
   }
 }
 
-// The products of `next` into `to`; meanwhile `now`, whose products are in `from`, is scaled (null: nothing is).
-template <InterleavedFormat kFormat, Cut256 kCut>
+// Multiplies `next` into `to` and scales `now`, whose products are in `from` (null, in the prologue: nothing to scale).
+template <InterleavedFormat kFormat, TileSchedule256 kSchedule>
 inline void step_256(const Slab& slab, const Unit256& next, uint8_t* to, const Unit256* now, const uint8_t* from) {
-  constexpr int kQuarter = kCut.tiles * static_cast<int>(kTileTokens) / 4;
+  constexpr int kQuarter = kSchedule.tiles * static_cast<int>(kTileTokens) / 4;
   const int64_t tile_bytes = token_tile_bytes<256>(slab.task.k);
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
   _tile_zero(3);
   for (int i = 0; i < 4; ++i) {
-    products_256<kFormat, kCut.tiles>(next, i, tile_bytes);
+    products_256<kFormat, kSchedule.tiles>(next, i, tile_bytes);
     if (now != nullptr) scale_256<kFormat>(slab, *now, from, i * kQuarter, (i + 1) * kQuarter, tile_bytes);
   }
   _tile_stored(0, to, 64);
   if constexpr (AmxPanel<kFormat>::kPlanes == 2) _tile_stored(1, to + kTileBytes, 64);
-  if constexpr (kCut.tiles == 2) {
+  if constexpr (kSchedule.tiles == 2) {
     _tile_stored(2, to + 2 * kTileBytes, 64);
     if constexpr (AmxPanel<kFormat>::kPlanes == 2) _tile_stored(3, to + 3 * kTileBytes, 64);
   }
 }
 
-// Tiles [first_tile, last_tile) of the tokens, a number of them that kCut divides.
-template <InterleavedFormat kFormat, Cut256 kCut>
+// Tiles [first_tile, last_tile) of the tokens, a multiple of kSchedule.tiles.
+template <InterleavedFormat kFormat, TileSchedule256 kSchedule>
 inline void multiply_part_256(const Slab& slab, int64_t first_tile, int64_t last_tile) {
-  constexpr int64_t kRing = kCut.ahead + 1;
-  const int64_t units = (last_tile - first_tile) / kCut.tiles * (slab.task.k / 256) * slab.count;
-  // Units in flight, by number modulo kRing. Behind the last one it is multiplied again.
+  constexpr int64_t kRing = kSchedule.depth + 1;
+  const int64_t units = (last_tile - first_tile) / kSchedule.tiles * (slab.task.k / 256) * slab.count;
+  // Units in flight, by number modulo kRing. The epilogue multiplies the last one again.
   Unit256 unit[kRing];
   Unit256 next = unit_256<kFormat>(slab, first_tile, 0, 0);
-  for (int64_t number = 0; number < units + kCut.ahead; ++number) {
+  for (int64_t number = 0; number < units + kSchedule.depth; ++number) {
     const int64_t slot = number % kRing;
-    const int64_t old = (number + 1) % kRing;  // kCut.ahead units ago
+    const int64_t old = (number + 1) % kRing;  // kSchedule.depth units earlier
     unit[slot] = next;
-    next = unit_after<kFormat, kCut>(slab, next, last_tile);
-    step_256<kFormat, kCut>(slab, unit[slot], slab.results + slot * kUnitResults,
-                            number < kCut.ahead ? nullptr : unit + old, slab.results + old * kUnitResults);
+    next = unit_after<kFormat, kSchedule>(slab, next, last_tile);
+    step_256<kFormat, kSchedule>(slab, unit[slot], slab.results + slot * kUnitResults,
+                                 number < kSchedule.depth ? nullptr : unit + old, slab.results + old * kUnitResults);
   }
 }
 
 template <InterleavedFormat kFormat>
 inline void multiply_slab_256(const Slab& slab) {
   const int64_t tiles = token_tiles(slab.task.tokens);
-  if (tiles > 1) multiply_part_256<kFormat, Cut256{2}>(slab, 0, tiles / 2 * 2);
-  if (tiles % 2 != 0) multiply_part_256<kFormat, Cut256{1}>(slab, tiles - 1, tiles);
+  if (tiles > 1) multiply_part_256<kFormat, TileSchedule256{2}>(slab, 0, tiles / 2 * 2);
+  if (tiles % 2 != 0) multiply_part_256<kFormat, TileSchedule256{1}>(slab, tiles - 1, tiles);
 }
 
 }  // namespace

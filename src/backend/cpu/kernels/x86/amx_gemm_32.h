@@ -1,11 +1,11 @@
 // Products of blocks of 32 columns: each block of each 16 x 16 outputs leaves the tiles and is scaled in float.
 //
-// kTiles tiles of tokens x kPanels panels (1 or 2 of each) are multiplied together, so that a tile that was loaded
-// meets both of the other side, some blocks at a time, a group. The results of a block, [kTiles * 16 tokens][kPanels]
+// kTiles tiles of tokens x kPanels panels (1 or 2 of each) are multiplied together, so that a loaded tile is multiplied
+// by both of the other side, some blocks at a time, a group. The results of a block, [kTiles * 16 tokens][kPanels]
 // [16 rows], are then scaled in parts of 16 vectors, whose sums stay in registers for all blocks of the group.
 //
-// A group of the tokens meets the panels of a pass one after another; tokens, results and the chains of the pass stay
-// in the first-level cache, panels come from the second. While a group is scaled the next is asked for.
+// A group of the tokens is multiplied by the panels of a pass one after another; tokens, results and the running sums
+// of the pass stay in L1, panels come from L2. While a group is scaled the next one is prefetched.
 #pragma once
 
 #include "backend/cpu/kernels/x86/amx_slab.h"
@@ -13,19 +13,19 @@
 namespace inferno {
 namespace {
 
-struct Cut32 {
+struct TileSchedule32 {
   int tiles;
   int panels;
-  int blocks = 4;     // of a group
-  int pass = 4;       // panels
-  bool fetch = true;  // the next group's tokens and panels, and the lines of the output
-  bool late = true;   // a tile is stored when the others have been multiplied
+  int blocks = 4;           // of a group
+  int pass = 4;             // panels
+  bool prefetch = true;     // the next group's tokens and panels, and the lines of the output
+  bool late_stores = true;  // a tile is stored when the others have been multiplied
 };
-inline constexpr int64_t kMostResults32 = int64_t{4} * 4 * kTileBytes;
+inline constexpr int64_t kMaxResults32 = int64_t{4} * 4 * kTileBytes;
 
-// Tile kTile (0-3) = the tokens in tile 4 + kTile / 2 times the rows in tile 6 + kTile % 2. Tiles come in ascending
-// order: the first that needs tokens or rows loads them. The second tile of tokens lies tile_bytes behind the first,
-// the second panel panel_bytes.
+// Tile kTile (0-3) = the tokens in tile 4 + kTile / 2 times the rows in tile 6 + kTile % 2. Tiles are multiplied in
+// ascending order: the first that needs tokens or rows loads them. The second tile of tokens is at x + tile_bytes, the
+// second panel at w + panel_bytes.
 template <int kTile>
 [[gnu::always_inline]] inline void multiply_tile(const uint8_t* x, int64_t tile_bytes, const uint8_t* w,
                                                  int64_t panel_bytes) {
@@ -58,34 +58,34 @@ template <int kTile, int kPanels>
   if constexpr (kTile == 3) _tile_stored(3, to, kStride);
 }
 
-// One product of a block and one store. A product takes three times as long as the next one has to wait for it, so a
-// tile is stored when all others have been multiplied again, right before its own next turn: the tiles behind the first
-// are those of the block before, if there was one.
-template <int kTile, Cut32 kCut>
+// One product of a block and one store. The latency of a product is three times its issue interval, so a tile is stored
+// after all others have been multiplied, right before it is overwritten: the tiles after the first are those of the
+// previous block, if there is one.
+template <int kTile, TileSchedule32 kSchedule>
 [[gnu::always_inline]] inline void multiply_and_store(const uint8_t* x, int64_t tile_bytes, const uint8_t* w,
-                                                      int64_t panel_bytes, uint8_t* block, bool any_before) {
-  constexpr int64_t kBlockResults = kCut.tiles * kCut.panels * kTileBytes;
-  if constexpr (kTile / 2 < kCut.tiles && kTile % 2 < kCut.panels) {
+                                                      int64_t panel_bytes, uint8_t* block, bool has_previous) {
+  constexpr int64_t kBlockResults = kSchedule.tiles * kSchedule.panels * kTileBytes;
+  if constexpr (kTile / 2 < kSchedule.tiles && kTile % 2 < kSchedule.panels) {
     multiply_tile<kTile>(x, tile_bytes, w, panel_bytes);
-    constexpr int kNext = kCut.panels == 2 ? kTile + 1 : kTile + 2;
-    if constexpr (!kCut.late) {
-      store_tile<kTile, kCut.panels>(block);
-    } else if constexpr (kNext / 2 < kCut.tiles) {
-      if (any_before) store_tile<kNext, kCut.panels>(block - kBlockResults);
+    constexpr int kNext = kSchedule.panels == 2 ? kTile + 1 : kTile + 2;
+    if constexpr (!kSchedule.late_stores) {
+      store_tile<kTile, kSchedule.panels>(block);
+    } else if constexpr (kNext / 2 < kSchedule.tiles) {
+      if (has_previous) store_tile<kNext, kSchedule.panels>(block - kBlockResults);
     } else {
-      store_tile<0, kCut.panels>(block);
+      store_tile<0, kSchedule.panels>(block);
     }
   }
 }
-// What is left after the last block.
-template <int kTile, Cut32 kCut>
+// The epilogue: the stores that are left after the last block.
+template <int kTile, TileSchedule32 kSchedule>
 [[gnu::always_inline]] inline void store_rest(uint8_t* last_block) {
-  if constexpr (kCut.late && kTile / 2 < kCut.tiles && kTile % 2 < kCut.panels) {
-    store_tile<kTile, kCut.panels>(last_block);
+  if constexpr (kSchedule.late_stores && kTile / 2 < kSchedule.tiles && kTile % 2 < kSchedule.panels) {
+    store_tile<kTile, kSchedule.panels>(last_block);
   }
 }
 
-// A part of one block: 16 / kPanels tokens, whose scales are dx (and their sums of q 16 values behind), times kPanels
+// A part of one block: 16 / kPanels tokens, whose scales are dx (and their sums of q at dx + 16), times kPanels
 // panels; w is the first panel's block.
 template <InterleavedFormat kFormat, int kPanels>
 [[gnu::always_inline]] inline void scale_block_32(const float* dx, const uint8_t* w, int64_t panel_bytes,
@@ -104,16 +104,16 @@ template <InterleavedFormat kFormat, int kPanels>
   }
 }
 
-// The finished chains of 16 tokens and a panel, kStride floats from token to token, into the output.
+// The finished sums of 16 tokens and a panel, kStride floats from token to token, into the output.
 template <int64_t kStride>
 inline void finish_32(const Slab& slab, int64_t tile, int64_t panel, const float* sums) {
   const int64_t token = tile * kTileTokens;
   for (int t = 0; t < kTileTokens && token + t < slab.task.tokens; ++t) {
-    put_panel_rows(slab.task, token + t, slab.row + panel * kPanelRows, _mm512_loadu_ps(sums + t * kStride));
+    store_panel_rows(slab.task, token + t, slab.row + panel * kPanelRows, _mm512_loadu_ps(sums + t * kStride));
   }
 }
 
-// A group, and what the one after it reads.
+// A group, and what the next one reads.
 struct Group32 {
   int64_t tile, panel;
   int64_t first, count;  // blocks
@@ -122,39 +122,39 @@ struct Group32 {
 };
 
 // A group added to sums [kTiles * 16][kPanels][16].
-template <InterleavedFormat kFormat, Cut32 kCut>
+template <InterleavedFormat kFormat, TileSchedule32 kSchedule>
 inline void multiply_group_32(const Slab& slab, const Group32& g, float* sums) {
   constexpr int64_t kX = TokenTile<32>::kBytes;
   constexpr int64_t kW = AmxPanel<kFormat>::kBytes;
-  constexpr int kParts = kCut.tiles * kCut.panels;
+  constexpr int kParts = kSchedule.tiles * kSchedule.panels;
   const int64_t tile_bytes = token_tile_bytes<32>(slab.task.k);
   const uint8_t* x = static_cast<const uint8_t*>(slab.task.activations) + g.tile * tile_bytes + g.first * kX;
   const uint8_t* w = slab.panels + g.panel * slab.panel_bytes + g.first * kW;
   for (int64_t b = 0; b < g.count; ++b) {
     uint8_t* to = slab.results + b * kParts * kTileBytes;
-    multiply_and_store<0, kCut>(x + b * kX, tile_bytes, w + b * kW, slab.panel_bytes, to, b > 0);
-    multiply_and_store<1, kCut>(x + b * kX, tile_bytes, w + b * kW, slab.panel_bytes, to, b > 0);
-    multiply_and_store<2, kCut>(x + b * kX, tile_bytes, w + b * kW, slab.panel_bytes, to, b > 0);
-    multiply_and_store<3, kCut>(x + b * kX, tile_bytes, w + b * kW, slab.panel_bytes, to, b > 0);
+    multiply_and_store<0, kSchedule>(x + b * kX, tile_bytes, w + b * kW, slab.panel_bytes, to, b > 0);
+    multiply_and_store<1, kSchedule>(x + b * kX, tile_bytes, w + b * kW, slab.panel_bytes, to, b > 0);
+    multiply_and_store<2, kSchedule>(x + b * kX, tile_bytes, w + b * kW, slab.panel_bytes, to, b > 0);
+    multiply_and_store<3, kSchedule>(x + b * kX, tile_bytes, w + b * kW, slab.panel_bytes, to, b > 0);
   }
   uint8_t* last = slab.results + (g.count - 1) * kParts * kTileBytes;
-  store_rest<1, kCut>(last);
-  store_rest<2, kCut>(last);
-  store_rest<3, kCut>(last);
+  store_rest<1, kSchedule>(last);
+  store_rest<2, kSchedule>(last);
+  store_rest<3, kSchedule>(last);
   memory_barrier();
   for (int part = 0; part < kParts; ++part, sums += 16 * kPanelRows) {
-    const uint8_t* dx = x + part / kCut.panels * tile_bytes + TokenTile<32>::kD + part % kCut.panels * 32;
+    const uint8_t* dx = x + part / kSchedule.panels * tile_bytes + TokenTile<32>::kD + part % kSchedule.panels * 32;
     __m512 s[16];
 #pragma GCC unroll 16
     for (int i = 0; i < 16; ++i) s[i] = g.first == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(sums + 16 * i);
     for (int64_t b = 0; b < g.count; ++b) {
-      if constexpr (kCut.fetch) {
-        if (part < kCut.panels) fetch_lines<kW>(g.next_w + part * slab.panel_bytes + b * kW);
-        const int tile = part - (kParts - kCut.tiles);
-        if (tile >= 0 && g.next_x != nullptr) fetch_lines<kX>(g.next_x + tile * tile_bytes + b * kX);
+      if constexpr (kSchedule.prefetch) {
+        if (part < kSchedule.panels) prefetch_lines<kW>(g.next_w + part * slab.panel_bytes + b * kW);
+        const int tile = part - (kParts - kSchedule.tiles);
+        if (tile >= 0 && g.next_x != nullptr) prefetch_lines<kX>(g.next_x + tile * tile_bytes + b * kX);
       }
-      scale_block_32<kFormat, kCut.panels>(floats(dx + b * kX), w + b * kW, slab.panel_bytes,
-                                           slab.results + (b * kParts + part) * kTileBytes, s);
+      scale_block_32<kFormat, kSchedule.panels>(floats(dx + b * kX), w + b * kW, slab.panel_bytes,
+                                                slab.results + (b * kParts + part) * kTileBytes, s);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < 16; ++i) _mm512_storeu_ps(sums + 16 * i, s[i]);
@@ -167,7 +167,7 @@ struct Pass32 {
   int64_t tile, panel, end;
 };
 
-template <InterleavedFormat kFormat, Cut32 kCut>
+template <InterleavedFormat kFormat, TileSchedule32 kSchedule>
 inline void multiply_pass_32(const Slab& slab, const Pass32& pass, const Pass32& next_pass) {
   const int64_t blocks = slab.task.k / 32;
   const int64_t tile_bytes = token_tile_bytes<32>(slab.task.k);
@@ -178,51 +178,51 @@ inline void multiply_pass_32(const Slab& slab, const Pass32& pass, const Pass32&
     return slab.panels + panel * slab.panel_bytes + block * AmxPanel<kFormat>::kBytes;
   };
   const auto sums_of = [&](int64_t panel) {
-    return slab.sums + (panel - pass.panel) * kCut.tiles * kTileTokens * kPanelRows;
+    return slab.sums + (panel - pass.panel) * kSchedule.tiles * kTileTokens * kPanelRows;
   };
-  for (int64_t first = 0; first < blocks; first += kCut.blocks) {
+  for (int64_t first = 0; first < blocks; first += kSchedule.blocks) {
     const int64_t left = blocks - first;
-    for (int64_t panel = pass.panel; panel < pass.end; panel += kCut.panels) {
-      // Early enough for lines from the last cache.
-      if (kCut.fetch && left <= 2 * kCut.blocks && (left > kCut.blocks || first == 0)) {
-        fetch_outputs(slab, pass.tile, kCut.tiles, panel, kCut.panels);
+    for (int64_t panel = pass.panel; panel < pass.end; panel += kSchedule.panels) {
+      // Early enough for lines from the last-level cache.
+      if (kSchedule.prefetch && left <= 2 * kSchedule.blocks && (left > kSchedule.blocks || first == 0)) {
+        prefetch_outputs(slab, pass.tile, kSchedule.tiles, panel, kSchedule.panels);
       }
-      Group32 g = {pass.tile, panel, first, left < kCut.blocks ? left : kCut.blocks, nullptr, nullptr};
-      if (panel + kCut.panels < pass.end) {
-        g.next_w = w_at(panel + kCut.panels, first);
-      } else if (left > kCut.blocks) {
-        g.next_w = w_at(pass.panel, first + kCut.blocks);
-        g.next_x = x_at(pass.tile, first + kCut.blocks);
+      Group32 g = {pass.tile, panel, first, left < kSchedule.blocks ? left : kSchedule.blocks, nullptr, nullptr};
+      if (panel + kSchedule.panels < pass.end) {
+        g.next_w = w_at(panel + kSchedule.panels, first);
+      } else if (left > kSchedule.blocks) {
+        g.next_w = w_at(pass.panel, first + kSchedule.blocks);
+        g.next_x = x_at(pass.tile, first + kSchedule.blocks);
       } else {
         g.next_w = w_at(next_pass.panel, 0);
         g.next_x = x_at(next_pass.tile, 0);
       }
-      multiply_group_32<kFormat, kCut>(slab, g, sums_of(panel));
+      multiply_group_32<kFormat, kSchedule>(slab, g, sums_of(panel));
     }
   }
-  for (int64_t panel = pass.panel; panel < pass.end; panel += kCut.panels) {
-    for (int i = 0; i < kCut.tiles * kCut.panels; ++i) {
-      const int t = i / kCut.panels;
-      const int p = i % kCut.panels;
-      finish_32<kCut.panels * kPanelRows>(slab, pass.tile + t, panel + p,
-                                          sums_of(panel) + (t * kTileTokens * kCut.panels + p) * kPanelRows);
+  for (int64_t panel = pass.panel; panel < pass.end; panel += kSchedule.panels) {
+    for (int i = 0; i < kSchedule.tiles * kSchedule.panels; ++i) {
+      const int t = i / kSchedule.panels;
+      const int p = i % kSchedule.panels;
+      finish_32<kSchedule.panels * kPanelRows>(slab, pass.tile + t, panel + p,
+                                               sums_of(panel) + (t * kTileTokens * kSchedule.panels + p) * kPanelRows);
     }
   }
 }
 
-// Tiles [tile, last_tile) x panels [first_panel, last_panel), numbers of them that kCut divides.
-template <InterleavedFormat kFormat, Cut32 kCut>
+// Tiles [tile, last_tile) x panels [first_panel, last_panel), multiples of kSchedule.tiles and kSchedule.panels.
+template <InterleavedFormat kFormat, TileSchedule32 kSchedule>
 inline void multiply_part_32(const Slab& slab, int64_t tile, int64_t last_tile, int64_t first_panel,
                              int64_t last_panel) {
   const auto pass_at = [&](int64_t at_tile, int64_t at_panel) {
-    return Pass32{at_tile, at_panel, at_panel + kCut.pass < last_panel ? at_panel + kCut.pass : last_panel};
+    return Pass32{at_tile, at_panel, at_panel + kSchedule.pass < last_panel ? at_panel + kSchedule.pass : last_panel};
   };
   if (first_panel == last_panel) return;
-  for (; tile < last_tile; tile += kCut.tiles) {
-    for (int64_t panel = first_panel; panel < last_panel; panel += kCut.pass) {
+  for (; tile < last_tile; tile += kSchedule.tiles) {
+    for (int64_t panel = first_panel; panel < last_panel; panel += kSchedule.pass) {
       const Pass32 pass = pass_at(tile, panel);
-      const int64_t next_tile = tile + kCut.tiles < last_tile ? tile + kCut.tiles : tile;
-      multiply_pass_32<kFormat, kCut>(
+      const int64_t next_tile = tile + kSchedule.tiles < last_tile ? tile + kSchedule.tiles : tile;
+      multiply_pass_32<kFormat, kSchedule>(
           slab, pass, pass.end < last_panel ? pass_at(tile, pass.end) : pass_at(next_tile, first_panel));
     }
   }
@@ -233,10 +233,10 @@ inline void multiply_slab_32(const Slab& slab) {
   const int64_t tiles = token_tiles(slab.task.tokens);
   const int64_t even_tiles = tiles / 2 * 2;
   const int64_t even_panels = slab.count / 2 * 2;
-  multiply_part_32<kFormat, Cut32{2, 2}>(slab, 0, even_tiles, 0, even_panels);
-  multiply_part_32<kFormat, Cut32{2, 1}>(slab, 0, even_tiles, even_panels, slab.count);
-  multiply_part_32<kFormat, Cut32{1, 2}>(slab, even_tiles, tiles, 0, even_panels);
-  multiply_part_32<kFormat, Cut32{1, 1}>(slab, even_tiles, tiles, even_panels, slab.count);
+  multiply_part_32<kFormat, TileSchedule32{2, 2}>(slab, 0, even_tiles, 0, even_panels);
+  multiply_part_32<kFormat, TileSchedule32{2, 1}>(slab, 0, even_tiles, even_panels, slab.count);
+  multiply_part_32<kFormat, TileSchedule32{1, 2}>(slab, even_tiles, tiles, 0, even_panels);
+  multiply_part_32<kFormat, TileSchedule32{1, 1}>(slab, even_tiles, tiles, even_panels, slab.count);
 }
 
 }  // namespace

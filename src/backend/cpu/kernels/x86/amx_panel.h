@@ -33,7 +33,7 @@ inline int64_t amx_panel_bytes(int64_t k) {
 }
 
 template <InterleavedFormat kFormat>
-inline void put_levels(const __m256i* w, uint8_t* to) {
+inline void store_levels(const __m256i* w, uint8_t* to) {
   for (int c = 0; c < 8; ++c) {
     __m256i levels = w[c];
     if constexpr (kFormat.is_signed && kFormat.bits < 8) {
@@ -45,7 +45,7 @@ inline void put_levels(const __m256i* w, uint8_t* to) {
 
 // Four vectors of levels times the scale of their sub-block, in planes.
 template <InterleavedFormat kFormat, int kSub>
-inline void put_scaled_levels(const __m256i* w, __m256i scales, uint8_t* to) {
+inline void store_scaled_levels(const __m256i* w, __m256i scales, uint8_t* to) {
   const __m256i scale = scale_pairs<kSub, !kFormat.minimums>(scales);
   const __m256i low_byte = _mm256_set1_epi16(0xff);
   const __m256i low_seven = _mm256_set1_epi16(0x7f);
@@ -74,13 +74,13 @@ inline void put_scaled_levels(const __m256i* w, __m256i scales, uint8_t* to) {
 
 // 32 columns; tile kTile of two that share a vector of scales of sub-blocks of 16, or of four for those of 32.
 template <InterleavedFormat kFormat, int kTile>
-inline void put_scaled_tile(const __m256i* w, __m256i scales, uint8_t* to) {
+inline void store_scaled_tile(const __m256i* w, __m256i scales, uint8_t* to) {
   if constexpr (kFormat.sub == 32) {
-    put_scaled_levels<kFormat, kTile>(w, scales, to);
-    put_scaled_levels<kFormat, kTile>(w + 4, scales, to + 256);
+    store_scaled_levels<kFormat, kTile>(w, scales, to);
+    store_scaled_levels<kFormat, kTile>(w + 4, scales, to + 256);
   } else {
-    put_scaled_levels<kFormat, 2 * (kTile % 2)>(w, scales, to);
-    put_scaled_levels<kFormat, 2 * (kTile % 2) + 1>(w + 4, scales, to + 256);
+    store_scaled_levels<kFormat, 2 * (kTile % 2)>(w, scales, to);
+    store_scaled_levels<kFormat, 2 * (kTile % 2) + 1>(w + 4, scales, to + 256);
   }
 }
 
@@ -94,21 +94,21 @@ inline void unpack_amx_panel(const uint8_t* block, int half, uint8_t* panel) {
     unpack_tile<kFormat.bits, kFormat.is_signed>(block + Layout::kTiles + 2 * tile * Layout::kTileBytes, w);
     uint8_t* to = panel + 512 * tile + 32 * half;
     if constexpr (!P::kScaled) {
-      put_levels<kFormat>(w, to);
+      store_levels<kFormat>(w, to);
     } else {
       const __m256i scales = load_sub_scales<kFormat>(block, tile * P::kSubs / 8 / 4);
       switch (tile % 4) {
         case 0:
-          put_scaled_tile<kFormat, 0>(w, scales, to);
+          store_scaled_tile<kFormat, 0>(w, scales, to);
           break;
         case 1:
-          put_scaled_tile<kFormat, 1>(w, scales, to);
+          store_scaled_tile<kFormat, 1>(w, scales, to);
           break;
         case 2:
-          put_scaled_tile<kFormat, 2>(w, scales, to);
+          store_scaled_tile<kFormat, 2>(w, scales, to);
           break;
         default:
-          put_scaled_tile<kFormat, 3>(w, scales, to);
+          store_scaled_tile<kFormat, 3>(w, scales, to);
           break;
       }
     }

@@ -1,4 +1,4 @@
-// Some panels and all tokens of a task: what is multiplied at a time.
+// The cache blocking of a task: some panels and all tokens.
 #pragma once
 
 #include "backend/cpu/kernels/x86/amx_panel.h"
@@ -6,7 +6,7 @@
 namespace inferno {
 namespace {
 
-// Rows [row, row + 16 * count) unpacked at `panels`, in the second-level cache.
+// Rows [row, row + 16 * count) unpacked at `panels`, in L2.
 struct Slab {
   const LinearTask& task;
   int64_t row;
@@ -14,13 +14,13 @@ struct Slab {
   const uint8_t* panels;
   int64_t panel_bytes;
   uint8_t* results;  // of tile products
-  float* sums;       // chains that are not finished
+  float* sums;       // running sums
 };
 
-// Asks for the lines of the output that tiles and panels of a slab will be written to. They come from far: all tokens
-// times all rows are larger than a core's own caches.
-[[gnu::always_inline]] inline void fetch_outputs(const Slab& slab, int64_t tile, int64_t tiles, int64_t panel,
-                                                 int64_t panels) {
+// Prefetches the lines of the output that tiles and panels of a slab will be written to. All tokens times all rows are
+// larger than a core's own caches.
+[[gnu::always_inline]] inline void prefetch_outputs(const Slab& slab, int64_t tile, int64_t tiles, int64_t panel,
+                                                    int64_t panels) {
   const int64_t begin = tile * kTileTokens;
   const int64_t end = begin + tiles * kTileTokens < slab.task.tokens ? begin + tiles * kTileTokens : slab.task.tokens;
   const float* out = slab.task.out + slab.row + panel * kPanelRows;

@@ -9,7 +9,7 @@ namespace {
 inline constexpr int64_t kTileTokens = 16;
 inline constexpr int64_t kAmxTokens = 8;  // tiles from this many tokens on: below, half of them would be empty
 inline constexpr int64_t kTileBytes = 1024;
-// What the instruction that configures the tiles reads.
+// The operand of ldtilecfg.
 struct alignas(64) TileConfig {
   uint8_t palette;
   uint8_t start_row;
@@ -34,19 +34,19 @@ inline void configure_tiles(int depth) {
     config.rows[i] = static_cast<uint8_t>(depth / 4);
     config.row_bytes[i] = 64;
   }
-  // The intrinsic of some compilers names only the first bytes as read.
+  // Some compilers' intrinsic declares only the first bytes as read.
   __asm__ volatile("" : : "r"(&config) : "memory");
   _tile_loadconfig(&config);
 }
 
-// What tiles read must have been written before: the compiler is not told by every intrinsic.
+// A compiler barrier: not every tile intrinsic tells the compiler which memory it reads and writes.
 inline void memory_barrier() {
   __asm__ volatile("" : : : "memory");
 }
 
 // ---- activations
-// Few tokens: rows, as the other kernels read them. From kAmxTokens on: tiles of 16 tokens, the last one filled up with
-// zero tokens; in a tile one block after another, all that a product of it needs side by side.
+// Few tokens: rows, as the other kernels read them. From kAmxTokens on: tiles of 16 tokens, the last one padded with
+// zero tokens; in a tile one block after another, all that a product of a block needs contiguous.
 
 template <int kBlock>
 struct TokenTile;
@@ -95,7 +95,7 @@ inline __m512i reduce_16(__m512i (&v)[16], F f) {
 }
 
 // Up to 16 blocks of 32 columns at x -> row `row` of a tile, from `block` on.
-inline void put_blocks_32(const float* x, int64_t count, uint8_t* block, int64_t row) {
+inline void pack_blocks_32(const float* x, int64_t count, uint8_t* block, int64_t row) {
   using Tile = TokenTile<32>;
   const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
   __m512i v[16];
@@ -111,7 +111,7 @@ inline void put_blocks_32(const float* x, int64_t count, uint8_t* block, int64_t
   const __m512 d = _mm512_div_ps(_mm512_castsi512_ps(amax), _mm512_set1_ps(127.0F));
   const __m512 inverse = _mm512_div_ps(_mm512_set1_ps(1.0F), d);
   const __mmask16 wanted = static_cast<__mmask16>((1U << count) - 1U);
-  // No finite scale, or none whose inverse is finite: the blocks one by one.
+  // A scale or its inverse is not finite: the blocks one by one.
   const __m512i infinity = _mm512_set1_epi32(0x7f800000);
   const __mmask16 odd = _mm512_mask_cmpge_epu32_mask(wanted, amax, infinity) |
                         _mm512_mask_cmpge_epu32_mask(wanted, _mm512_castps_si512(inverse), infinity);
@@ -147,7 +147,7 @@ inline void put_blocks_32(const float* x, int64_t count, uint8_t* block, int64_t
 }
 
 // 256 columns at x -> row `row` of a block of a tile.
-inline void put_block_256(const float* x, uint8_t* block, int64_t row) {
+inline void pack_block_256(const float* x, uint8_t* block, int64_t row) {
   using Tile = TokenTile<256>;
   const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
   __m512i top[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
@@ -176,20 +176,20 @@ inline void put_block_256(const float* x, uint8_t* block, int64_t row) {
 
 // x[k] -> row `row` of a tile.
 template <int kBlock>
-inline void put_token(const float* x, int64_t k, uint8_t* tile, int64_t row) {
+inline void pack_token(const float* x, int64_t k, uint8_t* tile, int64_t row) {
   using Tile = TokenTile<kBlock>;
   if constexpr (kBlock == 32) {
     for (int64_t b = 0; b < k / 32; b += 16) {
-      put_blocks_32(x + b * 32, k / 32 - b < 16 ? k / 32 - b : 16, tile + b * Tile::kBytes, row);
+      pack_blocks_32(x + b * 32, k / 32 - b < 16 ? k / 32 - b : 16, tile + b * Tile::kBytes, row);
     }
   } else {
-    for (int64_t b = 0; b < k / 256; ++b) put_block_256(x + b * 256, tile + b * Tile::kBytes, row);
+    for (int64_t b = 0; b < k / 256; ++b) pack_block_256(x + b * 256, tile + b * Tile::kBytes, row);
   }
 }
 
-// A token of zeros: every product with it is nothing.
+// A token of zeros.
 template <int kBlock>
-inline void put_no_token(int64_t k, uint8_t* tile, int64_t row) {
+inline void pack_zero_token(int64_t k, uint8_t* tile, int64_t row) {
   using Tile = TokenTile<kBlock>;
   for (int64_t b = 0; b < k / kBlock; ++b) {
     uint8_t* block = tile + b * Tile::kBytes;
@@ -217,9 +217,9 @@ inline void prepare_tiles(const float* x, int64_t x_stride, int64_t tokens, int6
   for (int64_t t = begin; t < filled; ++t) {
     uint8_t* tile = static_cast<uint8_t*>(buffer) + t / kTileTokens * token_tile_bytes<kBlock>(k);
     if (t < tokens) {
-      put_token<kBlock>(x + t * x_stride, k, tile, t % kTileTokens);
+      pack_token<kBlock>(x + t * x_stride, k, tile, t % kTileTokens);
     } else {
-      put_no_token<kBlock>(k, tile, t % kTileTokens);
+      pack_zero_token<kBlock>(k, tile, t % kTileTokens);
     }
   }
 }

@@ -11,9 +11,9 @@ namespace {
 
 inline constexpr int64_t kQueryBlock = 32;
 inline constexpr int64_t kTile = 2 * kWide;  // positions or dimensions that are multiplied at once
-inline constexpr int64_t kChunk = 64;  // positions that are widened and multiplied in one go: fits the first cache
+inline constexpr int64_t kChunk = 64;        // positions that are widened and multiplied together: fits L1
 
-// Rows [begin, begin + count) of the span; from `rows` on the last row once more, whose weight will be zero.
+// Rows [begin, begin + count) of the span; from `rows` on the last row again, whose weight will be zero.
 inline void find_rows(const SpanTask& task, const void* const* pages, int64_t begin, int64_t count, int64_t rows,
                       const uint8_t** out) {
   int64_t page = begin / task.page_size;
@@ -28,7 +28,7 @@ inline void find_rows(const SpanTask& task, const void* const* pages, int64_t be
   }
 }
 
-inline int64_t most_visible(const SpanTask& task) {
+inline int64_t max_visible(const SpanTask& task) {
   int64_t most = 0;
   for (int64_t i = 0; i < task.queries; ++i) most = task.visible[i] > most ? task.visible[i] : most;
   return most;
@@ -69,7 +69,7 @@ inline int64_t padded_dim(int64_t head_dim) {
 
 inline int64_t attention_scratch(int64_t queries, int64_t head_dim) {
   const int64_t blocks = (queries + 3) / 4 * 4;
-  // queries, outputs, scores, one chunk (keys by dimension or values by position), eight rows being turned
+  // queries, outputs, scores, one chunk (keys by dimension or values by position), eight rows to transpose
   return (blocks * padded_dim(head_dim) * 2 + blocks * kAttentionSpan + (kChunk + 8) * padded_dim(head_dim)) * 4;
 }
 
@@ -87,7 +87,7 @@ inline void widen_row(const uint8_t* row, float* out, int64_t n) {
   }
 }
 
-// in: eight rows `stride` floats apart; out: eight rows kChunk floats apart, columns for rows.
+// in: eight rows `stride` floats apart; out: its transpose, rows kChunk floats apart.
 inline void transpose_8(const float* in, int64_t stride, float* out) {
   __m256 r[8];
   __m256 t[8];
@@ -108,13 +108,13 @@ inline void transpose_8(const float* in, int64_t stride, float* out) {
   }
 }
 
-// chunk[d][kChunk]: the keys by dimension. turning: [8][padded_dim]
+// chunk[d][kChunk]: the keys by dimension. rows_8: [8][padded_dim], memory for eight rows
 template <KernelDType kType>
-inline void load_keys(const uint8_t* const* rows, int64_t count, int64_t head_dim, float* chunk, float* turning) {
+inline void load_keys(const uint8_t* const* rows, int64_t count, int64_t head_dim, float* chunk, float* rows_8) {
   const int64_t stride = padded_dim(head_dim);
   for (int64_t p = 0; p < count; p += 8) {
-    for (int r = 0; r < 8; ++r) widen_row<kType>(rows[p + r], turning + r * stride, head_dim);
-    for (int64_t d = 0; d < head_dim; d += 8) transpose_8(turning + d, stride, chunk + d * kChunk + p);
+    for (int r = 0; r < 8; ++r) widen_row<kType>(rows[p + r], rows_8 + r * stride, head_dim);
+    for (int64_t d = 0; d < head_dim; d += 8) transpose_8(rows_8 + d, stride, chunk + d * kChunk + p);
   }
 }
 
@@ -163,13 +163,13 @@ inline void run_attention(const SpanTask& task) noexcept {
   const int64_t d = task.head_dim;
   const int64_t stride = padded_dim(d);
   const int64_t queries = (task.queries + 3) / 4 * 4;
-  const int64_t rows = most_visible(task);
+  const int64_t rows = max_visible(task);
   const int64_t padded = (rows + kTile - 1) / kTile * kTile;
   auto* q = static_cast<float*>(task.scratch);
   float* o = q + queries * stride;
   float* scores = o + queries * stride;
   float* chunk = scores + queries * kAttentionSpan;
-  float* turning = chunk + kChunk * stride;
+  float* rows_8 = chunk + kChunk * stride;
   const auto rounded = [](__m256 v) { return kType == KernelDType::bf16 ? round_to_bf16(v) : v; };
   for (int64_t i = 0; i < queries; ++i) {
     for (int64_t j = 0; j < stride; j += 8) {
@@ -183,7 +183,7 @@ inline void run_attention(const SpanTask& task) noexcept {
   for (int64_t p = 0; p < padded; p += kChunk) {
     const int64_t count = padded - p < kChunk ? padded - p : kChunk;
     find_rows(task, task.k_pages, p, count, rows, row);
-    load_keys<kType>(row, count, d, chunk, turning);
+    load_keys<kType>(row, count, d, chunk, rows_8);
     for (int64_t i = 0; i < queries; i += 4) {
       for (int64_t j = 0; j < count; j += kTile) {
         score_tile(q + i * stride, stride, chunk + j, d, scores + i * kAttentionSpan + p + j);
@@ -200,7 +200,7 @@ inline void run_attention(const SpanTask& task) noexcept {
     task.m[i] = soft.m;
     task.l[i] = soft.l;
   }
-  // Dimensions that fill up a tile: what stands there would cost time, if it is no number or a very small one.
+  // Zero the padding of the dimensions to a tile: a NaN or subnormal there would slow the products down.
   for (int64_t i = 0; i < kChunk && d < stride; ++i) {
     for (int64_t j = d / 8 * 8; j < stride; j += 8) _mm256_storeu_ps(chunk + i * stride + j, _mm256_setzero_ps());
   }

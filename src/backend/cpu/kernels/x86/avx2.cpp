@@ -11,7 +11,7 @@ void fill_avx2(KernelTable& table) {
   fill_vector_ops(table);
   fill_quantized(table, []<InterleavedFormat kFormat>(KernelDType dtype) {
     return LinearKernel{"avx2",     &interleaved_layout(dtype), &kRows<kFormat.block>, kInterleavedRows,
-                        no_scratch, run_gemv<kFormat>,          kAskingTokens};
+                        no_scratch, run_gemv<kFormat>,          kPrefetchTokens};
   });
   fill_plain(table, "avx2");
   fill_attention(table, "avx2");

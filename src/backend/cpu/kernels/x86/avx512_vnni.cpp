@@ -11,7 +11,7 @@ void fill_avx512_vnni(KernelTable& table) {
   fill_vector_ops(table);
   fill_quantized(table, []<InterleavedFormat kFormat>(KernelDType dtype) {
     return LinearKernel{"avx512_vnni",         &interleaved_layout(dtype), &kRows<kFormat.block>, kPanelRows,
-                        gemm_scratch<kFormat>, run_gemm<kFormat>,          kAskingTokens};
+                        gemm_scratch<kFormat>, run_gemm<kFormat>,          kPrefetchTokens};
   });
   fill_plain(table, "avx512_vnni");
   fill_attention(table, "avx512_vnni");

@@ -51,7 +51,7 @@ inline __m256i scale_pairs(__m256i scales) {
 
 inline constexpr bool kEightBitOffset = true;  // eight-bit levels are multiplied as level + 128
 
-// kCount vectors of levels (4 * kCount columns) times as many activations, per row.
+// kCount vectors of levels times 4 * kCount activations, per row.
 template <int kBits, int kCount>
 inline __m256i row_dot(const __m256i* w, const int8_t* x) {
   __m256i sums[2] = {};
@@ -88,7 +88,7 @@ inline constexpr int kPairsThatFit = kBits <= 4   ? 8
 template <int kBits>
 inline __m256i pair_products(__m256i w, __m256i x) {
   if constexpr (kBits == 8) {
-    // The instruction wants the left side without sign: |w| times x with w's sign, at most 2 * 128 * 127.
+    // The instruction's left side is unsigned: |w| times x with w's sign, at most 2 * 128 * 127.
     return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
   } else {
     return _mm256_maddubs_epi16(w, x);
@@ -121,7 +121,7 @@ inline __m256i scale_factor(__m256i scales) {
 
 #endif
 
-// What row_dot multiplied too much: 2^kShift times the sum of the activations.
+// Whether row_dot's result has an excess of 2^kOffsetShift times the sum of the activations.
 template <InterleavedFormat kFormat>
 inline constexpr bool kHasOffset = kFormat.is_signed && (kFormat.bits < 8 || kEightBitOffset);
 

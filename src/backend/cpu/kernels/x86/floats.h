@@ -12,7 +12,7 @@ namespace {
 inline __m256i first_lanes(int64_t n) {
   return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
-// Up to eight floats; what is missing is zero.
+// Up to eight floats; missing lanes are zero.
 inline __m256 load_some(const float* x, int64_t n) {
   return n >= 8 ? _mm256_loadu_ps(x) : _mm256_maskload_ps(x, first_lanes(n));
 }
@@ -63,7 +63,7 @@ inline Wide wide_set(float x) {
 inline Wide wide_fma(Wide a, Wide b, Wide sum) {
   return _mm512_fmadd_ps(a, b, sum);
 }
-// The right one where one of the two is no number.
+// b where either is NaN.
 inline Wide wide_max(Wide a, Wide b) {
   return _mm512_max_ps(a, b);
 }

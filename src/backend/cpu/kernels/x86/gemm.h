@@ -2,8 +2,8 @@
 // quant/numerics.h.
 //
 // Two groups are unpacked, losslessly, into a panel of 16 rows: for each 4 columns one vector of levels (16 rows x 4
-// columns, the offset of signed formats added), scales widened, one lane per row. A panel is unpacked once and meets
-// all tokens, whose columns the instruction takes from memory, four for all rows.
+// columns, the offset of signed formats added), scales widened, one lane per row. A panel is unpacked once and
+// multiplied by all tokens, whose columns are memory operands of the instruction, broadcast four at a time.
 #pragma once
 
 #include "backend/cpu/kernels/x86/gemv.h"
@@ -13,7 +13,7 @@ namespace {
 
 inline constexpr int64_t kPanelRows = 16;
 inline constexpr int64_t kGemmTokens = 4;  // panels from this many tokens on
-static_assert(kAskingTokens < kGemmTokens);
+static_assert(kPrefetchTokens < kGemmTokens);
 
 inline __m512i sixteen_columns(const void* four_bytes) {
   int32_t four;
@@ -151,7 +151,7 @@ inline void panel_products(const uint8_t* panel, const Row256* x, int64_t blocks
       const __m512i scale = load_512(block + P::kScales + 64 * j);
       for (int t = 0; t < kTokens; ++t) {
         isum[t] = _mm512_add_epi32(isum[t], _mm512_mullo_epi32(c[t], scale));
-        // The sum of 16 in the low half meets the scale's low half, zero its sign.
+        // The sum of 16 is in the low half and multiplied by the scale's low half; zero by the scale's sign.
         if constexpr (kFormat.is_signed) {
           offset[t] = _mm512_dpwssd_epi32(offset[t], scale, sixteen_columns(x[t].sums[b].low_16 + j));
         }
@@ -174,15 +174,15 @@ inline void panel_products(const uint8_t* panel, const Row256* x, int64_t blocks
 }
 
 // 16 finished outputs of a token.
-inline void put_panel_rows(const LinearTask& task, int64_t token, int64_t row, __m512 product) {
+inline void store_panel_rows(const LinearTask& task, int64_t token, int64_t row, __m512 product) {
   if (row + kPanelRows <= task.row_end) {
     float* out = task.out + token * task.out_stride + row;
     if (task.accumulate) product = _mm512_add_ps(_mm512_loadu_ps(out), product);
     _mm512_storeu_ps(out, product);
     return;
   }
-  put_rows(task, token, row, _mm512_castps512_ps256(product));
-  if (row + 8 < task.row_end) put_rows(task, token, row + 8, _mm512_extractf32x8_ps(product, 1));
+  store_rows(task, token, row, _mm512_castps512_ps256(product));
+  if (row + 8 < task.row_end) store_rows(task, token, row + 8, _mm512_extractf32x8_ps(product, 1));
 }
 
 template <InterleavedFormat kFormat, int kTokens>
@@ -191,12 +191,12 @@ inline void panel_tokens(const LinearTask& task, const uint8_t* panel, int64_t r
   for (int t = 0; t < kTokens; ++t) x[t] = activation_row<kFormat.block>(task.activations, token + t, task.k);
   __m512 products[kTokens];
   panel_products<kFormat>(panel, x, task.k / kFormat.block, products);
-  for (int t = 0; t < kTokens; ++t) put_panel_rows(task, token + t, row, products[t]);
+  for (int t = 0; t < kTokens; ++t) store_panel_rows(task, token + t, row, products[t]);
 }
 
 // f(block of the group, half, number of the block) for the blocks of the 16 rows from `row`: both halves of a block one
-// after the other, since they share the lines of a panel. Where there is no second group the first stands for it: its
-// results are not stored.
+// after the other, since they share the lines of a panel. Where there is no second group the first is used in
+// its place: its results are not stored.
 template <InterleavedFormat kFormat, typename F>
 inline void for_panel_blocks(const LinearTask& task, int64_t row, F f) {
   constexpr int kBytes = InterleavedBlock<kFormat>::kBytes;
@@ -206,7 +206,7 @@ inline void for_panel_blocks(const LinearTask& task, int64_t row, F f) {
   for (int64_t b = 0; b < blocks; ++b) {
     for (int half = 0; half < 2; ++half) {
       const uint8_t* block = (half == 0 ? first : second) + b * kBytes;
-      fetch_lines<kBytes>(block + Reading{}.ahead);
+      prefetch_lines<kBytes>(block + StreamPolicy{}.prefetch_distance);
       f(block, half, b);
     }
   }

@@ -1,8 +1,8 @@
 // Quantized weights times one to four activation rows: decoding, and prefill where a table has nothing better.
 // Bit-equal to quant/numerics.h.
 //
-// The range of groups is cut into far-apart parts that are walked in step, a few blocks at a time: the memory system
-// of a core delivers more from several streams than from one.
+// The range of groups is split into distant streams that are read in lockstep, a few blocks at a time: a core reaches
+// more memory bandwidth with several streams than with one.
 #pragma once
 
 #include "backend/cpu/kernels/x86/dot.h"
@@ -11,22 +11,22 @@
 namespace inferno {
 namespace {
 
-// How weights are read. The prefetchers of these cores stop at each page and start slowly; asking for lines some way
-// ahead of the one in use keeps all of a core's requests to memory busy. Measured with all cores reading:
+// How weights are streamed. The hardware prefetchers of these cores stop at each page and ramp up slowly; software
+// prefetching at some distance keeps all of a core's line-fill buffers busy. Measured with all cores reading:
 // docs/decisions/x86-amx.md.
-struct Reading {
+struct StreamPolicy {
   int streams = 8;
-  int turn = 1024;    // bytes of a stream before its turn is over: long enough to hide the change
-  int ahead = 2048;   // bytes
-  bool near = false;  // lines come into the first-level cache, else into the second
+  int turn_bytes = 1024;         // of a stream before the next one's turn: long enough to hide the switch
+  int prefetch_distance = 2048;  // bytes
+  bool to_l1 = false;            // prefetch into L1, else into L2
 };
 
-// Always inline, like all functions that only ask for lines: gcc takes them for functions without effect and leaves out
-// calls of them.
-template <int kBytes, bool kNear = true>
-[[gnu::always_inline]] inline void fetch_lines(const uint8_t* from) {
+// Always inline, like all functions that only prefetch: gcc treats them as functions without effect and removes calls
+// of them.
+template <int kBytes, bool kToL1 = true>
+[[gnu::always_inline]] inline void prefetch_lines(const uint8_t* from) {
   for (int i = 0; i < kBytes; i += 64) {
-    if constexpr (kNear) {
+    if constexpr (kToL1) {
       _mm_prefetch(from + i, _MM_HINT_T0);
     } else {
       _mm_prefetch(from + i, _MM_HINT_T1);
@@ -34,33 +34,33 @@ template <int kBytes, bool kNear = true>
   }
 }
 
-// What is asked for beside the weights in use, line for line: what the caller wants, or without a wish what the same
-// stream reads next.
-template <Reading kReading>
-class Asking {
+// Prefetches a line for each line of weights that is read: of the task's prefetch ranges, or without them of the same
+// stream at the policy's distance.
+template <StreamPolicy kPolicy>
+class Prefetcher {
  public:
-  explicit Asking(const LinearTask& task) : next_(task.ahead), behind_(task.ahead + task.ahead_parts) {}
+  explicit Prefetcher(const LinearTask& task) : next_(task.prefetch), last_(task.prefetch + task.prefetch_count) {}
 
-  // kBytes of weights at `block` are going to be read.
+  // kBytes of weights at `block` are about to be read.
   template <int kBytes>
-  [[gnu::always_inline]] inline void beside(const uint8_t* block) {
+  [[gnu::always_inline]] inline void prefetch_for(const uint8_t* block) {
     if (next_ == nullptr) {
-      fetch_lines<kBytes, kReading.near>(block + kReading.ahead);
+      prefetch_lines<kBytes, kPolicy.to_l1>(block + kPolicy.prefetch_distance);
       return;
     }
     if (at_ >= end_) {
-      if (next_ == behind_) return;
+      if (next_ == last_) return;
       at_ = static_cast<const uint8_t*>(static_cast<const void*>(next_->begin));
       end_ = at_ + next_->bytes;
       ++next_;
     }
-    fetch_lines<kBytes, kReading.near>(at_);
+    prefetch_lines<kBytes, kPolicy.to_l1>(at_);
     at_ += kBytes;
   }
 
  private:
-  const MemoryPart* next_;
-  const MemoryPart* behind_;
+  const MemoryRange* next_;
+  const MemoryRange* last_;  // one past the last
   const uint8_t* at_ = nullptr;
   const uint8_t* end_ = nullptr;
 };
@@ -93,14 +93,14 @@ inline void tile_dots(const uint8_t* tile, const Row* x, int64_t column, __m256i
 }
 
 // `count` blocks of 32 columns from block `first`.
-template <InterleavedFormat kFormat, int kTokens, Reading kReading>
+template <InterleavedFormat kFormat, int kTokens, StreamPolicy kPolicy>
 inline void add_blocks(const uint8_t* group, const Row32* x, int64_t first, int64_t count, GroupSums<kTokens>& sums,
-                       Asking<kReading>& asking) {
+                       Prefetcher<kPolicy>& prefetcher) {
   using Layout = InterleavedBlock<kFormat>;
   GroupSums<kTokens> s = sums;
   for (int64_t b = first; b < first + count; ++b) {
     const uint8_t* block = group + b * Layout::kBytes;
-    asking.template beside<Layout::kBytes>(block);
+    prefetcher.template prefetch_for<Layout::kBytes>(block);
     const __m256 d = load_scales(block + Layout::kD);
     __m256i isum[kTokens];
     tile_dots<kFormat, kTokens>(block + Layout::kTiles, x, b * 32, isum);
@@ -182,7 +182,7 @@ inline void add_tile(const uint8_t* tiles, const __m256i* scales, const Row256* 
       isum[t] = _mm256_add_epi32(isum[t], scaled_dot<kFormat.bits, 4>(w, q, left));
       isum[t] = _mm256_add_epi32(isum[t], scaled_dot<kFormat.bits, 4>(w + 4, q + 16, right));
       if constexpr (kHasOffset<kFormat>) {
-        // Only the low half of a factor meets the sum: the scale itself in either form of a factor.
+        // Only the low half of a factor is multiplied by the sum: the scale itself in either form of a factor.
         const int32_t* sums = x[t].sums[b].low_16 + 2 * tile;
         offset[t] = _mm256_add_epi32(offset[t], _mm256_madd_epi16(left, _mm256_set1_epi32(sums[0])));
         offset[t] = _mm256_add_epi32(offset[t], _mm256_madd_epi16(right, _mm256_set1_epi32(sums[1])));
@@ -191,7 +191,7 @@ inline void add_tile(const uint8_t* tiles, const __m256i* scales, const Row256* 
   }
 }
 
-// The sums of super-block b, each sub-block times its scale, and what levels with an offset have too much.
+// The sums of super-block b, each sub-block times its scale, and the excess of levels that have an offset added.
 template <InterleavedFormat kFormat, int kTokens>
 inline void super_block_dots(const uint8_t* block, const Row256* x, int64_t b, __m256i* isum, __m256i* offset) {
   constexpr int kFours = InterleavedBlock<kFormat>::kSubs / 8;  // vectors of scales for 128 columns
@@ -252,7 +252,7 @@ template <InterleavedFormat kFormat, int kTokens>
   requires kSixBitDot<kFormat>
 inline void super_block_dots(const uint8_t* block, const Row256* x, int64_t b, __m256i* isum, __m256i* /*offset*/) {
   using Layout = InterleavedBlock<kFormat>;
-  // What the offset of the levels adds to the sum of a sub-block, taken off beforehand.
+  // What the offset of the levels adds to the sum of a sub-block, subtracted beforehand.
   __m512i offsets[kTokens];
   for (int t = 0; t < kTokens; ++t) {
     const __m512i sums = _mm512_cvtepi16_epi32(load_256(x[t].sums[b].plain_16));
@@ -281,13 +281,13 @@ inline void super_block_dots(const uint8_t* block, const Row256* x, int64_t b, _
 #endif
 
 // `count` super-blocks of 256 columns from super-block `first`.
-template <InterleavedFormat kFormat, int kTokens, Reading kReading>
+template <InterleavedFormat kFormat, int kTokens, StreamPolicy kPolicy>
 inline void add_blocks(const uint8_t* group, const Row256* x, int64_t first, int64_t count, GroupSums<kTokens>& sums,
-                       Asking<kReading>& asking) {
+                       Prefetcher<kPolicy>& prefetcher) {
   using Layout = InterleavedBlock<kFormat>;
   for (int64_t b = first; b < first + count; ++b) {
     const uint8_t* block = group + b * Layout::kBytes;
-    asking.template beside<Layout::kBytes>(block);
+    prefetcher.template prefetch_for<Layout::kBytes>(block);
     __m256i isum[kTokens] = {};
     __m256i offset[kTokens] = {};
     super_block_dots<kFormat, kTokens>(block, x, b, isum, offset);
@@ -308,7 +308,7 @@ inline void add_blocks(const uint8_t* group, const Row256* x, int64_t first, int
 }
 
 // Eight finished outputs of token t.
-inline void put_rows(const LinearTask& task, int64_t t, int64_t row, __m256 product) {
+inline void store_rows(const LinearTask& task, int64_t t, int64_t row, __m256 product) {
   float* out = task.out + t * task.out_stride + row;
   if (row + 8 <= task.row_end) {
     if (task.accumulate) product = _mm256_add_ps(_mm256_loadu_ps(out), product);
@@ -321,45 +321,45 @@ inline void put_rows(const LinearTask& task, int64_t t, int64_t row, __m256 prod
 }
 
 // Tokens [first_token, first_token + kTokens) of the task.
-template <InterleavedFormat kFormat, int kTokens, Reading kReading = Reading{}>
+template <InterleavedFormat kFormat, int kTokens, StreamPolicy kPolicy = StreamPolicy{}>
 inline void gemv(const LinearTask& task, int64_t first_token) {
   using Layout = InterleavedBlock<kFormat>;
-  constexpr int64_t kTurn = kReading.turn / Layout::kBytes > 1 ? kReading.turn / Layout::kBytes : 1;
+  constexpr int64_t kTurn = kPolicy.turn_bytes / Layout::kBytes > 1 ? kPolicy.turn_bytes / Layout::kBytes : 1;
   const int64_t blocks = task.k / kFormat.block;
   const int64_t group_bytes = blocks * Layout::kBytes;
   const int64_t first_group = task.row_begin / kInterleavedRows;
   const int64_t groups = (task.row_end + kInterleavedRows - 1) / kInterleavedRows - first_group;
-  // Several streams are for memory; what is in a core's cache is read in one.
-  const int64_t most_streams = task.ahead != nullptr ? 1 : kReading.streams;
-  const int64_t part = (groups + most_streams - 1) / most_streams;
-  Asking<kReading> asking(task);
+  // Several streams are for memory; what has been prefetched into a core's cache is read as one.
+  const int64_t max_streams = task.prefetch != nullptr ? 1 : kPolicy.streams;
+  const int64_t part = (groups + max_streams - 1) / max_streams;
+  Prefetcher<kPolicy> prefetcher(task);
 
   decltype(activation_row<kFormat.block>(nullptr, 0, 0)) x[kTokens];
   for (int t = 0; t < kTokens; ++t) {
     x[t] = activation_row<kFormat.block>(task.activations, first_token + t, task.k);
   }
   for (int64_t i = 0; i < part; ++i) {
-    GroupSums<kTokens> sums[kReading.streams] = {};
-    int64_t at[kReading.streams];
+    GroupSums<kTokens> sums[kPolicy.streams] = {};
+    int64_t at[kPolicy.streams];
     int streams = 0;
     for (int64_t g = i; g < groups; g += part) at[streams++] = first_group + g;
     for (int64_t b = 0; b < blocks; b += kTurn) {
       const int64_t count = blocks - b < kTurn ? blocks - b : kTurn;
       for (int s = 0; s < streams; ++s) {
         const uint8_t* group = static_cast<const uint8_t*>(task.weight) + at[s] * group_bytes;
-        add_blocks<kFormat, kTokens, kReading>(group, x, b, count, sums[s], asking);
+        add_blocks<kFormat, kTokens, kPolicy>(group, x, b, count, sums[s], prefetcher);
       }
     }
     for (int s = 0; s < streams; ++s) {
       for (int t = 0; t < kTokens; ++t) {
-        put_rows(task, first_token + t, at[s] * kInterleavedRows, sums[s].of[t]);
+        store_rows(task, first_token + t, at[s] * kInterleavedRows, sums[s].of[t]);
       }
     }
   }
 }
 
-// So many tokens take one pass over the weights, on every table.
-inline constexpr int64_t kAskingTokens = 3;
+// Up to this many tokens need one pass over the weights, on every table.
+inline constexpr int64_t kPrefetchTokens = 3;
 
 // Any number of tokens, up to four for each pass over the weights.
 template <InterleavedFormat kFormat>

@@ -73,8 +73,8 @@ inline constexpr ActivationLayout kPlain = {kType == KernelDType::f32   ? "f32"
 inline constexpr int64_t kPlainPanelTokens = 4;  // from here on groups are widened first
 inline constexpr int kStreams = 4;
 
-// A few tokens: groups from four far-apart parts in step, as in gemv.h; a part's chains alone would wait for their own
-// latency.
+// A few tokens: groups from four distant streams in lockstep, as in gemv.h; the chains of one group alone would be
+// bound by their latency.
 template <typename Columns, int kTokens>
 inline void plain_gemv(const LinearTask& task) {
   const auto* x = static_cast<const float*>(task.activations);
@@ -87,7 +87,7 @@ inline void plain_gemv(const LinearTask& task) {
     int64_t at[kStreams];
     const uint8_t* group[kStreams];
     for (int s = 0; s < kStreams; ++s) {
-      // Past the end: the first part's group once more, its result not stored.
+      // Past the end: the first stream's group again, its result not stored.
       at[s] = n + s * part < groups ? first + n + s * part : -1;
       group[s] = static_cast<const uint8_t*>(task.weight) + (at[s] < 0 ? first + n : at[s]) * group_bytes;
     }
@@ -102,7 +102,7 @@ inline void plain_gemv(const LinearTask& task) {
     }
     for (int s = 0; s < kStreams; ++s) {
       if (at[s] < 0) continue;
-      for (int t = 0; t < kTokens; ++t) put_rows(task, t, at[s] * kInterleavedRows, sums[s][t]);
+      for (int t = 0; t < kTokens; ++t) store_rows(task, t, at[s] * kInterleavedRows, sums[s][t]);
     }
   }
 }
@@ -128,8 +128,8 @@ inline void plain_panel(const LinearTask& task, const float* panel, int64_t row,
   for (int t = 0; t < kTokens; ++t) {
     float products[kPlainPanelRows];
     for (int v = 0; v < kVectors; ++v) wide_store(products + v * kWide, sums[v][t]);
-    put_rows(task, token + t, row, _mm256_loadu_ps(products));
-    if (row + 8 < task.row_end) put_rows(task, token + t, row + 8, _mm256_loadu_ps(products + 8));
+    store_rows(task, token + t, row, _mm256_loadu_ps(products));
+    if (row + 8 < task.row_end) store_rows(task, token + t, row + 8, _mm256_loadu_ps(products + 8));
   }
 }
 
@@ -145,13 +145,13 @@ inline void run_plain(const LinearTask& task) noexcept {
     default:
       break;
   }
-  // Many tokens: as many at once as the registers hold sums.
+  // Many tokens: at once the most whose sums fit the registers.
   constexpr int64_t kMost = kWide == 16 ? 12 : 6;
   const int64_t group_bytes = task.k * kInterleavedRows * Columns::kBytes;
   auto* panel = static_cast<float*>(task.scratch);
   for (int64_t row = task.row_begin; row < task.row_end; row += kPlainPanelRows) {
     const uint8_t* first = static_cast<const uint8_t*>(task.weight) + row / kInterleavedRows * group_bytes;
-    // No second group: the first stands for it, its results are not stored.
+    // No second group: the first in its place, its results are not stored.
     const uint8_t* second = row + kInterleavedRows < task.row_end ? first + group_bytes : first;
     for (int64_t i = 0; i < task.k; ++i) {
       _mm256_storeu_ps(panel + i * kPlainPanelRows, Columns::at(first, i));

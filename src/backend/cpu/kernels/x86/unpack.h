@@ -33,7 +33,7 @@ inline __m256i both(__m256i a, __m256i b) {
   return _mm256_or_si256(a, b);
 }
 
-// tile: of the first half; that of the second lies behind it.
+// tile: of the first half, directly followed by that of the second.
 template <int kBits, bool kSigned>
 inline void unpack_tile(const uint8_t* tile, __m256i* w) {
   const auto load = [&](int i) { return load_halves(tile + 16 * i, 16 * kBits); };
@@ -84,7 +84,7 @@ inline void unpack_tile(const uint8_t* tile, __m256i* w) {
     }
   }
   if constexpr (kSigned) {
-    // A code is the level in two's complement: turning its top bit round adds the offset.
+    // A code is the level in two's complement: flipping its top bit adds the offset.
     const __m256i sign = _mm256_set1_epi8(static_cast<char>(1 << (kBits - 1)));
     for (int i = 0; i < 8; ++i) w[i] = _mm256_xor_si256(w[i], sign);
   }

@@ -1,4 +1,5 @@
-// Vector ops. Elements are computed alike wherever they stand in a row, so results do not depend on how work is cut.
+// Vector ops. An element is computed the same way wherever it is in a row, so results do not depend on how work is
+// split.
 #pragma once
 
 #include "backend/cpu/kernels/x86/floats.h"
@@ -56,7 +57,7 @@ inline float dot(const float* a, const float* b, int64_t n) noexcept {
   return sum_lanes(_mm256_add_ps(_mm256_add_ps(s[0], s[1]), _mm256_add_ps(s[2], s[3])));
 }
 
-// In double, as in the scalar table: the norms of every layer hang on this sum.
+// In double, as in the scalar table: the norms of every layer depend on this sum.
 inline float sum_squares(const float* x, int64_t n) noexcept {
 #if defined(__AVX512F__)
   __m512d s[4] = {};
@@ -117,7 +118,7 @@ inline void rotate_one(float& a, float& b, const float* cos_sin) {
   b = x * cos_sin[1] + b * cos_sin[0];
 }
 
-// Eight interleaved (cos, sin) pairs apart. The order inside is that of the instruction; `in_order` turns it into the
+// Eight (cos, sin) pairs, deinterleaved. The order of the lanes is that of the instruction; `in_order` restores the
 // plain one.
 struct CosSin {
   __m256 cos;

@@ -5,7 +5,7 @@
 // would be two.
 //
 // Six bits: a tile fills three vectors. Rearranged, a lane holds four columns of one sub-block for four rows, so that
-// the sums of a whole tile, one for each row and sub-block, are one vector and meet their scales at once.
+// the sums of a whole tile, one for each row and sub-block, are one vector and are scaled at once.
 #pragma once
 
 #include "backend/cpu/kernels/x86/unpack.h"
@@ -37,7 +37,7 @@ struct WideLevels {
   __m512i low;
   __m512i high;
 };
-// half: 16 * bits bytes. Levels without sign, as dpbusd wants them: signed ones with 2^(bits - 1) added.
+// half: 16 * bits bytes. Unsigned levels, as dpbusd reads them: signed ones with 2^(bits - 1) added.
 template <int kBits, bool kSigned>
 inline WideLevels unpack_half(const uint8_t* half) {
   const __m512i sign = _mm512_set1_epi8(static_cast<char>(1 << (kBits - 1)));
@@ -75,7 +75,7 @@ inline __m256i add_lanes(__m512i first, __m512i second) {
 }
 
 // A tile of six bits: w[i] has columns 4i ... 4i + 3 of both sub-blocks, in the lanes rows 0-3 of the first, of the
-// second, rows 4-7 of the first, of the second. Levels without sign: 32 is added.
+// second, rows 4-7 of the first, of the second. Unsigned levels: 32 is added.
 inline void unpack_six_bits(const uint8_t* tile, __m512i (&w)[4]) {
   const __m512i v[3] = {load_512(tile), load_512(tile + 64), load_512(tile + 128)};
   // The bytes j, j + 3 of each half are its lanes j and j + 3 of six.

@@ -1,7 +1,7 @@
-// Q8_0 weights times one token from memory, one thread: how many far-apart streams are read in turn, and how far ahead
-// and into which cache lines are asked for.
+// Q8_0 weights times one token from memory, one thread: how many distant streams are read round-robin, and the distance
+// and cache level of the prefetches.
 //
-//   ladder_gemv_ahead [turns]
+//   ladder_gemv_prefetch [repeats]
 #include <cstdlib>
 #include <memory>
 
@@ -23,26 +23,26 @@ struct Variant {
   void (*run)(const LinearTask& task, int64_t token);
 };
 constexpr Variant kVariants[] = {
-    {"8 streams, 2 KiB ahead, far (in use)", gemv<kFormat, 1>},
-    {"4 streams, 2 KiB ahead, near", gemv<kFormat, 1, {4, 1024, 2048, true}>},
-    {"4 streams, 1 KiB ahead, near", gemv<kFormat, 1, {4, 1024, 1024, true}>},
-    {"4 streams, 4 KiB ahead, near", gemv<kFormat, 1, {4, 1024, 4096, true}>},
-    {"4 streams, 4 KiB ahead, far", gemv<kFormat, 1, {4, 1024, 4096, false}>},
-    {"4 streams, 8 KiB ahead, far", gemv<kFormat, 1, {4, 1024, 8192, false}>},
-    {"8 streams, 2 KiB ahead, near", gemv<kFormat, 1, {8, 1024, 2048, true}>},
-    {"8 streams, 4 KiB ahead, far", gemv<kFormat, 1, {8, 1024, 4096, false}>},
-    {"8 streams, turns of 512, 1 KiB ahead, near", gemv<kFormat, 1, {8, 512, 1024, true}>},
-    {"16 streams, 2 KiB ahead, far", gemv<kFormat, 1, {16, 1024, 2048, false}>},
-    {"16 streams, turns of 512, 1 KiB ahead, far", gemv<kFormat, 1, {16, 512, 1024, false}>},
-    {"2 streams, 4 KiB ahead, far", gemv<kFormat, 1, {2, 1024, 4096, false}>},
-    {"1 stream, 4 KiB ahead, far", gemv<kFormat, 1, {1, 1024, 4096, false}>},
+    {"8 streams, 2 KiB ahead to L2 (in use)", gemv<kFormat, 1>},
+    {"4 streams, 2 KiB ahead to L1", gemv<kFormat, 1, {4, 1024, 2048, true}>},
+    {"4 streams, 1 KiB ahead to L1", gemv<kFormat, 1, {4, 1024, 1024, true}>},
+    {"4 streams, 4 KiB ahead to L1", gemv<kFormat, 1, {4, 1024, 4096, true}>},
+    {"4 streams, 4 KiB ahead to L2", gemv<kFormat, 1, {4, 1024, 4096, false}>},
+    {"4 streams, 8 KiB ahead to L2", gemv<kFormat, 1, {4, 1024, 8192, false}>},
+    {"8 streams, 2 KiB ahead to L1", gemv<kFormat, 1, {8, 1024, 2048, true}>},
+    {"8 streams, 4 KiB ahead to L2", gemv<kFormat, 1, {8, 1024, 4096, false}>},
+    {"8 streams, turns of 512, 1 KiB ahead to L1", gemv<kFormat, 1, {8, 512, 1024, true}>},
+    {"16 streams, 2 KiB ahead to L2", gemv<kFormat, 1, {16, 1024, 2048, false}>},
+    {"16 streams, turns of 512, 1 KiB ahead to L2", gemv<kFormat, 1, {16, 512, 1024, false}>},
+    {"2 streams, 4 KiB ahead to L2", gemv<kFormat, 1, {2, 1024, 4096, false}>},
+    {"1 stream, 4 KiB ahead to L2", gemv<kFormat, 1, {1, 1024, 4096, false}>},
 };
 
 struct FreeAligned {
   void operator()(uint8_t* p) const { std::free(p); }
 };
 
-void run(int turns) {
+void run(int repeats) {
   constexpr auto kBytes = static_cast<size_t>(kMatrices * kMatrixBytes);
   const std::unique_ptr<uint8_t, FreeAligned> weights(static_cast<uint8_t*>(std::aligned_alloc(4096, kBytes)));
   Random random;
@@ -56,9 +56,9 @@ void run(int turns) {
   std::vector<float> out(kRows);
   std::vector<float> want;
   std::vector<std::vector<double>> seconds(std::size(kVariants));
-  for (int turn = 0; turn < turns; ++turn) {
+  for (int repeat = 0; repeat < repeats; ++repeat) {
     for (size_t v = 0; v < std::size(kVariants); ++v) {
-      seconds[v].push_back(least_seconds(1, [&] {
+      seconds[v].push_back(min_seconds(1, [&] {
         for (int64_t m = 0; m < kMatrices; ++m) {
           kVariants[v].run(
               {weights.get() + m * kMatrixBytes, row.data(), kColumns, 1, 0, kRows, out.data(), kRows, false, nullptr},
@@ -81,8 +81,8 @@ void run(int turns) {
 }  // namespace inferno::ladder
 
 int main(int argc, char** argv) {
-  const int turns = argc > 1 ? std::atoi(argv[1]) : 5;
-  fmt::print("median and best of {} turns\n", turns);
-  inferno::ladder::run(turns);
+  const int repeats = argc > 1 ? std::atoi(argv[1]) : 5;
+  fmt::print("median and best of {} repeats\n", repeats);
+  inferno::ladder::run(repeats);
   return 0;
 }
