@@ -187,6 +187,24 @@ TEST(CudaBackend, StepsOfAlternatingSizesAreCapturedAndReplayed) {
   }
 }
 
+TEST(CudaBackend, StepsWhoseUploadsVaryAreReplayedToo) {
+  const auto device = device_or_null();
+  if (!device) GTEST_SKIP() << "no GPU";
+  SeamModel model(*device, with(DType::bf16, 64, 1));
+  const Buffer buffer = device->allocate(64 * sizeof(int32_t));
+  const std::vector<int32_t> data(64, 1);
+  model.prefill(0, prompt_of(20, 1000), true);
+  device->set_timing(true);
+  for (size_t step = 0; step < 12; ++step) {
+    device->upload(buffer.data(), data.data(), (step + 1) * sizeof(int32_t));
+    model.decode(1);
+    const StepTimes* times = device->step_times();
+    ASSERT_NE(times, nullptr);
+    // Captured with its uploads, then, as they differ, without.
+    EXPECT_EQ(times->replay_us > 0, step == 1 || step > 2) << "step " << step;
+  }
+}
+
 TEST(CudaBackend, TheSameStepGivesTheSameBitsCapturedOrNot) {
   const auto device = device_or_null();
   if (!device) GTEST_SKIP() << "no GPU";

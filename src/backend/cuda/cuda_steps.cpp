@@ -229,8 +229,17 @@ CudaBackend::Graph* CudaBackend::graph_for_plan() {
     for (SeenPlan& plan : seen_) plan.ops.clear();
     graphs_frees_ = frees_->value;  // dropping graphs may free memory
   }
+  Graph* without_uploads = nullptr;
+  bool uploads_vary = false;
   for (Graph& graph : graphs_) {
-    if (graph.uploads == transfers_->staged() && same_ops(graph.ops, plan_)) return &graph;
+    if (!same_ops(graph.ops, plan_)) continue;
+    if (graph.uploads == transfers_->staged()) return &graph;
+    if (graph.uploads.empty()) without_uploads = &graph;
+    uploads_vary = true;
+  }
+  if (uploads_vary) {  // fetched apart: otherwise each kind of uploads would be a graph of its own
+    flush_uploads();
+    if (without_uploads != nullptr) return without_uploads;
   }
   const auto seen =
       std::find_if(seen_.begin(), seen_.end(), [&](const SeenPlan& plan) { return same_ops(plan.ops, plan_); });
