@@ -31,6 +31,7 @@ function(inferno_test name)
     target_link_libraries(${name} PRIVATE inferno_${dep})
   endforeach()
   target_link_libraries(${name} PRIVATE inferno_options inferno_test_options ${ARG_LINK} GTest::gtest_main)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(${name} PRIVATE INFERNO_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   # PRE_TEST: a test program lists its cases when ctest runs, so that building it does not run it.
   if(NOT ARG_LABEL)

@@ -3,7 +3,7 @@
 import struct
 
 ALIGNMENT = 32
-F32, BF16 = 0, 30  # tensor types
+F32, F16, I32, BF16 = 0, 1, 26, 30  # tensor types
 
 _U32, _I32, _FLOAT, _BOOL, _STRING, _ARRAY = 4, 5, 6, 7, 8, 9
 
@@ -44,6 +44,9 @@ class GgufFile:
 
     def i32s(self, key, values):
         self._add(key, _ARRAY, struct.pack(f"<IQ{len(values)}i", _I32, len(values), *values))
+
+    def f32s(self, key, values):
+        self._add(key, _ARRAY, struct.pack(f"<IQ{len(values)}f", _FLOAT, len(values), *values))
 
     def tensor(self, name, shape, type_id, data):
         self._tensors.append((name, shape, type_id, data))

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -32,10 +31,7 @@ constexpr ReferenceFormat kReferenceFormats[] = {
 constexpr int64_t kRows = 16;
 constexpr int64_t kCols = 512;
 
-std::string reference_folder() {
-  const char* data = std::getenv("INFERNO_TEST_DATA");
-  return data == nullptr ? "" : std::string(data) + "/data/quant/";
-}
+const std::string kReferences = INFERNO_SOURCE_DIR "/tests/data/quant/";
 
 template <typename T>
 std::vector<T> read_file(const std::string& path) {
@@ -70,12 +66,10 @@ double rms_distance(const float* a, const float* b, int64_t n) {
 }
 
 TEST(Dequantize, MatchesReferenceBytesBitForBit) {
-  const std::string folder = reference_folder();
-  if (folder.empty()) GTEST_SKIP() << "INFERNO_TEST_DATA is not set";
   for (const ReferenceFormat& format : kReferenceFormats) {
     SCOPED_TRACE(format.name);
-    const auto bytes = read_file<uint8_t>(folder + format.name + ".q.bin");
-    const auto expected = read_file<float>(folder + format.name + ".f32.bin");
+    const auto bytes = read_file<uint8_t>(kReferences + format.name + ".q.bin");
+    const auto expected = read_file<float>(kReferences + format.name + ".f32.bin");
     ASSERT_EQ(bytes.size(), static_cast<size_t>(kRows * row_bytes(format.dtype, kCols)));
     ASSERT_EQ(expected.size(), static_cast<size_t>(kRows * kCols));
     const std::vector<float> values = dequantized(format.dtype, bytes, kRows * kCols);
@@ -113,12 +107,10 @@ TEST(Dequantize, ReadsAndWritesRowsAtOddAddresses) {
 }
 
 TEST(Quantize, ErrorPerRowIsNoWorseThanReference) {
-  const std::string folder = reference_folder();
-  if (folder.empty()) GTEST_SKIP() << "INFERNO_TEST_DATA is not set";
-  const auto input = read_file<float>(folder + "input_f32.bin");
+  const auto input = read_file<float>(kReferences + "input_f32.bin");
   ASSERT_EQ(input.size(), static_cast<size_t>(kRows * kCols));
   for (const ReferenceFormat& format : kReferenceFormats) {
-    const auto reference = read_file<float>(folder + format.name + ".f32.bin");
+    const auto reference = read_file<float>(kReferences + format.name + ".f32.bin");
     ASSERT_EQ(reference.size(), input.size());
     for (int64_t row = 0; row < kRows; ++row) {
       SCOPED_TRACE(std::string(format.name) + " row " + std::to_string(row));

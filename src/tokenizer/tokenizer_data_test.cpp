@@ -1,13 +1,14 @@
-// Against reference tokenizers: real vocabularies, strings and ids from INFERNO_TEST_DATA.
+// Against reference tokenizers: vocabularies of our own with each pre-tokenizer (tests/data), and the real vocabularies
+// of INFERNO_TEST_DATA, which cannot be shipped.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <fstream>
-#include <nlohmann/json.hpp>
+#include <ostream>
 #include <string>
 #include <vector>
 
 #include "gguf/gguf.h"
+#include "support/test_data.h"
 #include "tokenizer/chat.h"
 #include "tokenizer/stream_decoder.h"
 #include "tokenizer/tokenizer.h"
@@ -17,27 +18,48 @@ namespace {
 
 using nlohmann::json;
 
-class TokenizerData : public testing::Test {
- protected:
-  void SetUp() override {
-    const char* folder = std::getenv("INFERNO_TEST_DATA");
-    if (folder == nullptr) GTEST_SKIP() << "INFERNO_TEST_DATA is not set";
-    folder_ = folder;
-  }
-  [[nodiscard]] std::unique_ptr<const Tokenizer> load(const std::string& path) const {
-    return Tokenizer::load(GgufFile::open(folder_ + "/" + path));
-  }
-  [[nodiscard]] std::vector<json> read_lines(const std::string& path) const {
-    std::ifstream file(folder_ + "/" + path);
-    std::vector<json> rows;
-    for (std::string line; std::getline(file, line);) rows.push_back(json::parse(line));
-    EXPECT_FALSE(rows.empty()) << path;
-    return rows;
-  }
+using testing::find_data;
 
- private:
-  std::string folder_;
+bool is_here(const std::string& name) {
+  return !find_data(name).empty();
+}
+
+std::unique_ptr<const Tokenizer> load(const std::string& name) {
+  return Tokenizer::load(GgufFile::open(find_data(name).at(0)));
+}
+
+std::vector<json> read_lines(const std::string& name) {
+  std::ifstream file(find_data(name).at(0));
+  std::vector<json> rows;
+  for (std::string line; std::getline(file, line);) rows.push_back(json::parse(line));
+  EXPECT_FALSE(rows.empty()) << name;
+  return rows;
+}
+
+// A pre-tokenizer, and the real vocabularies that use it. Our own vocabulary with it is books-NAME.
+struct Kind {
+  std::string name;
+  std::vector<std::string> real;
 };
+
+void PrintTo(const Kind& kind, std::ostream* out) {
+  *out << kind.name;
+}
+
+std::vector<std::string> vocabularies(const Kind& kind) {
+  std::vector<std::string> names = {"books-" + kind.name};
+  for (const std::string& name : kind.real) {
+    if (is_here("vocab/" + name + ".gguf")) names.push_back(name);
+  }
+  return names;
+}
+
+class TokenizerData : public ::testing::TestWithParam<Kind> {};
+
+INSTANTIATE_TEST_SUITE_P(PreTokenizers, TokenizerData,
+                         ::testing::Values(Kind{"gpt2", {"gpt2"}}, Kind{"llama3", {"llama3"}},
+                                           Kind{"qwen2", {"qwen2_5", "qwen3"}}, Kind{"smollm", {}}),
+                         [](const auto& info) { return info.param.name; });
 
 std::string from_hex(const std::string& hex) {
   std::string bytes;
@@ -54,65 +76,69 @@ std::string stream(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) 
   return out;
 }
 
-class TokenStrings : public TokenizerData, public testing::WithParamInterface<const char*> {};
-
-TEST_P(TokenStrings, EncodeExactlyAndDecodeBack) {
-  const std::string name = GetParam();
-  const auto tokenizer = load("data/vocab/" + name + ".gguf");
-  for (const json& row : read_lines("data/tokens/" + name + ".jsonl")) {
-    const auto text = row["text"].get<std::string>();
-    const auto ids = row["ids"].get<std::vector<int32_t>>();
-    EXPECT_EQ(tokenizer->encode(text), ids) << row["text"];
-    EXPECT_EQ(tokenizer->encode(text, {.parse_special = false}), row["ids_plain"].get<std::vector<int32_t>>())
-        << row["text"];
-    if (row["decoded_ok"].get<bool>()) {
-      EXPECT_EQ(tokenizer->decode(ids), text);
-      EXPECT_EQ(stream(*tokenizer, ids), text);
+TEST_P(TokenizerData, StringsEncodeExactlyAndDecodeBack) {
+  for (const std::string& name : vocabularies(GetParam())) {
+    SCOPED_TRACE(name);
+    const auto tokenizer = load("vocab/" + name + ".gguf");
+    for (const json& row : read_lines("tokens/" + name + ".jsonl")) {
+      const auto text = row["text"].get<std::string>();
+      const auto ids = row["ids"].get<std::vector<int32_t>>();
+      EXPECT_EQ(tokenizer->encode(text), ids) << row["text"];
+      EXPECT_EQ(tokenizer->encode(text, {.parse_special = false}), row["ids_plain"].get<std::vector<int32_t>>())
+          << row["text"];
+      if (row["decoded_ok"].get<bool>()) {
+        EXPECT_EQ(tokenizer->decode(ids), text);
+        EXPECT_EQ(stream(*tokenizer, ids), text);
+      }
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Vocabularies, TokenStrings, testing::Values("gpt2", "llama3", "qwen2_5", "qwen3"));
-
-class DecodeStrings : public TokenizerData, public testing::WithParamInterface<const char*> {};
-
-TEST_P(DecodeStrings, GiveBytesPiecesAndStreamedText) {
-  const std::string name = GetParam();
-  const auto tokenizer = load("data/vocab/" + name + ".gguf");
-  for (const json& row : read_lines("data/decode/" + name + ".jsonl")) {
-    const auto ids = row["ids"].get<std::vector<int32_t>>();
-    EXPECT_EQ(tokenizer->decode(ids), from_hex(row["bytes_hex"].get<std::string>())) << row["ids"];
-    for (size_t i = 0; i < ids.size(); ++i) {
-      EXPECT_EQ(tokenizer->piece(ids[i]), from_hex(row["pieces_hex"][i].get<std::string>())) << ids[i];
+TEST_P(TokenizerData, IdsDecodeToBytesPiecesAndStreamedText) {
+  for (const std::string& name : vocabularies(GetParam())) {
+    if (!is_here("decode/" + name + ".jsonl")) continue;
+    SCOPED_TRACE(name);
+    const auto tokenizer = load("vocab/" + name + ".gguf");
+    for (const json& row : read_lines("decode/" + name + ".jsonl")) {
+      const auto ids = row["ids"].get<std::vector<int32_t>>();
+      EXPECT_EQ(tokenizer->decode(ids), from_hex(row["bytes_hex"].get<std::string>())) << row["ids"];
+      for (size_t i = 0; i < ids.size(); ++i) {
+        EXPECT_EQ(tokenizer->piece(ids[i]), from_hex(row["pieces_hex"][i].get<std::string>())) << ids[i];
+      }
+      EXPECT_EQ(stream(*tokenizer, ids), row["hf_decode"].get<std::string>()) << row["ids"];
     }
-    EXPECT_EQ(stream(*tokenizer, ids), row["hf_decode"].get<std::string>()) << row["ids"];
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Vocabularies, DecodeStrings, testing::Values("gpt2", "llama3", "qwen3"));
-
-TEST_F(TokenizerData, SentencePieceStringsEncodeExactly) {
-  const auto tokenizer = load("models/stories260K/stories260K-F32.gguf");
-  for (const json& row : read_lines("models/stories260K/spm512_tokens.jsonl")) {
-    const auto text = row["text"].get<std::string>();
-    const auto ids = row["ids"].get<std::vector<int32_t>>();
-    EXPECT_EQ(tokenizer->encode(text, {.parse_special = false}), ids) << row["text"];
-    EXPECT_EQ(tokenizer->decode(ids), text.empty() ? "" : " " + text);
-  }
+TEST(SentencePieceData, StringsEncodeExactly) {
+  const auto check = [](const std::string& vocabulary, const std::string& strings) {
+    const auto tokenizer = load(vocabulary);
+    for (const json& row : read_lines(strings)) {
+      const auto text = row["text"].get<std::string>();
+      const auto ids = row["ids"].get<std::vector<int32_t>>();
+      EXPECT_EQ(tokenizer->encode(text, {.parse_special = false}), ids) << row["text"];
+      EXPECT_EQ(tokenizer->decode(ids), text.empty() ? "" : " " + text);
+    }
+  };
+  check("vocab/books-spm.gguf", "tokens/books-spm.jsonl");
+  const std::string stories = "models/stories260K/";
+  if (is_here(stories)) check(stories + "stories260K-F32.gguf", stories + "spm512_tokens.jsonl");
 }
 
-TEST_F(TokenizerData, MiniVocabularyStringsEncodeExactly) {
+TEST(RealVocabularies, MiniVocabularyStringsEncodeExactly) {
+  INFERNO_REQUIRE_TEST_DATA("models/tiny-qwen3-mini/mini_tokens.jsonl");
   const auto tokenizer = load("models/tiny-qwen3-mini/tiny-qwen3-mini-F32.gguf");
   for (const json& row : read_lines("models/tiny-qwen3-mini/mini_tokens.jsonl")) {
     EXPECT_EQ(tokenizer->encode(row["text"].get<std::string>()), row["ids"].get<std::vector<int32_t>>()) << row["text"];
   }
 }
 
-TEST_F(TokenizerData, RealModelsStopAtAllTheirEndTokens) {
-  const auto qwen3 = load("data/vocab/qwen3.gguf");
+TEST(RealVocabularies, RealModelsStopAtAllTheirEndTokens) {
+  INFERNO_REQUIRE_TEST_DATA("vocab/llama3.gguf");
+  const auto qwen3 = load("vocab/qwen3.gguf");
   EXPECT_EQ(std::vector(qwen3->end_tokens().begin(), qwen3->end_tokens().end()), (std::vector{151643, 151645}));
   EXPECT_FALSE(qwen3->wants_bos());
-  const auto llama3 = load("data/vocab/llama3.gguf");
+  const auto llama3 = load("vocab/llama3.gguf");
   EXPECT_TRUE(llama3->is_end_token(128001));
   EXPECT_TRUE(llama3->is_end_token(128009));
   EXPECT_TRUE(llama3->wants_bos());
@@ -121,14 +147,15 @@ TEST_F(TokenizerData, RealModelsStopAtAllTheirEndTokens) {
   EXPECT_TRUE(stories->is_end_token(2));
 }
 
-class ChatData : public TokenizerData, public testing::WithParamInterface<const char*> {};
+class ChatData : public ::testing::TestWithParam<const char*> {};
 
 // Cases with tools, tool results or a separate reasoning field are outside what ChatFormat renders.
 TEST_P(ChatData, PlainMessagesRenderAsTheModelsOwnTemplate) {
   const std::string name = GetParam();
-  const ChatFormat format = ChatFormat::from_tokenizer(*load("data/vocab/" + name + ".gguf"));
+  INFERNO_REQUIRE_TEST_DATA("chat/" + name + ".jsonl");
+  const ChatFormat format = ChatFormat::from_tokenizer(*load("vocab/" + name + ".gguf"));
   int rendered = 0;
-  for (const json& row : read_lines("data/chat/" + name + ".jsonl")) {
+  for (const json& row : read_lines("chat/" + name + ".jsonl")) {
     const json& options = row["options"];
     bool plain = !options.contains("tools");
     std::vector<ChatMessage> messages;
@@ -145,7 +172,7 @@ TEST_P(ChatData, PlainMessagesRenderAsTheModelsOwnTemplate) {
   EXPECT_GE(rendered, 12);
 }
 
-INSTANTIATE_TEST_SUITE_P(Templates, ChatData, testing::Values("qwen3", "qwen2_5"));
+INSTANTIATE_TEST_SUITE_P(Templates, ChatData, ::testing::Values("qwen3", "qwen2_5"));
 
 }  // namespace
 }  // namespace inferno

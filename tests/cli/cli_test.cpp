@@ -287,13 +287,13 @@ void check_manifest(const std::string& folder, const std::vector<std::string>& b
 }
 
 TEST_F(Cli, MalformedFilesBehaveAsTheirManifestSays) {
-  INFERNO_REQUIRE_TEST_DATA();
-  check_manifest(test_data("data/gguf-malformed"), {"inspect"}, {});
+  for (const std::string& folder : shipped_data("gguf-malformed")) check_manifest(folder, {"inspect"}, {});
 }
 
 TEST_F(Cli, BadModelsBehaveAsTheirManifestSays) {
-  INFERNO_REQUIRE_TEST_DATA();
-  check_manifest(test_data("data/gguf-badmodels"), {"generate"}, {"Once", "-n", "2", "--quiet"});
+  for (const std::string& folder : shipped_data("gguf-badmodels")) {
+    check_manifest(folder, {"generate"}, {"Once", "-n", "2", "--quiet"});
+  }
 }
 
 }  // namespace

@@ -57,14 +57,12 @@ TEST_P(Golden, FixtureGreedyTokensAreTransformers) {
   }
 }
 
-TEST_P(Golden, TinyQwen3LogitsAreAsCloseToExactAsLlamaCpps) {
-  INFERNO_REQUIRE_TEST_DATA();
-  const std::string folder = test_data("models/tiny-qwen3-mini/");
-  const nlohmann::json reference = read_json(folder + "reference.json");
+void check_tiny_qwen3(const std::string& folder, const std::string& backend) {
+  const nlohmann::json reference = read_json(folder + "/reference.json");
   for (const auto& [type, prompts] : reference["models"].items()) {
-    auto engine = make_engine(folder + "tiny-qwen3-mini-" + type + ".gguf", GetParam(), DType::f32, true);
+    auto engine = make_engine(folder + "/tiny-qwen3-mini-" + type + ".gguf", backend, DType::f32, true);
     for (size_t i = 0; i < prompts.size(); ++i) {
-      const std::string stem = folder + "logits-" + type + "-p" + std::to_string(i);
+      const std::string stem = folder + "/logits-" + type + "-p" + std::to_string(i);
       const std::vector<float> exact = read_floats(stem + "-f64ref.bin");
       const std::vector<float> llama = read_floats(stem + "-llamacpp.bin");
       const std::vector<float> actual = all_logits(*engine, prompts[i]["tokens"].get<std::vector<int32_t>>());
@@ -78,9 +76,13 @@ TEST_P(Golden, TinyQwen3LogitsAreAsCloseToExactAsLlamaCpps) {
   }
 }
 
+TEST_P(Golden, TinyQwen3LogitsAreAsCloseToExactAsLlamaCpps) {
+  for (const std::string& folder : shipped_data("models/tiny-qwen3-mini")) check_tiny_qwen3(folder, GetParam());
+}
+
 TEST_P(Golden, Stories260kGreedyTokensAreLlamaCpps) {
-  INFERNO_REQUIRE_TEST_DATA();
-  const std::string folder = test_data("models/stories260K/");
+  INFERNO_REQUIRE_TEST_DATA("models/stories260K");
+  const std::string folder = find_data("models/stories260K/").at(0);
   const nlohmann::json reference = read_json(folder + "reference.json");
   auto engine = make_engine(folder + "stories260K-F32.gguf", GetParam());
   for (const auto& prompt : reference["models"]["F32"]["greedy"]) {
@@ -93,7 +95,7 @@ TEST_P(Golden, Stories260kGreedyTokensAreLlamaCpps) {
 
 void check_tiny_books(const std::string& path, const std::string& backend, double rms_limit, double max_limit,
                       double margin_limit) {
-  const nlohmann::json reference = read_json(test_data("models/tiny-books-26m/reference.json"));
+  const nlohmann::json reference = read_json(shipped_data("models/tiny-books-26m/reference.json").at(0));
   auto engine = make_engine(path, backend);
   for (const auto& prompt : reference["prompts"]) {
     const auto ids = prompt["ids"].get<std::vector<int32_t>>();
@@ -112,17 +114,16 @@ void check_tiny_books(const std::string& path, const std::string& backend, doubl
   }
 }
 
-TEST_P(Golden, TinyBooksInBf16IsTransformersWithinItsRounding) {
-  INFERNO_REQUIRE_TEST_DATA();
-  check_tiny_books(test_data("models/tiny-books-26m/tiny-books-26m-bf16.gguf"), GetParam(), 0.03, INFINITY, 0.1);
-}
-
-TEST_P(Golden, TinyBooksInF32IsTransformersWithin1e3) {
-  INFERNO_REQUIRE_TEST_DATA();
-  const std::string path = ::testing::TempDir() + "tiny-books-f32-" + GetParam() + ".gguf";
-  quantize_model(GgufFile::open(test_data("models/tiny-books-26m/tiny-books-26m-bf16.gguf")), path, "F32", 0, true);
-  check_tiny_books(path, GetParam(), 1e-3, 1e-3, 1e-3);
-  std::remove(path.c_str());
+TEST_P(Golden, TinyBooksIsTransformersWithinTheRoundingOfItsType) {
+  // Q5_K: RMS differences are 0.14 to 0.19, and choices with a margin below 0.2 change.
+  check_tiny_books(INFERNO_SOURCE_DIR "/models/tiny-books-26m.gguf", GetParam(), 0.25, INFINITY, 0.5);
+  for (const std::string& source : find_data("models/tiny-books-26m/tiny-books-26m-bf16.gguf")) {
+    check_tiny_books(source, GetParam(), 0.03, INFINITY, 0.1);
+    const std::string path = ::testing::TempDir() + "tiny-books-f32-" + GetParam() + ".gguf";
+    quantize_model(GgufFile::open(source), path, "F32", 0, true);
+    check_tiny_books(path, GetParam(), 1e-3, 1e-3, 1e-3);
+    std::remove(path.c_str());
+  }
 }
 
 // Fetched by `make model`; the reference is llama.cpp's output for the same file.

@@ -12,9 +12,11 @@
 #include "base/error.h"
 #include "generate/builtin_model.h"
 #include "generate/generate.h"
+#include "model/quantize_model.h"
 #include "profile/dry_backend.h"
 #include "profile/profiling_backend.h"
 #include "support/test_data.h"
+#include "tensor/dtype.h"
 #include "verify/check.h"
 
 namespace inferno::testing {
@@ -94,19 +96,31 @@ TEST(LockstepOnModels, TheBuiltInModelAgreesOnEveryBackend) {
   }
 }
 
-TEST(LockstepOnModels, LargerTestModelsAgreeInEveryType) {
-  INFERNO_REQUIRE_TEST_DATA();
-  int models = 0;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(test_data("models"))) {
-    if (entry.path().extension() != ".gguf") continue;
-    const GgufFile file = GgufFile::open(entry.path());
-    for (const char* reference : {"scalar", "simd"}) {
-      const Seen seen = run(file, {.tested = "parallel", .reference = reference, .tokens = 1});
-      EXPECT_FALSE(seen.first) << entry.path() << " against " << reference << "\n" << seen.report;
-    }
-    ++models;
+void expect_agreement(const std::string& path) {
+  const GgufFile file = GgufFile::open(path);
+  for (const char* reference : {"scalar", "simd"}) {
+    const Seen seen = run(file, {.tested = "parallel", .reference = reference, .tokens = 1});
+    EXPECT_FALSE(seen.first) << path << " against " << reference << "\n" << seen.report;
   }
-  EXPECT_GE(models, 10);
+}
+
+TEST(LockstepOnModels, TestModelsAgree) {
+  for (const std::string& folder : shipped_data("models")) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+      if (entry.path().extension() == ".gguf") expect_agreement(entry.path());
+    }
+  }
+}
+
+TEST(LockstepOnModels, AModelAgreesInEveryType) {
+  const GgufFile source = GgufFile::open(shipped_data("models/tiny-qwen3-mini/tiny-qwen3-mini-Q4_K.gguf").at(0));
+  for (const DTypeInfo& type : kDTypes) {
+    if (type.dtype == DType::i32) continue;
+    const std::string path = ::testing::TempDir() + "inferno-lockstep-" + std::string(type.name) + ".gguf";
+    quantize_model(source, path, type.name, 0, true);
+    expect_agreement(path);
+    std::remove(path.c_str());
+  }
 }
 
 TEST(LockstepOnModels, DefaultBodiesAgreePrimitiveByPrimitive) {

@@ -1,0 +1,162 @@
+"""Writes the tokenizer data of tests/data: small vocabularies of our own, and what reference tokenizers do with them.
+
+- vocab/books-KIND.gguf: the first merges of the built-in model's vocabulary with the pre-tokenizer KIND, no tensors;
+  tokens/books-KIND.jsonl: for each string of tokens/strings.jsonl its `ids`, `ids_plain` (no added token recognized) and
+  whether decoding gives the string back; decode/books-KIND.jsonl: random ids, their bytes and the decoded text.
+  All by Hugging Face's tokenizers.
+- vocab/books-spm.gguf, tokens/books-spm.jsonl: a SentencePiece BPE trained on TEXT, and the strings' ids by sentencepiece.
+
+Needs the packages tokenizers, sentencepiece and gguf (tested with 0.23, 0.2 and 0.17).
+
+usage: tools/make_tokenizer_references.py TEXT    (a text in the public domain, for the SentencePiece vocabulary)
+"""
+
+import argparse
+import json
+import pathlib
+import random
+import tempfile
+
+import gguf
+import sentencepiece
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+from gguf_file import GgufFile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MERGES = 1500
+SPM_TOKENS = 512
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
+
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|DIGITS| ?[^\s\p{L}\p{N}]+[\r\n]*"
+          r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+GPT2 = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+# KIND: name in tokenizer.ggml.pre, pre-tokenizer, normalizer, whole words are looked up before merging
+KINDS = {
+    "gpt2": ("gpt-2", GPT2, None, False),
+    "llama3": ("llama-bpe", pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(LLAMA3.replace("DIGITS", r"\p{N}{1,3}")), "isolated"), BYTES]), None, True),
+    "qwen2": ("qwen2", pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(LLAMA3.replace("DIGITS", r"\p{N}")), "isolated"), BYTES]), normalizers.NFC(), False),
+    "smollm": ("smollm", pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), GPT2]), None, False),
+}
+# No merge leads to these: only a lookup of whole words finds them.
+UNREACHABLE = ["\u0120identifier", "Zzyzx"]
+SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+ADDED = ["<think>", "</think>", "<tool_call>", "</tool_call>"]
+
+
+def read_vocabulary():
+    """Tokens and merges of the built-in model: byte tokens and the first MERGES merges."""
+    fields = gguf.GGUFReader(ROOT / "models/tiny-books-26m.gguf").fields
+    tokens = fields["tokenizer.ggml.tokens"].contents()
+    merges = fields["tokenizer.ggml.merges"].contents()
+    first = len(tokens) - len(merges)
+    return tokens[:first + MERGES], merges[:MERGES]
+
+
+def byte_of_character():
+    """The characters that byte-level BPE writes bytes as."""
+    keep = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    table = {chr(byte): byte for byte in keep}
+    table.update({chr(256 + i): byte for i, byte in enumerate(b for b in range(256) if b not in keep)})
+    return table
+
+
+def make_tokenizer(kind, tokens, merges, added):
+    _, pre_tokenizer, normalizer, ignore_merges = KINDS[kind]
+    tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)},
+                                     [tuple(merge.split(" ")) for merge in merges], ignore_merges=ignore_merges))
+    tokenizer.pre_tokenizer = pre_tokenizer
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    tokenizer.decoder = decoders.ByteLevel()
+    if added:
+        tokenizer.add_special_tokens(SPECIAL)
+        tokenizer.add_tokens([AddedToken(text, normalized=False) for text in ADDED])
+    return tokenizer
+
+
+def write_lines(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def write_byte_level(kind, out, strings):
+    tokens, merges = read_vocabulary()
+    tokens = tokens + UNREACHABLE + ADDED
+    types = [CONTROL if token in SPECIAL else USER_DEFINED if token in ADDED else NORMAL for token in tokens]
+    file = GgufFile()
+    file.string("tokenizer.ggml.model", "gpt2")
+    file.string("tokenizer.ggml.pre", KINDS[kind][0])
+    file.strings("tokenizer.ggml.tokens", tokens)
+    file.i32s("tokenizer.ggml.token_type", types)
+    file.strings("tokenizer.ggml.merges", merges)
+    file.u32("tokenizer.ggml.eos_token_id", tokens.index("<|endoftext|>"))
+    file.write(out / f"vocab/books-{kind}.gguf")
+
+    aware, plain = (make_tokenizer(kind, tokens, merges, added) for added in (True, False))
+    rows = []
+    for text in strings:
+        ids = aware.encode(text).ids
+        rows.append({"text": text, "ids": ids, "ids_plain": plain.encode(text).ids,
+                     "decoded_ok": aware.decode(ids, skip_special_tokens=False) == text})
+    write_lines(out / f"tokens/books-{kind}.jsonl", rows)
+
+    byte_of = byte_of_character()
+    pieces = [bytes(token, "utf-8") if token in SPECIAL + ADDED else bytes(byte_of[c] for c in token) for token in tokens]
+    single = [i for i, piece in enumerate(pieces) if len(piece) == 1]
+    rng = random.Random(kind)
+    rows = []
+    for i in range(60):
+        # Single bytes, so that UTF-8 sequences are split, wrong and unfinished; and whole characters byte by byte.
+        if i % 3 == 0:
+            ids = [rng.randrange(len(tokens)) for _ in range(rng.randint(1, 8))]
+        elif i % 3 == 1:
+            ids = [rng.choice(single) for _ in range(rng.randint(1, 8))]
+        else:
+            text = rng.choice(["na\u00efve \u20ac5", "\U0001f525 hot", "\u4f60\u597d", "\U0001f469\u200d\U0001f680"])
+            ids = [pieces.index(bytes([byte])) for byte in text.encode()][:rng.randint(2, 12)]
+        rows.append({"ids": ids, "bytes_hex": b"".join(pieces[i] for i in ids).hex(),
+                     "pieces_hex": [pieces[i].hex() for i in ids], "hf_decode": aware.decode(ids, skip_special_tokens=False)})
+    write_lines(out / f"decode/books-{kind}.jsonl", rows)
+
+
+def write_sentencepiece(text, out, strings):
+    with tempfile.TemporaryDirectory() as folder:
+        prefix = f"{folder}/spm"
+        sentencepiece.SentencePieceTrainer.train(
+            input=str(text), model_prefix=prefix, model_type="bpe", vocab_size=SPM_TOKENS, byte_fallback=True,
+            normalization_rule_name="identity", remove_extra_whitespaces=False, split_digits=True, num_threads=1,
+            character_coverage=1.0, minloglevel=2)
+        model = sentencepiece.SentencePieceProcessor(model_file=prefix + ".model")
+    ids = range(model.get_piece_size())
+    file = GgufFile()
+    file.string("tokenizer.ggml.model", "llama")
+    file.strings("tokenizer.ggml.tokens", [model.id_to_piece(i) for i in ids])
+    file.f32s("tokenizer.ggml.scores", [model.get_score(i) for i in ids])
+    file.i32s("tokenizer.ggml.token_type", [
+        UNKNOWN if model.is_unknown(i) else CONTROL if model.is_control(i) else BYTE if model.is_byte(i) else NORMAL
+        for i in ids])
+    file.u32("tokenizer.ggml.bos_token_id", model.bos_id())
+    file.u32("tokenizer.ggml.eos_token_id", model.eos_id())
+    file.u32("tokenizer.ggml.unknown_token_id", model.unk_id())
+    file.write(out / "vocab/books-spm.gguf")
+    write_lines(out / "tokens/books-spm.jsonl", [{"text": text, "ids": model.encode(text)} for text in strings])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("text", type=pathlib.Path, help="a text in the public domain")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "tests/data", help="folder to write to")
+    args = parser.parse_args()
+    strings = [json.loads(line) for line in (ROOT / "tests/data/tokens/strings.jsonl").read_text().splitlines()]
+    (args.out / "vocab").mkdir(parents=True, exist_ok=True)
+    for kind in KINDS:
+        write_byte_level(kind, args.out, strings)
+    write_sentencepiece(args.text, args.out, strings)
+
+
+if __name__ == "__main__":
+    main()
