@@ -189,6 +189,29 @@ TEST_P(AttentionParity, AQueryThatSeesNothingGivesNothing) {
   }
 }
 
+// The searched instruction order against the compiler's.
+TEST(Assembly, AttentionGivesTheBitsOfIntrinsics) {
+  const KernelTable* assembly = find_kernels("neon_i8mm");
+  const KernelTable* intrinsics = find_kernels("neon_i8mm_intrinsics");
+  if (assembly == nullptr || intrinsics == nullptr) GTEST_SKIP() << "this CPU has no kernels in assembly";
+  const auto type = static_cast<size_t>(DType::bf16);
+  const AttentionKernel& kernel = assembly->attention[type];
+  const AttentionKernel& reference = intrinsics->attention[type];
+  ASSERT_NE(kernel.run, reference.run);
+  for (const Case& c : kCases) {
+    const Cache k = random_cache(DType::bf16, c, 1);
+    const Cache v = random_cache(DType::bf16, c, 1000);
+    const std::vector<float> q = random_queries(c);
+    const Result got = attend(kernel, DType::bf16, c, q, k, v, 0, c.tokens);
+    const Result want = attend(reference, DType::bf16, c, q, k, v, 0, c.tokens);
+    const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
+      return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+    };
+    EXPECT_TRUE(same(got.m, want.m) && same(got.l, want.l) && same(got.o, want.o))
+        << c.group << " heads, " << c.tokens << " tokens, " << c.head_dim << " dimensions";
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Tables, AttentionParity, testing::ValuesIn(available_kernels()),
                          [](const auto& info) { return std::string(info.param->name); });
 

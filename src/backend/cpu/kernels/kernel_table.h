@@ -149,6 +149,7 @@ struct KernelTable {
 void fill_scalar(KernelTable& table);
 void fill_neon(KernelTable& table);
 void fill_neon_dotprod(KernelTable& table);
+void fill_neon_i8mm_intrinsics(KernelTable& table);
 void fill_neon_i8mm(KernelTable& table);
 void fill_avx2(KernelTable& table);
 void fill_avx512_vnni(KernelTable& table);

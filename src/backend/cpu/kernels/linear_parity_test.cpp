@@ -301,6 +301,29 @@ TEST_P(LinearParity, EveryRowComesBackFromItsGroup) {
   }
 }
 
+// The searched and hand-made instruction orders against the compiler's.
+TEST(Assembly, LinearGivesTheBitsOfIntrinsics) {
+  const KernelTable* assembly = find_kernels("neon_i8mm");
+  const KernelTable* intrinsics = find_kernels("neon_i8mm_intrinsics");
+  if (assembly == nullptr || intrinsics == nullptr) GTEST_SKIP() << "this CPU has no kernels in assembly";
+  constexpr Shape2 kShape = {43, 1536};
+  for (const DType dtype : test::kQuantized) {
+    const auto type = static_cast<size_t>(dtype);
+    ASSERT_NE(assembly->linear[type].run, intrinsics->linear[type].run);
+    const std::vector<uint8_t> canonical = random_weight(dtype, kShape, 17);
+    const Packed packed = pack(assembly->linear[type], dtype, kShape, canonical);
+    for (const int64_t tokens : {4, 6, 7, 8, 9, 12, 37}) {
+      const std::vector<float> x = activations(tokens, kShape.k, static_cast<uint32_t>(tokens));
+      const std::vector<float> residual = test::normal_row(10, tokens * kShape.rows);
+      for (const std::vector<float>* add : {static_cast<const std::vector<float>*>(nullptr), &residual}) {
+        expect_same_bits(multiply(assembly->linear[type], packed, kShape, x, tokens, add),
+                         multiply(intrinsics->linear[type], packed, kShape, x, tokens, add), kShape.rows,
+                         std::string(dtype_name(dtype)) + " tokens " + std::to_string(tokens));
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Tables, LinearParity, testing::ValuesIn(available_kernels()),
                          [](const auto& info) { return std::string(info.param->name); });
 

@@ -1,5 +1,6 @@
 #include "backend/cpu/kernels/select.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <deque>
@@ -36,13 +37,16 @@ struct Isa {
 #define INFERNO_X86(function) nullptr
 #endif
 
+bool has_i8mm(const CpuFeatures& cpu) {
+  return cpu.neon && cpu.dotprod && cpu.i8mm && cpu.bf16 && cpu.fp16 && cpu.fp16fml;
+}
+
 constexpr Isa kIsas[] = {
     {"scalar", [](const CpuFeatures&) { return true; }, fill_scalar},
     {"neon", [](const CpuFeatures& cpu) { return cpu.neon; }, INFERNO_ARM(fill_neon)},
     {"neon_dotprod", [](const CpuFeatures& cpu) { return cpu.neon && cpu.dotprod; }, INFERNO_ARM(fill_neon_dotprod)},
-    {"neon_i8mm",
-     [](const CpuFeatures& cpu) { return cpu.neon && cpu.dotprod && cpu.i8mm && cpu.bf16 && cpu.fp16 && cpu.fp16fml; },
-     INFERNO_ARM(fill_neon_i8mm)},
+    {"neon_i8mm_intrinsics", has_i8mm, INFERNO_ARM(fill_neon_i8mm_intrinsics)},
+    {"neon_i8mm", has_i8mm, INFERNO_ARM(fill_neon_i8mm)},
     {"avx2", [](const CpuFeatures& cpu) { return cpu.avx2; }, INFERNO_X86(fill_avx2)},
     {"avx512_vnni", [](const CpuFeatures& cpu) { return cpu.avx512_vnni; }, INFERNO_X86(fill_avx512_vnni)},
     {"amx",
@@ -81,10 +85,16 @@ const KernelTable& scalar_kernels() {
   return *available_kernels().front();
 }
 
+const KernelTable* find_kernels(std::string_view name) {
+  const auto& all = available_kernels();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const auto* table) { return name == table->name; });
+  return found == all.end() ? nullptr : *found;
+}
+
 const KernelTable& kernels_named(std::string_view name) {
+  if (const KernelTable* table = find_kernels(name)) return *table;
   std::string here;
   for (const KernelTable* table : available_kernels()) {
-    if (name == table->name) return *table;
     if (!here.empty()) here += ", ";
     here += table->name;
   }

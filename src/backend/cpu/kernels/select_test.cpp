@@ -31,7 +31,7 @@ TEST(Select, WithoutTheVariableTheHighestTableIsChosen) {
   EXPECT_EQ(&best_kernels(), available_kernels().back());
 }
 
-// A table must not be the one below under another name.
+// A table must not be the one below with another name.
 TEST(Select, EachTableBringsItsOwnQuantizedLinear) {
   const auto& tables = available_kernels();
   for (size_t i = 1; i < tables.size(); ++i) {

@@ -18,9 +18,11 @@ endmacro()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
   inferno_kernel_file(arm/neon.cpp)
   inferno_kernel_file(arm/neon_dotprod.cpp -march=armv8.2-a+dotprod)
-  inferno_kernel_file(arm/neon_i8mm.cpp -march=armv8.2-a+dotprod+i8mm+bf16+fp16+fp16fml -mtune=neoverse-v1
+  set(i8mm -march=armv8.2-a+dotprod+i8mm+bf16+fp16+fp16fml -mtune=neoverse-v1
     # The tiles fill the registers; gcc's first scheduling pass moves loads up and spills.
     $<$<CXX_COMPILER_ID:GNU>:-fno-schedule-insns>)
+  inferno_kernel_file(arm/neon_i8mm.cpp ${i8mm})
+  inferno_kernel_file(arm/neon_i8mm_intrinsics.cpp ${i8mm})
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(avx2 -mavx2 -mfma -mf16c)
   set(avx512_vnni ${avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni

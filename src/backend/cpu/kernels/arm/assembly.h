@@ -1,5 +1,19 @@
-// Pieces of assembly for the kernels that are written in it. Operands named in brackets are those of the asm statement.
+// What the kernels written in assembly share. Operands in brackets are those of the asm statement.
 #pragma once
+
+namespace inferno {
+namespace {
+
+// Whether kernels use the loops in assembly; otherwise those in intrinsics, which give the same bits. A file that is
+// compiled without them defines INFERNO_INTRINSICS_ONLY first (neon_i8mm_intrinsics.cpp).
+#if defined(INFERNO_INTRINSICS_ONLY)
+inline constexpr bool kUseAssembly = false;
+#else
+inline constexpr bool kUseAssembly = true;
+#endif
+
+}  // namespace
+}  // namespace inferno
 
 // clang-format off
 #define INFERNO_ALL_VECTORS \
@@ -7,34 +21,23 @@
   "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31"
 
 #define INFERNO_LOAD(q, base, at) "ldr q" #q ", [%[" #base "], #" #at "]\n"
-#define INFERNO_LOAD_HALF(d, base, at) "ldr d" #d ", [%[" #base "], #" #at "]\n"
 #define INFERNO_ZERO(v) "movi v" #v ".2d, #0\n"
 #define INFERNO_ZERO_4(a, b, c, d) INFERNO_ZERO(a) INFERNO_ZERO(b) INFERNO_ZERO(c) INFERNO_ZERO(d)
 
-// Blocks with one scale per 32 columns: 2 x 2 integer sums of a row pair and a token pair, then
-// running += float(sum) * (scales of the rows * scales of the tokens).
-#define INFERNO_MATRIX(sum, rows, tokens) "smmla v" #sum ".4s, v" #rows ".16b, v" #tokens ".16b\n"
-#define INFERNO_WIDEN(f32, f16) "fcvtl v" #f32 ".4s, v" #f16 ".4h\n"
-#define INFERNO_TWICE_LOW(out, v) "zip1 v" #out ".4s, v" #v ".4s, v" #v ".4s\n"
-#define INFERNO_TWICE_HIGH(out, v) "zip2 v" #out ".4s, v" #v ".4s, v" #v ".4s\n"
-#define INFERNO_SCALES(product, a, b) "fmul v" #product ".4s, v" #a ".4s, v" #b ".4s\n"
-#define INFERNO_FLOAT(sum) "scvtf v" #sum ".4s, v" #sum ".4s\n"
-#define INFERNO_ADD(running, sum, product) "fmla v" #running ".4s, v" #sum ".4s, v" #product ".4s\n"
-
-// A loop of %[n] > 0 blocks of which a round finishes (late) the block that the round before it began (early). The macro
-// `order` lists a round once, with both kinds marked: the loop keeps both, half a round before it the early ones, half a
-// round after it the late ones. `next` moves the addresses on.
-#define INFERNO_KEEP(...) __VA_ARGS__
-#define INFERNO_DROP(...)
-#define INFERNO_ROUNDS(order, next) \
-  order(INFERNO_KEEP, INFERNO_DROP) next \
+// A software-pipelined loop over %[n] > 0 blocks with two stages: an iteration runs stage 0 of its block and stage 1 of
+// the previous one. The macro `schedule` lists the instructions of an iteration once, each marked with its stage; the
+// prologue is stage 0 alone, the epilogue stage 1 alone. `next` advances the addresses by a block.
+#define INFERNO_EMIT(...) __VA_ARGS__
+#define INFERNO_OMIT(...)
+#define INFERNO_PIPELINED_LOOP(schedule, next) \
+  schedule(INFERNO_EMIT, INFERNO_OMIT) next \
   "subs %[n], %[n], #1\n" \
   "b.eq 2f\n" \
   ".p2align 5\n" \
   "1:\n" \
-  order(INFERNO_KEEP, INFERNO_KEEP) next \
+  schedule(INFERNO_EMIT, INFERNO_EMIT) next \
   "subs %[n], %[n], #1\n" \
   "b.ne 1b\n" \
   "2:\n" \
-  order(INFERNO_DROP, INFERNO_KEEP)
+  schedule(INFERNO_OMIT, INFERNO_EMIT)
 // clang-format on

@@ -3,8 +3,7 @@
 // - stays in L1, keys and values are streamed from L2.
 #pragma once
 
-#include "backend/cpu/kernels/arm/assembly.h"
-#include "backend/cpu/kernels/arm/attention_bf16_layout.h"
+#include "backend/cpu/kernels/arm/attention_bf16_quads.h"
 
 namespace inferno {
 namespace {
@@ -36,48 +35,6 @@ inline ManyScratch many_scratch(const SpanTask& task) {
   s.values = s.keys + kAttentionSpan * dims;
   return s;
 }
-
-// clang-format off
-#define INFERNO_BF16(c, a, b) "bfmmla v" #c ".4s, v" #a ".8h, v" #b ".8h\n"
-// Two steps of 4 x 4 vectors of a and b, in the order of a search (bench/ladder/order_search).
-#define INFERNO_TWO_STEPS(early, late) \
-  late(INFERNO_BF16(12, 19, 31) INFERNO_BF16(5, 16, 21) INFERNO_BF16(13, 19, 21) INFERNO_BF16(6, 16, 17) \
-  INFERNO_LOAD(28, b, -48) INFERNO_BF16(5, 27, 28) INFERNO_BF16(12, 23, 26) INFERNO_LOAD(29, b, -32) \
-  INFERNO_BF16(11, 22, 20) INFERNO_BF16(0, 24, 26) INFERNO_LOAD(30, a, -32) INFERNO_BF16(14, 23, 29) \
-  INFERNO_BF16(1, 18, 21)) early(INFERNO_LOAD(16, a, 16) INFERNO_LOAD(31, b, 0) INFERNO_LOAD(17, b, 32)) \
-  late(INFERNO_BF16(4, 27, 26) INFERNO_BF16(2, 24, 29)) early(INFERNO_LOAD(18, a, 0)) late(INFERNO_BF16(6, 27, 29) \
-  INFERNO_BF16(13, 23, 28)) early(INFERNO_BF16(2, 18, 17) INFERNO_BF16(4, 16, 31)) late(INFERNO_BF16(3, 24, 25) \
-  INFERNO_BF16(15, 23, 25) INFERNO_BF16(7, 27, 25)) early(INFERNO_LOAD(19, a, 48)) late(INFERNO_BF16(1, 24, 28)) \
-  early(INFERNO_LOAD(20, b, 48) INFERNO_BF16(15, 19, 20)) late(INFERNO_BF16(10, 30, 29) INFERNO_BF16(8, 30, 26)) \
-  early(INFERNO_BF16(3, 18, 20)) late(INFERNO_BF16(9, 30, 28)) early(INFERNO_BF16(7, 16, 20) INFERNO_BF16(0, 18, 31) \
-  INFERNO_BF16(14, 19, 17) INFERNO_LOAD(21, b, 16) INFERNO_LOAD(22, a, 32) INFERNO_BF16(10, 22, 17)) \
-  late(INFERNO_BF16(11, 30, 25)) early(INFERNO_LOAD(23, a, 112) INFERNO_BF16(9, 22, 21) INFERNO_LOAD(24, a, 64) \
-  INFERNO_LOAD(25, b, 112) INFERNO_LOAD(26, b, 64) INFERNO_BF16(8, 22, 31) INFERNO_LOAD(27, a, 80))
-#define INFERNO_TWO_ROWS(c0, c1, c2, c3) \
-  "zip1 v16.2d, v" #c0 ".2d, v" #c1 ".2d\n zip1 v17.2d, v" #c2 ".2d, v" #c3 ".2d\n" \
-  "zip2 v18.2d, v" #c0 ".2d, v" #c1 ".2d\n zip2 v19.2d, v" #c2 ".2d, v" #c3 ".2d\n" \
-  "stp q16, q17, [%[out]]\n add %[out], %[out], %[stride]\n" \
-  "stp q18, q19, [%[out]]\n add %[out], %[out], %[stride]\n"
-
-// out[8][8] = a * b, both [steps][4 pairs][2][4], `steps` even; rows of out are `stride` floats apart. In assembly: a
-// compiler's order of the same instructions takes half as long again.
-inline void multiply_quads(const uint16_t* a, const uint16_t* b, int64_t steps, float* out, int64_t stride) {
-  float* row = out;
-  int64_t rounds = steps / 2;
-  __asm__ volatile(
-      INFERNO_ZERO_4(0, 1, 2, 3) INFERNO_ZERO_4(4, 5, 6, 7) INFERNO_ZERO_4(8, 9, 10, 11) INFERNO_ZERO_4(12, 13, 14, 15)
-      INFERNO_ROUNDS(INFERNO_TWO_STEPS, "add %[a], %[a], #128\n add %[b], %[b], #128\n")
-      INFERNO_TWO_ROWS(0, 1, 2, 3) INFERNO_TWO_ROWS(4, 5, 6, 7)
-      INFERNO_TWO_ROWS(8, 9, 10, 11) INFERNO_TWO_ROWS(12, 13, 14, 15)
-      : [a] "+r"(a), [b] "+r"(b), [n] "+r"(rounds), [out] "+r"(row)
-      : [stride] "r"(stride * 4)
-      : INFERNO_ALL_VECTORS, "cc", "memory");
-}
-// clang-format on
-
-#undef INFERNO_BF16
-#undef INFERNO_TWO_STEPS
-#undef INFERNO_TWO_ROWS
 
 // Eight values of a row from dimension d; what is missing is zero. kWhole: head_dim is a multiple of 8.
 template <bool kWhole>

@@ -11,6 +11,7 @@
 #include "backend/cpu/kernels/arm/gemm_activations.h"
 #include "backend/cpu/kernels/arm/gemm_few.h"
 #include "backend/cpu/kernels/arm/gemm_tiles.h"
+#include "backend/cpu/kernels/arm/gemm_tiles_k.h"
 #include "backend/cpu/kernels/arm/gemv.h"
 
 namespace inferno {
@@ -129,7 +130,7 @@ inline void multiply_steps(const uint8_t* levels, const int8_t* x, int32x4_t (&c
 template <InterleavedFormat kFormat, int kPairs>
 inline void multiply_tile_32(const uint8_t* panel, const int8_t* x, int64_t blocks, TileSums& sums) {
   using P = Panel<kFormat>;
-  if constexpr (!kFormat.minimums && kPairs == kTilePairs) {
+  if constexpr (kUseAssembly && !kFormat.minimums && kPairs == kTilePairs) {
     static_assert(P::kBytes == 320 && TileLayout::kBlock32 == 240);
     return multiply_blocks_32(panel, x, blocks, &sums.of[0][0]);
   }
@@ -156,7 +157,7 @@ inline void multiply_tile_32(const uint8_t* panel, const int8_t* x, int64_t bloc
   }
 }
 
-// One super-block: the integer sums over its sub-blocks, scaled. As in gemm_tiles.h, c runs on.
+// One super-block: the integer sums over its sub-blocks, scaled. As in gemm_tiles_k.h, c is not cleared between them.
 template <InterleavedFormat kFormat, int kPairs>
 inline void scaled_sums(const uint8_t* w, const int8_t* q, int32x4_t (&isum)[4][kPairs]) {
   constexpr int kSteps = kFormat.sub / 8;
@@ -195,10 +196,10 @@ inline int32x4_t minimum_sums(const uint8_t* w, const int8_t* q, int i) {
 template <InterleavedFormat kFormat, int kPairs>
 inline void add_tile_256(const uint8_t* panel, const int8_t* x, int64_t blocks, TileSums& sums) {
   using P = Panel<kFormat>;
-  if constexpr (kFormat.sub == 32 && kFormat.minimums && kPairs == kTilePairs) {
+  if constexpr (kUseAssembly && kFormat.sub == 32 && kFormat.minimums && kPairs == kTilePairs) {
     return multiply_blocks_256_by_32(panel, x, blocks, &sums.of[0][0]);
   }
-  if constexpr (kFormat.sub == 16 && !kFormat.minimums && kPairs == kTilePairs) {
+  if constexpr (kUseAssembly && kFormat.sub == 16 && !kFormat.minimums && kPairs == kTilePairs) {
     return multiply_blocks_256_by_16(panel, x, blocks, &sums.of[0][0]);
   }
   for (int64_t b = 0; b < blocks; ++b) {
@@ -246,7 +247,7 @@ template <InterleavedFormat kFormat>
 inline void store_product_32(const LinearTask& task, const uint8_t* panel, int64_t row, const int8_t* x,
                              int64_t token) {
   const int64_t blocks = task.k / 32;
-  if constexpr (!kFormat.minimums) {
+  if constexpr (kUseAssembly && !kFormat.minimums) {
     if (token + 2 * kTilePairs <= task.tokens && row + kInterleavedRows <= task.row_end) {
       const TilePlace place = {task.out + token * task.out_stride + row,
                                task.out_stride * static_cast<int64_t>(sizeof(float))};

@@ -7,8 +7,8 @@
 // that way.
 #pragma once
 
-#include "backend/cpu/kernels/arm/assembly.h"
 #include "backend/cpu/kernels/arm/gemm_activations.h"
+#include "backend/cpu/kernels/arm/gemm_few_q8_0.h"
 #include "backend/cpu/kernels/arm/gemv.h"
 
 namespace inferno {
@@ -63,88 +63,13 @@ inline void multiply_tile(const int8x16_t (&w)[8], const int8_t* const (&x)[kPai
 
 // ---- plain formats --------------------------------------------------------------------------------------------------
 
-// sums[half][row pair][token pair] = a group of 8-bit levels by row pairs times four token pairs, those of tile x,
-// then those of tile y, in assembly: both halves of a block one after the other, so that the weights are one sequential
-// stream, which needs all registers. The order comes from a search (bench/ladder/order_search), as that of
-// gemm_tiles.h.
-//
-// The weights are prefetched, the next blocks into L1 and later ones into L2: the hardware prefetcher does not keep up
-// when the tokens fill much of L1, and either software prefetch alone makes it stop.
-inline void few_q8_0(const uint8_t* w, const int8_t* x, const int8_t* y, int64_t blocks, float32x4_t* sums) {
-  // clang-format off
-#define INFERNO_AHEAD(level, a, b, c, d, e) \
-  "prfm pldl" level ", [%[w], #" #a "]\n prfm pldl" level ", [%[w], #" #b "]\n prfm pldl" level ", [%[w], #" #c "]\n" \
-  "prfm pldl" level ", [%[w], #" #d "]\n prfm pldl" level ", [%[w], #" #e "]\n"
-#define INFERNO_BLOCK(early, late) \
-  late(INFERNO_SCALES(27, 7, 31)) early(INFERNO_ZERO(28)) late(INFERNO_ADD(18, 1, 27)) early(INFERNO_LOAD(29, y, 0)) \
-  late(INFERNO_LOAD(30, y, -16)) early(INFERNO_LOAD(31, x, 64) INFERNO_LOAD(1, x, 16)) late(INFERNO_ADD(20, 0, 25)) \
-  early(INFERNO_LOAD(0, w, 16)) late(INFERNO_ADD(16, 2, 24)) early(INFERNO_LOAD(2, w, 32)) late(INFERNO_FLOAT(4) \
-  INFERNO_FLOAT(5) INFERNO_SCALES(24, 7, 30)) early(INFERNO_ZERO(25)) late(INFERNO_SCALES(7, 7, 26) \
-  INFERNO_SCALES(6, 6, 30)) early(INFERNO_LOAD(26, y, 48) INFERNO_ZERO(27) INFERNO_MATRIX(28, 0, 29) \
-  INFERNO_MATRIX(25, 2, 29) INFERNO_LOAD_HALF(29, w, 0)) late(INFERNO_FLOAT(3)) early(INFERNO_LOAD(30, x, 0)) \
-  late(INFERNO_ADD(19, 3, 24) INFERNO_ADD(17, 5, 7)) early(INFERNO_LOAD(3, y, 16) INFERNO_ZERO(5) \
-  INFERNO_MATRIX(5, 2, 3) INFERNO_MATRIX(27, 0, 3)) late(INFERNO_ADD(23, 4, 6)) early(INFERNO_WIDEN(4, 29) \
-  INFERNO_LOAD(24, w, 48) INFERNO_ZERO(7) INFERNO_ZERO(6) INFERNO_MATRIX(6, 2, 1) INFERNO_ZERO(29) \
-  INFERNO_MATRIX(29, 0, 30) INFERNO_MATRIX(7, 0, 1) INFERNO_LOAD(1, w, 64) INFERNO_LOAD(0, x, 48) INFERNO_ZERO(3) \
-  INFERNO_MATRIX(3, 2, 30) INFERNO_MATRIX(6, 1, 0) INFERNO_LOAD(2, y, 32) INFERNO_MATRIX(25, 1, 2) \
-  INFERNO_MATRIX(28, 24, 2) INFERNO_LOAD(30, x, 32) INFERNO_MATRIX(29, 24, 30) INFERNO_MATRIX(27, 24, 26) \
-  INFERNO_LOAD(2, y, 80) INFERNO_MATRIX(7, 24, 0) INFERNO_MATRIX(3, 1, 30) INFERNO_LOAD(24, w, 96) \
-  INFERNO_LOAD(0, x, 80) INFERNO_LOAD(30, w, 80) INFERNO_MATRIX(5, 1, 26) INFERNO_MATRIX(5, 24, 2) \
-  INFERNO_MATRIX(29, 30, 31) INFERNO_LOAD(26, y, 64) INFERNO_MATRIX(28, 30, 26) INFERNO_MATRIX(25, 24, 26) \
-  INFERNO_MATRIX(7, 30, 0) INFERNO_MATRIX(6, 24, 0) INFERNO_MATRIX(27, 30, 2) INFERNO_LOAD(1, x, 112) \
-  INFERNO_TWICE_HIGH(2, 4) INFERNO_LOAD(0, w, 128) INFERNO_TWICE_LOW(4, 4) INFERNO_LOAD(30, y, 112) \
-  INFERNO_LOAD(26, x, 96) INFERNO_MATRIX(3, 24, 31) INFERNO_LOAD(31, w, 112) INFERNO_MATRIX(27, 31, 30) \
-  INFERNO_LOAD(24, y, 96) INFERNO_MATRIX(6, 0, 1) INFERNO_MATRIX(25, 0, 24) INFERNO_MATRIX(28, 31, 24) \
-  INFERNO_FLOAT(25) INFERNO_MATRIX(29, 31, 26) INFERNO_MATRIX(5, 0, 30) INFERNO_LOAD(30, y, 128) \
-  INFERNO_MATRIX(3, 0, 26) INFERNO_FLOAT(28) INFERNO_FLOAT(6) INFERNO_LOAD(26, x, 144) INFERNO_FLOAT(29) \
-  INFERNO_SCALES(0, 4, 30) INFERNO_ADD(10, 28, 0) INFERNO_FLOAT(27) INFERNO_LOAD(28, y, 0) INFERNO_MATRIX(7, 31, 1) \
-  INFERNO_ZERO(0) INFERNO_SCALES(1, 2, 26) INFERNO_ADD(13, 6, 1) INFERNO_ZERO(1) INFERNO_LOAD(6, x, 128) \
-  INFERNO_SCALES(31, 4, 6) INFERNO_ADD(8, 29, 31) INFERNO_LOAD(29, y, 144) INFERNO_LOAD(24, w, 160) \
-  INFERNO_SCALES(30, 2, 30) INFERNO_ADD(14, 25, 30) INFERNO_SCALES(25, 2, 29) INFERNO_SCALES(31, 4, 29) \
-  INFERNO_LOAD(29, x, 16) INFERNO_FLOAT(5) INFERNO_FLOAT(3) INFERNO_SCALES(2, 2, 6) INFERNO_ADD(11, 27, 31) \
-  INFERNO_ADD(12, 3, 2) INFERNO_ZERO(27) INFERNO_LOAD(6, x, 0) INFERNO_ZERO(2) INFERNO_SCALES(26, 4, 26) \
-  INFERNO_ZERO(3) INFERNO_MATRIX(27, 24, 28) INFERNO_LOAD(30, w, 144) INFERNO_MATRIX(1, 30, 28) \
-  INFERNO_ADD(15, 5, 25) INFERNO_LOAD(5, y, 16) INFERNO_ZERO(28) INFERNO_MATRIX(28, 24, 29) INFERNO_ZERO(4) \
-  INFERNO_LOAD_HALF(25, w, 8) INFERNO_LOAD(31, w, 224) INFERNO_MATRIX(0, 24, 6) INFERNO_MATRIX(4, 24, 5) \
-  INFERNO_LOAD(24, w, 176) INFERNO_FLOAT(7) INFERNO_ADD(9, 7, 26) INFERNO_MATRIX(3, 30, 5) INFERNO_ZERO(5) \
-  INFERNO_LOAD(7, y, 32) INFERNO_LOAD(26, w, 192) INFERNO_MATRIX(5, 30, 29) INFERNO_MATRIX(1, 24, 7) \
-  INFERNO_LOAD(29, x, 48) INFERNO_MATRIX(2, 30, 6) INFERNO_WIDEN(30, 25) INFERNO_MATRIX(28, 26, 29) \
-  INFERNO_MATRIX(27, 26, 7) INFERNO_LOAD(6, x, 32) INFERNO_LOAD(25, y, 48) INFERNO_MATRIX(4, 26, 25) \
-  INFERNO_LOAD(7, w, 208) INFERNO_MATRIX(3, 24, 25) INFERNO_LOAD(25, y, 80) INFERNO_MATRIX(5, 24, 29) \
-  INFERNO_MATRIX(2, 24, 6) INFERNO_LOAD(24, x, 80) INFERNO_MATRIX(0, 26, 6) INFERNO_MATRIX(3, 7, 25) \
-  INFERNO_LOAD(26, y, 64) INFERNO_MATRIX(1, 7, 26) INFERNO_MATRIX(27, 31, 26) INFERNO_LOAD(29, x, 64) \
-  INFERNO_MATRIX(2, 7, 29) INFERNO_MATRIX(28, 31, 24) INFERNO_MATRIX(0, 31, 29) INFERNO_LOAD(6, x, 96) \
-  INFERNO_LOAD(29, w, 240) INFERNO_MATRIX(2, 29, 6) INFERNO_LOAD(26, w, 256) INFERNO_MATRIX(0, 26, 6) \
-  INFERNO_TWICE_HIGH(6, 30) INFERNO_MATRIX(4, 31, 25) INFERNO_FLOAT(0) INFERNO_MATRIX(5, 7, 24) \
-  INFERNO_LOAD(31, y, 96) INFERNO_MATRIX(27, 26, 31) INFERNO_LOAD(7, x, 112) INFERNO_MATRIX(28, 26, 7) \
-  INFERNO_MATRIX(1, 29, 31) INFERNO_LOAD(31, y, 128) INFERNO_MATRIX(5, 29, 7) INFERNO_FLOAT(28) INFERNO_FLOAT(1) \
-  INFERNO_TWICE_LOW(7, 30) INFERNO_LOAD(30, y, 112) INFERNO_MATRIX(4, 26, 30) INFERNO_FLOAT(27) \
-  INFERNO_LOAD(25, x, 128) INFERNO_SCALES(24, 7, 25) INFERNO_SCALES(25, 6, 25) INFERNO_LOAD(26, x, 144) \
-  INFERNO_MATRIX(3, 29, 30) INFERNO_SCALES(29, 6, 26) INFERNO_ADD(21, 28, 29) INFERNO_FLOAT(2) \
-  INFERNO_SCALES(28, 6, 31) INFERNO_ADD(22, 27, 28)) \
-  early(INFERNO_AHEAD("1strm", 1024, 1088, 1152, 1216, 1280) INFERNO_AHEAD("2keep", 8192, 8256, 8320, 8384, 8448))
-  __asm__ volatile(
-      INFERNO_ZERO_4(8, 9, 10, 11) INFERNO_ZERO_4(12, 13, 14, 15)
-      INFERNO_ZERO_4(16, 17, 18, 19) INFERNO_ZERO_4(20, 21, 22, 23)
-      INFERNO_ROUNDS(INFERNO_BLOCK, "add %[w], %[w], #272\n add %[x], %[x], #160\n add %[y], %[y], #160\n")
-      "stp q8, q9, [%[sums]]\n stp q10, q11, [%[sums], #32]\n stp q12, q13, [%[sums], #64]\n"
-      "stp q14, q15, [%[sums], #96]\n stp q16, q17, [%[sums], #128]\n stp q18, q19, [%[sums], #160]\n"
-      "stp q20, q21, [%[sums], #192]\n stp q22, q23, [%[sums], #224]\n"
-      : [w] "+r"(w), [x] "+r"(x), [y] "+r"(y), [n] "+r"(blocks)
-      : [sums] "r"(sums)
-      : INFERNO_ALL_VECTORS, "cc", "memory");
-#undef INFERNO_BLOCK
-#undef INFERNO_AHEAD
-  // clang-format on
-}
-
 // sums = a group times the pairs at x. Both halves of a block before the next block: the weights are read once, as one
 // sequential stream.
 template <InterleavedFormat kFormat, int kPairs>
 inline void few_32(const uint8_t* group, const int8_t* const (&x)[kPairs], int64_t blocks, FewGroup<kPairs>& sums) {
   using Layout = InterleavedBlock<kFormat>;
   using X = FewLayout;
-  if constexpr (kFormat.row_pairs && kPairs == 4) {
+  if constexpr (kUseAssembly && kFormat.row_pairs && kPairs == 4) {
     static_assert(Layout::kD == 0 && Layout::kTiles == 16 && Layout::kBytes == 272);
     static_assert(X::kStep == 32 && X::kBlock32 == 160 && X::kD32 == 128);
     few_q8_0(group, x[0], x[2], blocks, &sums.half[0].of[0][0]);
