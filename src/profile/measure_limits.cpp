@@ -94,7 +94,7 @@ std::string cpu_name() {
         name += trim(std::string_view(line).substr(colon + 1));
       }
     }
-    if (line.empty() && !name.empty()) break;  // the first CPU stands for all
+    if (line.empty() && !name.empty()) break;  // the name of the first CPU
   }
   return fmt::format("{}, {} CPUs", name.empty() ? "unknown" : name, available_cpu_count());
 }
