@@ -1,6 +1,5 @@
-// The inner loop of bf16 attention for many queries: 8 x 8 scores or outputs. In assembly: the order of the
-// instructions is a searched schedule, g++ 12's order of the same instructions takes half as long again
-// (docs/decisions/neon-prefill.md). And in intrinsics, with the same bits.
+// The inner loop of bf16 attention for many queries, 8 x 8 scores or outputs: in assembly, whose instruction order is a
+// searched schedule (docs/decisions/neon-prefill.md), and in intrinsics, with the same bits.
 #pragma once
 
 #include "backend/cpu/kernels/arm/assembly.h"
