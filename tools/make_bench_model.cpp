@@ -83,22 +83,22 @@ void set_vocabulary(GgufWriter& writer, const ModelShape& shape) {
   std::vector<int32_t> types(tokens.size(), kNormal);
   types.back() = kControl;
   const auto end = static_cast<uint32_t>(tokens.size() - 1);
-  writer.set("tokenizer.ggml.model", GgufValue("gpt2"));
-  writer.set("tokenizer.ggml.pre", GgufValue(std::string(shape.pre_tokenizer)));
-  writer.set("tokenizer.ggml.tokens", GgufValue(GgufArray{GgufStrings(tokens)}));
-  writer.set("tokenizer.ggml.token_type", GgufValue(GgufArray{types}));
-  writer.set("tokenizer.ggml.merges", GgufValue(GgufArray{GgufStrings({"t h"})}));
-  writer.set("tokenizer.ggml.eos_token_id", GgufValue(end));
-  writer.set("tokenizer.ggml.bos_token_id", GgufValue(end));
-  writer.set("tokenizer.ggml.add_bos_token", GgufValue(false));
+  writer.set("tokenizer.ggml.model", MetadataValue("gpt2"));
+  writer.set("tokenizer.ggml.pre", MetadataValue(std::string(shape.pre_tokenizer)));
+  writer.set("tokenizer.ggml.tokens", MetadataValue(MetadataArray{StringList(tokens)}));
+  writer.set("tokenizer.ggml.token_type", MetadataValue(MetadataArray{types}));
+  writer.set("tokenizer.ggml.merges", MetadataValue(MetadataArray{StringList({"t h"})}));
+  writer.set("tokenizer.ggml.eos_token_id", MetadataValue(end));
+  writer.set("tokenizer.ggml.bos_token_id", MetadataValue(end));
+  writer.set("tokenizer.ggml.add_bos_token", MetadataValue(false));
 }
 
 void set_config(GgufWriter& writer, const ModelShape& shape, std::string_view type) {
   const std::string prefix = std::string(shape.architecture) + ".";
-  const auto number = [&](const char* key, uint32_t value) { writer.set(prefix + key, GgufValue(value)); };
-  writer.set("general.architecture", GgufValue(std::string(shape.architecture)));
-  writer.set("general.name", GgufValue(fmt::format("{} with random weights", shape.name)));
-  writer.set("general.file_type", GgufValue(gguf_file_type(type)));
+  const auto number = [&](const char* key, uint32_t value) { writer.set(prefix + key, MetadataValue(value)); };
+  writer.set("general.architecture", MetadataValue(std::string(shape.architecture)));
+  writer.set("general.name", MetadataValue(fmt::format("{} with random weights", shape.name)));
+  writer.set("general.file_type", MetadataValue(gguf_file_type(type)));
   number("block_count", shape.layers);
   number("context_length", shape.context);
   number("embedding_length", shape.width);
@@ -109,8 +109,8 @@ void set_config(GgufWriter& writer, const ModelShape& shape, std::string_view ty
   number("attention.value_length", shape.head_dim);
   number("rope.dimension_count", shape.head_dim);
   number("vocab_size", shape.vocabulary);
-  writer.set(prefix + "attention.layer_norm_rms_epsilon", GgufValue(shape.norm_eps));
-  writer.set(prefix + "rope.freq_base", GgufValue(shape.rope_base));
+  writer.set(prefix + "attention.layer_norm_rms_epsilon", MetadataValue(shape.norm_eps));
+  writer.set(prefix + "rope.freq_base", MetadataValue(shape.rope_base));
 }
 
 // Users' files of fewer than six bits keep the output head in six.

@@ -23,7 +23,7 @@ namespace {
 // Memory for the logits of one step when all rows are wanted.
 constexpr int64_t kAllLogitsBytes = int64_t{128} << 20;
 
-int32_t choose_context(const GgufFile& file, const ModelConfig& config, int32_t wanted) {
+int32_t choose_context(const ModelFile& file, const ModelConfig& config, int32_t wanted) {
   if (wanted > config.context) {
     fail_usage("--ctx {} is more than the {} positions \"{}\" was made for", wanted, config.context, file.path());
   }
@@ -36,7 +36,7 @@ std::unique_ptr<Backend> make_backend(const EngineOptions& options) {
   return options.decorate ? options.decorate(std::move(made)) : std::move(made);
 }
 
-std::vector<int32_t> find_end_tokens(const GgufFile& file, const Tokenizer* tokenizer) {
+std::vector<int32_t> find_end_tokens(const ModelFile& file, const Tokenizer* tokenizer) {
 #if INFERNO_TOKENIZER
   if (tokenizer != nullptr) return {tokenizer->end_tokens().begin(), tokenizer->end_tokens().end()};
 #else
@@ -51,11 +51,12 @@ std::vector<int32_t> find_end_tokens(const GgufFile& file, const Tokenizer* toke
 }
 
 // The memory of a model by layer: weights as the file has them, cache, and roughly what steps take.
-ModelNeeds needs_of(const GgufFile& file, const ModelConfig& config, const KvConfig& kv, const StepLimits& limits) {
+ModelNeeds needs_of(const ModelFile& file, const ModelConfig& config, const KvConfig& kv, const StepLimits& limits) {
   ModelNeeds needs;
   needs.layer_bytes.assign(static_cast<size_t>(config.layers),
                            KvCache::bytes_needed(kv) / static_cast<uint64_t>(config.layers));
-  for (const GgufTensor& tensor : file.tensors()) {
+  for (size_t i = 0; i < file.tensor_count(); ++i) {
+    const FileTensor& tensor = file.tensor(i);
     const int layer = layer_of_weight(tensor.name);
     const bool in_layer = layer >= 0 && layer < config.layers;
     (in_layer ? needs.layer_bytes[static_cast<size_t>(layer)] : needs.other_bytes) += tensor.bytes;
@@ -70,8 +71,8 @@ ModelNeeds needs_of(const GgufFile& file, const ModelConfig& config, const KvCon
 
 }  // namespace
 
-Engine::Engine(const GgufFile& file, const EngineOptions& options) : backend_(make_backend(options)) {
-  const ModelConfig config = read_config(file);
+Engine::Engine(const ModelFile& file, const EngineOptions& options) : backend_(make_backend(options)) {
+  ModelConfig config = read_config(file);
   const int32_t context = choose_context(file, config, options.context);
   const DType kv_dtype = options.kv_dtype.value_or(backend_->default_kv_dtype());
   if (!backend_->supports(OpId::attention, kv_dtype) || config.head_dim % dtype_info(kv_dtype).block_size != 0) {
@@ -79,7 +80,7 @@ Engine::Engine(const GgufFile& file, const EngineOptions& options) : backend_(ma
                config.head_dim);
   }
 #if INFERNO_TOKENIZER
-  if (file.find("tokenizer.ggml.model") != nullptr) {
+  if (file.has_vocabulary()) {
     tokenizer_ = Tokenizer::load(file);
     if (tokenizer_->vocab_size() != config.vocabulary) {
       fail("\"{}\": {} tokens are named, but token_embd.weight has {} rows", file.path(), tokenizer_->vocab_size(),
@@ -110,7 +111,7 @@ Engine::Engine(const GgufFile& file, const EngineOptions& options) : backend_(ma
   if (!options.quiet && !backend_->host_visible()) {
     fmt::print(stderr, "{}: {}\n", backend_->name(), backend_->description());
   }
-  model_ = std::make_unique<Model>(*backend_, file, context, options.quiet);
+  model_ = std::make_unique<Model>(*backend_, file, std::move(config), context, options.quiet);
   cache_ = std::make_unique<KvCache>(*backend_, kv);
   decoder_ = std::make_unique<Decoder>(*backend_, *model_, *cache_, limits);
 }

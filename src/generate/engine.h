@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "backend/factory.h"
-#include "gguf/gguf.h"
+#include "file/model_file.h"
 #include "kv/kv_cache.h"
 #include "model/decoder.h"
 #include "model/model.h"
@@ -37,7 +37,7 @@ class Engine {
   static constexpr int32_t kDefaultContext = 4096;
 
   // `file` is only read while the engine is made.
-  Engine(const GgufFile& file, const EngineOptions& options);
+  Engine(const ModelFile& file, const EngineOptions& options);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;

@@ -18,7 +18,7 @@ constexpr std::array kArchitectures = {&kQwen3, &kQwen2, &kLlama};
 constexpr uint64_t kMaxSize = uint64_t{1} << 24;
 constexpr uint64_t kMaxLayers = 4096;
 
-const Architecture& find_architecture(const GgufFile& file) {
+const Architecture& find_architecture(const ModelFile& file) {
   const std::string& name = file.get_string("general.architecture");
   std::string known;
   for (const Architecture* architecture : kArchitectures) {
@@ -32,7 +32,8 @@ const Architecture& find_architecture(const GgufFile& file) {
 // Reads keys of the form ARCHITECTURE.SUFFIX.
 class Reader {
  public:
-  Reader(const GgufFile& file, std::string_view architecture) : file_(file), prefix_(std::string(architecture) + ".") {}
+  Reader(const ModelFile& file, std::string_view architecture)
+      : file_(file), prefix_(std::string(architecture) + ".") {}
 
   [[nodiscard]] std::optional<int32_t> find_size(std::string_view suffix, uint64_t most) const {
     const std::string key = prefix_ + std::string(suffix);
@@ -61,11 +62,11 @@ class Reader {
   }
 
  private:
-  const GgufFile& file_;
+  const ModelFile& file_;
   std::string prefix_;
 };
 
-void read_rope(const GgufFile& file, const Reader& keys, ModelConfig& config) {
+void read_rope(const ModelFile& file, const Reader& keys, ModelConfig& config) {
   config.rope_base = keys.positive("rope.freq_base", 10000.0);
   config.rotated_dims = keys.find_size("rope.dimension_count", kMaxSize).value_or(config.head_dim);
   if (config.rotated_dims % 2 != 0 || config.rotated_dims > config.head_dim) {
@@ -85,7 +86,7 @@ void read_rope(const GgufFile& file, const Reader& keys, ModelConfig& config) {
 
 }  // namespace
 
-ModelConfig read_config(const GgufFile& file) {
+ModelConfig read_config(const ModelFile& file) {
   const Architecture& architecture = find_architecture(file);
   const Reader keys(file, architecture.name);
   ModelConfig config;
@@ -111,7 +112,7 @@ ModelConfig read_config(const GgufFile& file) {
   }
   config.norm_eps = static_cast<float>(keys.positive("attention.layer_norm_rms_epsilon", std::nullopt));
   read_rope(file, keys, config);
-  const GgufTensor& embedding = file.get_tensor("token_embd.weight");
+  const FileTensor& embedding = file.get_tensor("token_embd.weight");
   if (embedding.shape.rank != 2 || embedding.shape[0] > static_cast<int64_t>(kMaxSize)) {
     fail("\"{}\": token_embd.weight has shape {}, must be [vocabulary, width]", file.path(),
          to_string(embedding.shape));

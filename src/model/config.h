@@ -1,4 +1,4 @@
-// A model's hyper-parameters, read from GGUF metadata and checked.
+// A model's hyper-parameters, read from a file's metadata and checked.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "backend/op_args.h"
-#include "gguf/gguf.h"
+#include "file/model_file.h"
 
 namespace inferno {
 
@@ -42,6 +42,6 @@ extern const Architecture kQwen2;
 extern const Architecture kLlama;
 
 // An unknown architecture, a missing key or a value that makes no sense is an Error that names it.
-[[nodiscard]] ModelConfig read_config(const GgufFile& file);
+[[nodiscard]] ModelConfig read_config(const ModelFile& file);
 
 }  // namespace inferno

@@ -12,36 +12,36 @@
 namespace inferno {
 namespace {
 
-class GgufSource final : public WeightSource {
+class TensorSource final : public WeightSource {
  public:
-  GgufSource(const GgufFile& file, const GgufTensor& tensor) : file_(file), tensor_(tensor) {}
+  TensorSource(const ModelFile& file, const FileTensor& tensor) : file_(file), tensor_(tensor) {}
   [[nodiscard]] const std::string& name() const override { return tensor_.name; }
   [[nodiscard]] DType dtype() const override { return *tensor_.dtype; }
   [[nodiscard]] const Shape& shape() const override { return tensor_.shape; }
   void read(uint64_t offset, std::span<std::byte> out) const override { file_.read_tensor(tensor_, out, offset); }
 
  private:
-  const GgufFile& file_;
-  const GgufTensor& tensor_;
+  const ModelFile& file_;
+  const FileTensor& tensor_;
 };
 
 // Loads tensors by name, checking shape and type, and shows progress by bytes.
 class Loader {
  public:
-  Loader(Backend& backend, const GgufFile& file, bool quiet)
+  Loader(Backend& backend, const ModelFile& file, bool quiet)
       : backend_(backend), file_(file), progress_("loading", file.file_bytes(), quiet) {}
 
   std::unique_ptr<Weight> operator()(const std::string& name, const Shape& shape, WeightUse uses) {
-    const GgufTensor& tensor = file_.get_tensor(name);
+    const FileTensor& tensor = file_.get_tensor(name);
     if (tensor.shape != shape) {
       fail("\"{}\": tensor {} has shape {}, the model's sizes ask for {}", file_.path(), name, to_string(tensor.shape),
            to_string(shape));
     }
     if (!tensor.dtype || *tensor.dtype == DType::i32) {
       fail("\"{}\": tensor {} is stored as {}, which inferno cannot compute with (supported: {})", file_.path(), name,
-           tensor.type->name, weight_dtype_names());
+           tensor.type_name, weight_dtype_names());
     }
-    std::unique_ptr<Weight> weight = backend_.load_weight(GgufSource(file_, tensor), uses);
+    std::unique_ptr<Weight> weight = backend_.load_weight(TensorSource(file_, tensor), uses);
     progress_.advance(tensor.bytes);
     bytes_ += weight->bytes();
     return weight;
@@ -51,7 +51,7 @@ class Loader {
 
  private:
   Backend& backend_;
-  const GgufFile& file_;
+  const ModelFile& file_;
   Progress progress_;
   uint64_t bytes_ = 0;
 };
@@ -87,10 +87,10 @@ LayerWeights load_layer(Loader& load, const ModelConfig& c, int32_t index) {
 }
 
 // Llama 3's factors that divide the rotation frequencies; all 1 when the file has none.
-std::vector<float> frequency_factors(const GgufFile& file, const ModelConfig& config) {
+std::vector<float> frequency_factors(const ModelFile& file, const ModelConfig& config) {
   const auto pairs = static_cast<size_t>(config.rotated_dims / 2);
   std::vector<float> factors(pairs, 1.0F);
-  const GgufTensor* tensor = file.find_tensor("rope_freqs.weight");
+  const FileTensor* tensor = file.find_tensor("rope_freqs.weight");
   if (tensor == nullptr) return factors;
   if (tensor->dtype != DType::f32 || tensor->shape.elements() != static_cast<int64_t>(pairs)) {
     fail("\"{}\": rope_freqs.weight must be {} values of type F32", file.path(), pairs);
@@ -120,8 +120,8 @@ std::vector<float> rotation_table(const ModelConfig& config, const std::vector<f
 
 }  // namespace
 
-Model::Model(Backend& backend, const GgufFile& file, int32_t context, bool quiet)
-    : config_(read_config(file)), context_(context) {
+Model::Model(Backend& backend, const ModelFile& file, ModelConfig config, int32_t context, bool quiet)
+    : config_(std::move(config)), context_(context) {
   Loader load(backend, file, quiet);
   const ModelConfig& c = config_;
   const bool tied = !load.has("output.weight");

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "gguf/gguf.h"
+#include "file/model_file.h"
 #include "model/config.h"
 
 namespace inferno {
@@ -22,9 +22,9 @@ struct LayerWeights {
 
 class Model {
  public:
-  // Reads every weight from the file; a missing, misshapen or unsupported tensor is an Error that names it. `context`
-  // is the most positions a sequence will have.
-  Model(Backend& backend, const GgufFile& file, int32_t context, bool quiet);
+  // `config` is the file's (read_config). Reads every weight; a missing, misshapen or unsupported tensor is an Error
+  // that names it. `context` is the most positions a sequence will have.
+  Model(Backend& backend, const ModelFile& file, ModelConfig config, int32_t context, bool quiet);
 
   [[nodiscard]] const ModelConfig& config() const { return config_; }
   [[nodiscard]] int32_t context() const { return context_; }

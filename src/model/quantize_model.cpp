@@ -207,12 +207,12 @@ QuantizeReport quantize_model(const GgufFile& input, const std::string& output, 
   }
 
   GgufWriter writer(output);
-  for (const GgufMetadata& entry : input.metadata()) {
+  for (const MetadataEntry& entry : input.metadata()) {
     // The result is one file whatever the input was.
     if (entry.key == "general.file_type" || entry.key.starts_with("split.")) continue;
     writer.set(entry.key, entry.value);
   }
-  writer.set("general.file_type", GgufValue(recipe.file_type));
+  writer.set("general.file_type", MetadataValue(recipe.file_type));
   for (const Target& target : targets) writer.add_tensor(target.tensor->name, target.dtype, target.tensor->shape);
 
   ThreadPool pool({.threads = threads});

@@ -119,7 +119,7 @@ void ByteBpe::index_tokens() {
 }
 
 void ByteBpe::index_merges() {
-  const GgufStrings& merges = vocabulary().merges;
+  const StringList& merges = vocabulary().merges;
   size_t skipped = 0;
   std::string left_bytes;
   std::string right_bytes;

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "tokenizer/vocabulary.h"
+#include "file/vocabulary.h"
 
 namespace inferno {
 
@@ -38,8 +38,8 @@ inline Vocabulary byte_vocabulary(std::string pre, const std::vector<std::string
     tokens.push_back(text);
     vocabulary.types.push_back(TokenType::control);
   }
-  vocabulary.tokens = GgufStrings(tokens);
-  vocabulary.merges = GgufStrings(merges);
+  vocabulary.tokens = StringList(tokens);
+  vocabulary.merges = StringList(merges);
   return vocabulary;
 }
 
@@ -60,7 +60,7 @@ inline Vocabulary scored_vocabulary(const std::vector<std::pair<std::string, flo
     vocabulary.types.push_back(TokenType::normal);
     vocabulary.scores.push_back(score);
   }
-  vocabulary.tokens = GgufStrings(tokens);
+  vocabulary.tokens = StringList(tokens);
   vocabulary.unknown = 0;
   vocabulary.bos = 1;
   vocabulary.eos = 2;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "file/model_file.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/byte_bpe.h"
 #include "tokenizer/sentencepiece_bpe.h"
@@ -46,8 +47,8 @@ std::unique_ptr<const Tokenizer> Tokenizer::create(Vocabulary vocabulary) {
   return std::make_unique<const ByteBpe>(std::move(vocabulary));
 }
 
-std::unique_ptr<const Tokenizer> Tokenizer::load(const GgufFile& file) {
-  return create(load_vocabulary(file));
+std::unique_ptr<const Tokenizer> Tokenizer::load(const ModelFile& file) {
+  return create(file.vocabulary());
 }
 
 Tokenizer::Tokenizer(Vocabulary vocabulary)

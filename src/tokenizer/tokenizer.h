@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tokenizer/vocabulary.h"
+#include "file/vocabulary.h"
 
 namespace inferno {
 
@@ -31,7 +31,7 @@ class Tokenizer {
  public:
   // An Error when the vocabulary contradicts itself or names an unknown model or pre-tokenizer.
   [[nodiscard]] static std::unique_ptr<const Tokenizer> create(Vocabulary vocabulary);
-  [[nodiscard]] static std::unique_ptr<const Tokenizer> load(const GgufFile& file);
+  [[nodiscard]] static std::unique_ptr<const Tokenizer> load(const ModelFile& file);
   virtual ~Tokenizer();
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
@@ -64,7 +64,7 @@ class Tokenizer {
   [[nodiscard]] const Vocabulary& vocabulary() const { return vocabulary_; }
   // Frees what is needed only while the indexes are built.
   void drop_merges() { vocabulary_.merges = {}; }
-  GgufStrings pieces_;  // (vocab_size) bytes of each token; filled by the concrete class
+  StringList pieces_;  // (vocab_size) bytes of each token; filled by the concrete class
 
  private:
   void check_id(int32_t id) const;

@@ -46,9 +46,9 @@ const std::string& long_model(const std::string& type) {
   const std::string stem = ::testing::TempDir() + "inferno_long_" + std::to_string(::getpid()) + "_";
   const GgufFile fixture_file = GgufFile::open(fixture("qwen3-tied.gguf"));
   GgufWriter writer(stem + "f32.gguf");
-  for (const GgufMetadata& entry : fixture_file.metadata()) {
+  for (const MetadataEntry& entry : fixture_file.metadata()) {
     const bool context = entry.key == "qwen3.context_length";
-    writer.set(entry.key, context ? GgufValue(uint32_t{1024}) : entry.value);
+    writer.set(entry.key, context ? MetadataValue(uint32_t{1024}) : entry.value);
   }
   for (const GgufTensor& tensor : fixture_file.tensors()) writer.add_tensor(tensor.name, *tensor.dtype, tensor.shape);
   for (const GgufTensor& tensor : fixture_file.tensors()) {

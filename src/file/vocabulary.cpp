@@ -1,4 +1,4 @@
-#include "tokenizer/vocabulary.h"
+#include "file/vocabulary.h"
 
 #include <algorithm>
 #include <array>
@@ -7,12 +7,12 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "file/model_file.h"
 
 namespace inferno {
 
 namespace {
 
-constexpr std::string_view kModelKey = "tokenizer.ggml.model";
 constexpr std::string_view kTokensKey = "tokenizer.ggml.tokens";
 constexpr std::string_view kScoresKey = "tokenizer.ggml.scores";
 constexpr std::string_view kTypesKey = "tokenizer.ggml.token_type";
@@ -37,7 +37,7 @@ bool means_none(int64_t id) {
   return id == -1 || id == std::numeric_limits<uint32_t>::max();
 }
 
-std::optional<int32_t> read_special_id(const GgufFile& file, std::string_view key, int32_t vocab_size) {
+std::optional<int32_t> read_special_id(const ModelFile& file, std::string_view key, int32_t vocab_size) {
   const std::optional<int64_t> id = file.find_int(key);
   if (!id || means_none(*id)) return std::nullopt;
   if (*id < 0 || *id >= vocab_size) {
@@ -46,7 +46,7 @@ std::optional<int32_t> read_special_id(const GgufFile& file, std::string_view ke
   return static_cast<int32_t>(*id);
 }
 
-std::vector<TokenType> read_types(const GgufFile& file, size_t count) {
+std::vector<TokenType> read_types(const ModelFile& file, size_t count) {
   const std::optional<std::vector<int64_t>> numbers = file.find_ints(kTypesKey);
   if (!numbers) return std::vector<TokenType>(count, TokenType::normal);
   std::vector<TokenType> types;
@@ -63,18 +63,18 @@ std::vector<TokenType> read_types(const GgufFile& file, size_t count) {
 
 }  // namespace
 
-Vocabulary load_vocabulary(const GgufFile& file) {
+Vocabulary load_vocabulary(const ModelFile& file) {
   const std::string where = printable(file.path());
-  if (file.find(kModelKey) == nullptr) fail("{}: there is no tokenizer in this file ({} is missing)", where, kModelKey);
+  if (!file.has_vocabulary()) fail("{}: there is no tokenizer in this file ({} is missing)", where, kTokenizerModelKey);
   Vocabulary vocabulary;
-  vocabulary.model = file.get_string(kModelKey);
+  vocabulary.model = file.get_string(kTokenizerModelKey);
   vocabulary.tokens = file.get_strings(kTokensKey);
   if (vocabulary.tokens.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
     fail("{}: {} holds {} tokens, more than ids can count", where, kTokensKey, vocabulary.tokens.size());
   }
   vocabulary.types = read_types(file, vocabulary.tokens.size());
   if (std::optional<std::vector<float>> scores = file.find_floats(kScoresKey)) vocabulary.scores = std::move(*scores);
-  if (const GgufStrings* merges = file.find_strings(kMergesKey)) vocabulary.merges = *merges;
+  if (const StringList* merges = file.find_strings(kMergesKey)) vocabulary.merges = *merges;
   if (const std::string* pre = file.find_string("tokenizer.ggml.pre")) vocabulary.pre = *pre;
   if (const std::string* text = file.find_string("tokenizer.chat_template")) vocabulary.chat_template = *text;
   // Files leave out what is usual for their kind.
@@ -93,7 +93,8 @@ Vocabulary load_vocabulary(const GgufFile& file) {
 void validate_vocabulary(const Vocabulary& vocabulary, const std::string& where) {
   const size_t count = vocabulary.tokens.size();
   if (vocabulary.model != "gpt2" && vocabulary.model != "llama") {
-    fail("{}: {} \"{}\" is not supported (supported: gpt2, llama)", where, kModelKey, printable(vocabulary.model));
+    fail("{}: {} \"{}\" is not supported (supported: gpt2, llama)", where, kTokenizerModelKey,
+         printable(vocabulary.model));
   }
   if (count == 0) fail("{}: {} is empty", where, kTokensKey);
   if (vocabulary.types.size() != count) {

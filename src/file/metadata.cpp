@@ -1,9 +1,8 @@
-#include "gguf/value.h"
+#include "file/metadata.h"
 
 #include <fmt/format.h>
 
 #include <array>
-#include <cstring>
 #include <type_traits>
 
 #include "base/text.h"
@@ -11,8 +10,8 @@
 namespace inferno {
 namespace {
 
-static_assert(std::variant_size_v<GgufValue::Data> == kGgufTypeCount);
-static_assert(std::variant_size_v<GgufArray::Items> == kGgufTypeCount);
+static_assert(std::variant_size_v<MetadataValue::Data> == kMetadataTypeCount);
+static_assert(std::variant_size_v<MetadataArray::Items> == kMetadataTypeCount);
 
 void append_text(std::string& out, std::string_view text, size_t limit) {
   out += '"';
@@ -20,11 +19,11 @@ void append_text(std::string& out, std::string_view text, size_t limit) {
   out += '"';
 }
 
-void append_array(std::string& out, const GgufArray& array, size_t max_length);
+void append_array(std::string& out, const MetadataArray& array, size_t max_length);
 
 template <typename T>
 void append_item(std::string& out, const T& item, size_t max_length) {
-  if constexpr (std::is_same_v<T, GgufArray>) {
+  if constexpr (std::is_same_v<T, MetadataArray>) {
     append_array(out, item, max_length);
   } else if constexpr (std::is_same_v<T, std::string> || std::is_same_v<T, std::string_view>) {
     append_text(out, item, max_length > out.size() ? max_length - out.size() : 1);
@@ -36,7 +35,7 @@ void append_item(std::string& out, const T& item, size_t max_length) {
   }
 }
 
-void append_array(std::string& out, const GgufArray& array, size_t max_length) {
+void append_array(std::string& out, const MetadataArray& array, size_t max_length) {
   fmt::format_to(std::back_inserter(out), "[{}]", array.size());
   std::visit(
       [&](const auto& items) {
@@ -58,47 +57,47 @@ void append_array(std::string& out, const GgufArray& array, size_t max_length) {
 
 }  // namespace
 
-std::string_view gguf_type_name(GgufType type) {
-  static constexpr std::array<std::string_view, kGgufTypeCount> kNames = {
+std::string_view metadata_type_name(MetadataType type) {
+  static constexpr std::array<std::string_view, kMetadataTypeCount> kNames = {
       "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};
   return kNames[static_cast<size_t>(type)];
 }
 
-GgufStrings::GgufStrings(const std::vector<std::string>& strings) {
-  size_t total = 0;
-  for (const std::string& text : strings) total += text.size();
-  reserve(strings.size(), total);
-  for (const std::string& text : strings) append(text);
-}
-
-void GgufStrings::reserve(size_t count, size_t text_bytes) {
-  ends_.reserve(count);
-  text_.reserve(text_bytes);
-}
-
-char* GgufStrings::append(size_t length) {
-  const size_t begin = text_.size();
-  text_.resize(begin + length);
-  ends_.push_back(begin + length);
-  return text_.data() + begin;
-}
-
-void GgufStrings::append(std::string_view text) {
-  char* room = append(text.size());
-  if (!text.empty()) std::memcpy(room, text.data(), text.size());
-}
-
-size_t GgufArray::size() const {
+size_t MetadataArray::size() const {
   return std::visit([](const auto& list) { return list.size(); }, items);
 }
 
-std::string GgufValue::type_text() const {
-  const auto* array = as<GgufArray>();
-  if (array == nullptr) return std::string(gguf_type_name(type()));
-  return fmt::format("array of {}", gguf_type_name(array->element_type()));
+std::string MetadataValue::type_text() const {
+  const auto* array = as<MetadataArray>();
+  if (array == nullptr) return std::string(metadata_type_name(type()));
+  return fmt::format("array of {}", metadata_type_name(array->element_type()));
 }
 
-std::string value_to_string(const GgufValue& value, size_t max_length) {
+std::optional<int64_t> as_int64(const MetadataValue& value) {
+  return std::visit(
+      []<typename T>(const T& item) -> std::optional<int64_t> {
+        if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+          if (std::in_range<int64_t>(item)) return static_cast<int64_t>(item);
+        }
+        return std::nullopt;
+      },
+      value.data());
+}
+
+std::optional<uint64_t> as_uint64(const MetadataValue& value) {
+  if (const auto* item = value.as<uint64_t>()) return *item;
+  const std::optional<int64_t> item = as_int64(value);
+  if (!item || *item < 0) return std::nullopt;
+  return static_cast<uint64_t>(*item);
+}
+
+std::optional<double> as_double(const MetadataValue& value) {
+  if (const auto* item = value.as<float>()) return *item;
+  if (const auto* item = value.as<double>()) return *item;
+  return std::nullopt;
+}
+
+std::string value_to_string(const MetadataValue& value, size_t max_length) {
   std::string out;
   std::visit([&](const auto& item) { append_item(out, item, max_length); }, value.data());
   return out;
