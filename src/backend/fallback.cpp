@@ -61,7 +61,7 @@ bool FallbackBackend::supports(OpId op, DType dtype) const {
 }
 
 std::unique_ptr<Weight> FallbackBackend::load_weight(const WeightSource& source, WeightUse uses) {
-  return keeps(layer_of_weight(source.name())) ? inner().load_weight(source, uses) : other_->load_weight(source, uses);
+  return keeps(source.layer()) ? inner().load_weight(source, uses) : other_->load_weight(source, uses);
 }
 
 Buffer FallbackBackend::allocate_cache(int32_t layer, size_t bytes) {
@@ -124,7 +124,7 @@ void FallbackBackend::download(void* host, const void* source, size_t bytes) {
 
 void FallbackBackend::begin_step(StepMode mode) {
   planning_ = mode == StepMode::plan;
-  layer_ = -1;
+  layer_ = kNoLayer;
   inner().begin_step(mode);
   if (other_ != nullptr) other_->begin_step(mode);
 }

@@ -42,10 +42,8 @@ void call_op(Backend& backend, const OpRecord& record);
 [[nodiscard]] constexpr bool is_written(FieldTag tag) {
   return tag == FieldTag::out || tag == FieldTag::inout || tag == FieldTag::kv_out;
 }
-// N of a weight named "blk.N.…", -1 of others.
-[[nodiscard]] int layer_of_weight(std::string_view name);
-// N when the first weight among the args is named "blk.N.…", -1 when it is named otherwise; nothing when the op has no
-// weights and thus belongs where the op before it did.
+// The layer of the first weight among the args (kNoLayer: of none); nothing when the op has no weights and thus belongs
+// where the op before it did.
 [[nodiscard]] std::optional<int> layer_of(const OpRecord& record);
 
 // Pages that hold a sequence's positions: the entries of its block table that mean anything.

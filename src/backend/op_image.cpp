@@ -34,8 +34,9 @@ void for_each_array(StepBatch& b, F f) {
 
 // ---- weights
 
-HostWeight::HostWeight(std::string name, DType dtype, const Shape& shape, std::vector<std::byte> canonical)
-    : Weight(std::move(name), dtype, shape), canonical_(std::move(canonical)) {
+HostWeight::HostWeight(std::string name, DType dtype, const Shape& shape, std::vector<std::byte> canonical,
+                       int32_t layer)
+    : Weight(std::move(name), dtype, shape, layer), canonical_(std::move(canonical)) {
   INFERNO_CHECK(static_cast<int64_t>(canonical_.size()) == rows() * row_bytes(dtype, cols()));
 }
 
@@ -112,8 +113,9 @@ Tensor OpImage::tensor(const Shape& shape, DType dtype) {
   return t;
 }
 
-const Weight* OpImage::weight(std::string name, DType dtype, const Shape& shape, std::vector<std::byte> canonical) {
-  weights_.push_back(std::make_unique<HostWeight>(std::move(name), dtype, shape, std::move(canonical)));
+const Weight* OpImage::weight(std::string name, DType dtype, const Shape& shape, std::vector<std::byte> canonical,
+                              int32_t layer) {
+  weights_.push_back(std::make_unique<HostWeight>(std::move(name), dtype, shape, std::move(canonical), layer));
   return weights_.back().get();
 }
 
@@ -172,7 +174,7 @@ void OpImage::own_weights() {
                       const auto bytes = static_cast<size_t>(row_bytes(w->dtype(), w->cols()));
                       std::vector<std::byte> canonical(static_cast<size_t>(w->rows()) * bytes);
                       WeightRows(*w).read(0, canonical);
-                      return weight(w->name(), w->dtype(), w->shape(), std::move(canonical));
+                      return weight(w->name(), w->dtype(), w->shape(), std::move(canonical), w->layer());
                     });
   visit_fields(record_, relocate);
 }

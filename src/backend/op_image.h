@@ -22,7 +22,8 @@ namespace inferno {
 // A weight as it lies in a file.
 class HostWeight final : public Weight {
  public:
-  HostWeight(std::string name, DType dtype, const Shape& shape, std::vector<std::byte> canonical);
+  HostWeight(std::string name, DType dtype, const Shape& shape, std::vector<std::byte> canonical,
+             int32_t layer = kNoLayer);
   [[nodiscard]] uint64_t bytes() const override { return canonical_.size(); }
   void read_row(int64_t row, std::span<std::byte> out) const override;
 
@@ -37,6 +38,7 @@ class WeightRows final : public WeightSource {
   [[nodiscard]] const std::string& name() const override { return weight_.name(); }
   [[nodiscard]] DType dtype() const override { return weight_.dtype(); }
   [[nodiscard]] const Shape& shape() const override { return weight_.shape(); }
+  [[nodiscard]] int32_t layer() const override { return weight_.layer(); }
   void read(uint64_t offset, std::span<std::byte> out) const override;
 
  private:
@@ -63,7 +65,7 @@ class OpImage {
   // ---- made by hand: memory first, then the args that point to it
   [[nodiscard]] Tensor tensor(const Shape& shape, DType dtype = DType::f32);  // zeroed
   [[nodiscard]] const Weight* weight(std::string name, DType dtype, const Shape& shape,
-                                     std::vector<std::byte> canonical);
+                                     std::vector<std::byte> canonical, int32_t layer = kNoLayer);
   template <typename Args>
   void set(const Args& args) {
     OpRecord record;

@@ -104,7 +104,7 @@ PlacementSpec parse_placement(std::string_view text) {
 
 void require_matches(const PlacementSpec& spec, const std::vector<OpRecord>& step) {
   for (const PlacementRule& rule : spec.rules) {
-    int layer = -1;
+    int layer = kNoLayer;
     const bool matched = std::any_of(step.begin(), step.end(), [&](const OpRecord& record) {
       layer = layer_of(record).value_or(layer);
       return rule.matches(record.op(), layer);
@@ -135,7 +135,7 @@ void PlacementBackend::switch_to(Backend* next) {
 void PlacementBackend::begin_step(StepMode mode) {
   in_step_ = true;
   planning_ = mode == StepMode::plan;
-  layer_ = -1;
+  layer_ = kNoLayer;
   inner().begin_step(mode);
   for (auto& [name, other] : others_) {
     if (other.backend->host_visible() && host_visible()) other.backend->begin_step(mode);

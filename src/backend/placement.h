@@ -39,7 +39,7 @@ struct PlacementSpec {
   std::string backend;
   std::vector<PlacementRule> rules;
 
-  // The backend's name for an op of a layer (-1: outside the layers).
+  // The backend's name for an op of a layer (kNoLayer: outside the layers).
   [[nodiscard]] const std::string& choice(OpId op, int layer) const;
 };
 
@@ -90,7 +90,7 @@ class PlacementBackend final : public BackendDecorator {
   Backend* current_ = nullptr;     // whose ops were recorded last
   bool in_step_ = false;
   bool planning_ = false;
-  int layer_ = -1;
+  int layer_ = kNoLayer;
   bool timing_ = false;
   StepTimes times_;
 };

@@ -19,6 +19,7 @@
 #include "cli/instruments.h"
 #include "generate/builtin_model.h"
 #include "model/quantize_model.h"
+#include "model/tensor_names.h"
 #include "profile/machine_limits.h"
 
 namespace inferno::cli {
@@ -121,7 +122,7 @@ std::string type_of_file(const GgufFile& file) {
     const std::string_view name = file_type_name(*number);
     if (!name.empty()) return std::string(name);
   }
-  const GgufTensor* tensor = file.find_tensor("blk.0.ffn_gate.weight");
+  const FileTensor* tensor = file.find_tensor(layer_tensor_name(0, "ffn_gate.weight"));
   return tensor != nullptr && tensor->dtype ? std::string(dtype_name(*tensor->dtype)) : "unknown";
 }
 

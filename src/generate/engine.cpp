@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "backend/op_fields.h"
 #include "base/error.h"
+#include "model/tensor_names.h"
 #if INFERNO_TOKENIZER
 #include "tokenizer/tokenizer.h"
 #endif
@@ -57,7 +57,7 @@ ModelNeeds needs_of(const ModelFile& file, const ModelConfig& config, const KvCo
                            KvCache::bytes_needed(kv) / static_cast<uint64_t>(config.layers));
   for (size_t i = 0; i < file.tensor_count(); ++i) {
     const FileTensor& tensor = file.tensor(i);
-    const int layer = layer_of_weight(tensor.name);
+    const int32_t layer = layer_of_tensor(tensor.name).value_or(kNoLayer);
     const bool in_layer = layer >= 0 && layer < config.layers;
     (in_layer ? needs.layer_bytes[static_cast<size_t>(layer)] : needs.other_bytes) += tensor.bytes;
   }

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "model/tensor_names.h"
 
 namespace inferno {
 namespace {
@@ -16,7 +17,6 @@ constexpr std::array kArchitectures = {&kQwen3, &kQwen2, &kLlama};
 
 // Larger than any model, small enough that products of two fit in 64 bits with room to spare.
 constexpr uint64_t kMaxSize = uint64_t{1} << 24;
-constexpr uint64_t kMaxLayers = 4096;
 
 const Architecture& find_architecture(const ModelFile& file) {
   const std::string& name = file.get_string("general.architecture");

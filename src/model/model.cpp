@@ -1,28 +1,29 @@
 #include "model/model.h"
 
-#include <fmt/core.h>
-
 #include <cmath>
 #include <string>
 
 #include "base/error.h"
 #include "base/progress.h"
-#include "base/text.h"
+#include "model/tensor_names.h"
 
 namespace inferno {
 namespace {
 
 class TensorSource final : public WeightSource {
  public:
-  TensorSource(const ModelFile& file, const FileTensor& tensor) : file_(file), tensor_(tensor) {}
+  TensorSource(const ModelFile& file, const FileTensor& tensor, int32_t layer)
+      : file_(file), tensor_(tensor), layer_(layer) {}
   [[nodiscard]] const std::string& name() const override { return tensor_.name; }
   [[nodiscard]] DType dtype() const override { return *tensor_.dtype; }
   [[nodiscard]] const Shape& shape() const override { return tensor_.shape; }
+  [[nodiscard]] int32_t layer() const override { return layer_; }
   void read(uint64_t offset, std::span<std::byte> out) const override { file_.read_tensor(tensor_, out, offset); }
 
  private:
   const ModelFile& file_;
   const FileTensor& tensor_;
+  int32_t layer_;
 };
 
 // Loads tensors by name, checking shape and type, and shows progress by bytes.
@@ -31,7 +32,8 @@ class Loader {
   Loader(Backend& backend, const ModelFile& file, bool quiet)
       : backend_(backend), file_(file), progress_("loading", file.file_bytes(), quiet) {}
 
-  std::unique_ptr<Weight> operator()(const std::string& name, const Shape& shape, WeightUse uses) {
+  std::unique_ptr<Weight> operator()(const std::string& name, const Shape& shape, WeightUse uses,
+                                     int32_t layer = kNoLayer) {
     const FileTensor& tensor = file_.get_tensor(name);
     if (tensor.shape != shape) {
       fail("\"{}\": tensor {} has shape {}, the model's sizes ask for {}", file_.path(), name, to_string(tensor.shape),
@@ -41,7 +43,7 @@ class Loader {
       fail("\"{}\": tensor {} is stored as {}, which inferno cannot compute with (supported: {})", file_.path(), name,
            tensor.type_name, weight_dtype_names());
     }
-    std::unique_ptr<Weight> weight = backend_.load_weight(TensorSource(file_, tensor), uses);
+    std::unique_ptr<Weight> weight = backend_.load_weight(TensorSource(file_, tensor, layer), uses);
     progress_.advance(tensor.bytes);
     bytes_ += weight->bytes();
     return weight;
@@ -57,12 +59,13 @@ class Loader {
 };
 
 LayerWeights load_layer(Loader& load, const ModelConfig& c, int32_t index) {
-  const std::string prefix = fmt::format("blk.{}.", index);
   const int64_t q_rows = int64_t{c.q_heads} * c.head_dim;
   const int64_t kv_rows = int64_t{c.kv_heads} * c.head_dim;
-  const auto vector = [&](const char* name, int64_t n) { return load(prefix + name, Shape(n), WeightUse::vector); };
+  const auto vector = [&](const char* name, int64_t n) {
+    return load(layer_tensor_name(index, name), Shape(n), WeightUse::vector, index);
+  };
   const auto matrix = [&](const char* name, int64_t rows, int64_t cols) {
-    return load(prefix + name, Shape(rows, cols), WeightUse::matmul);
+    return load(layer_tensor_name(index, name), Shape(rows, cols), WeightUse::matmul, index);
   };
   LayerWeights layer;
   layer.attn_norm = vector("attn_norm.weight", c.width);

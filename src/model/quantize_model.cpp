@@ -11,6 +11,7 @@
 #include "base/progress.h"
 #include "base/text.h"
 #include "gguf/writer.h"
+#include "model/tensor_names.h"
 #include "quant/quant.h"
 #include "threading/thread_pool.h"
 
@@ -54,21 +55,14 @@ const Recipe& find_recipe(std::string_view name) {
   fail_usage("\"{}\" is not a type to quantize to (known: {})", printable(name), quantize_type_names());
 }
 
-// "blk.12.ffn_down.weight" -> 12
-std::optional<int64_t> layer_of(std::string_view name) {
-  if (!name.starts_with("blk.")) return std::nullopt;
-  name.remove_prefix(4);
-  return parse_int(name.substr(0, name.find('.')));
-}
-
 // The mixes spend their better type on the output head, and on values and down projections of the first and last
 // eighth of the layers and every third between: there errors cost most.
-DType choose(const Recipe& recipe, std::string_view name, bool tied, int64_t layers) {
+DType choose(const Recipe& recipe, std::string_view name, bool tied, int32_t layers) {
   if (!recipe.better) return recipe.base;
   if (name == "output.weight" || (tied && name == "token_embd.weight")) return *recipe.better;
-  const std::optional<int64_t> layer = layer_of(name);
+  const std::optional<int32_t> layer = layer_of_tensor(name);
   if (!layer || !(name.ends_with("attn_v.weight") || name.ends_with("ffn_down.weight"))) return recipe.base;
-  const int64_t eighth = layers / 8;
+  const int32_t eighth = layers / 8;
   const bool more = *layer < eighth || *layer >= 7 * layers / 8 || (*layer - eighth) % 3 == 2;
   return more ? *recipe.better : recipe.base;
 }
@@ -156,7 +150,7 @@ std::string quantize_type_names() {
 }
 
 WeightType choose_weight_type(std::string_view type, std::string_view tensor, const Shape& shape, bool tied,
-                              int64_t layers) {
+                              int32_t layers) {
   const DType wanted = choose(find_recipe(type), tensor, tied, layers);
   return {fallback(wanted, shape.cols()), wanted};
 }
@@ -181,8 +175,9 @@ QuantizeReport quantize_model(const GgufFile& input, const std::string& output, 
   QuantizeReport report;
   report.bytes_in = input.file_bytes();
   const bool tied = input.find_tensor("output.weight") == nullptr;
-  int64_t layers = 0;
-  for (const GgufTensor& tensor : input.tensors()) layers = std::max(layers, layer_of(tensor.name).value_or(-1) + 1);
+  int32_t layers = 0;
+  for (const GgufTensor& tensor : input.tensors())
+    layers = std::max(layers, layer_of_tensor(tensor.name).value_or(-1) + 1);
 
   std::vector<Target> targets;
   uint64_t total = 0;

@@ -26,7 +26,7 @@ struct WeightType {
 // What a matrix becomes in a file of the named type or mix. `tied`: the model has no output.weight of its own. An
 // unknown name is a usage Error.
 [[nodiscard]] WeightType choose_weight_type(std::string_view type, std::string_view tensor, const Shape& shape,
-                                            bool tied, int64_t layers);
+                                            bool tied, int32_t layers);
 // general.file_type of such a file, as other programs number it, and back: empty for a number without a name here.
 [[nodiscard]] uint32_t gguf_file_type(std::string_view type);
 [[nodiscard]] std::string_view file_type_name(uint64_t file_type);

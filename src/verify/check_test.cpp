@@ -135,6 +135,17 @@ TEST(Dump, AnyOpSurvivesTheWayThroughAFile) {
   }
 }
 
+TEST(Dump, AWeightKeepsItsLayer) {
+  const auto path = scratch_file("layer.dump");
+  OpImage image;
+  const Weight* w = image.weight("w", DType::f32, Shape(2, 4), std::vector<std::byte>(2 * 4 * sizeof(float)), 3);
+  image.set(LinearArgs{.x = image.tensor({1, 4}), .w = {w}, .out = {image.tensor({1, 2})}});
+  write_dump(path, image, {});
+  EXPECT_EQ(layer_of(read_dump(path).image.record()), 3);
+  image.own_weights();
+  EXPECT_EQ(layer_of(image.record()), 3);
+}
+
 TEST(Dump, ADamagedFileIsAnError) {
   const auto path = scratch_file("damaged.dump");
   write_dump(path, linear_case({.tokens = 2}, 1), {});

@@ -210,8 +210,10 @@ void write_dump(const std::string& path, const OpImage& image, const DumpInfo& i
   for (size_t i = 0; i < image.block_count(); ++i) head["blocks"].push_back(image.block(i).size());
   head["weights"] = Json::array();
   for (const Weight* w : fields.weights) {
-    head["weights"].push_back(
-        {{"name", w->name()}, {"dtype", dtype_name(w->dtype())}, {"shape", shape_json(w->shape())}});
+    head["weights"].push_back({{"name", w->name()},
+                               {"layer", w->layer()},
+                               {"dtype", dtype_name(w->dtype())},
+                               {"shape", shape_json(w->shape())}});
   }
   head["fields"] = std::move(fields.fields);
   const std::string text = head.dump();
@@ -269,7 +271,8 @@ Dump read_dump(const std::string& path) {
       check_room(static_cast<uint64_t>(size));
       std::vector<std::byte> bytes(static_cast<size_t>(size));
       read(bytes);
-      weights.push_back(dump.image.weight(w.at("name").get<std::string>(), dtype, shape, std::move(bytes)));
+      weights.push_back(dump.image.weight(w.at("name").get<std::string>(), dtype, shape, std::move(bytes),
+                                          w.at("layer").get<int32_t>()));
     }
     if (checksum.value() != preamble.checksum) throw std::runtime_error("its checksum is wrong");
     const auto op = op_from_name(head.at("op").get<std::string>());
