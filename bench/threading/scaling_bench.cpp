@@ -44,7 +44,7 @@ struct Options {
 double weight_bytes(const Model& model) {
   const auto bytes = [](const Weight& w) { return static_cast<double>(w.rows() * row_bytes(w.dtype(), w.cols())); };
   double sum = bytes(model.head());
-  for (int32_t i = 0; i < model.config().layers; ++i) {
+  for (int32_t i = 0; i < model.config().layer_count(); ++i) {
     const LayerWeights& w = model.layer(i);
     for (const Weight* matrix :
          {w.wq.get(), w.wk.get(), w.wv.get(), w.wo.get(), w.gate.get(), w.up.get(), w.down.get()}) {

@@ -58,19 +58,21 @@ class WorkCounter {
   void add_step(int32_t sequences, int32_t tokens, int32_t cached, int32_t logit_rows) {
     const ModelConfig& c = model_.config();
     const double all = 1.0 * sequences * tokens;
-    for (int32_t i = 0; i < c.layers; ++i) {
+    const double row = static_cast<double>(row_bytes(kv_.dtype, kv_.head_dim));
+    const double seen = 1.0 * tokens * cached + 0.5 * tokens * (tokens + 1);
+    const Multiply kind = kv_.dtype == DType::bf16 ? Multiply::bf16 : Multiply::f32;
+    for (int32_t i = 0; i < c.layer_count(); ++i) {
       const LayerWeights& w = model_.layer(i);
       for (const Weight* matrix :
            {w.wq.get(), w.wk.get(), w.wv.get(), w.wo.get(), w.gate.get(), w.up.get(), w.down.get()}) {
         add_matrix(*matrix, all);
       }
+      const LayerConfig& layer = c.layers[static_cast<size_t>(i)];
+      work_.bytes += 2.0 * sequences * (cached + tokens) * layer.kv_heads * row;
+      work_.operations[static_cast<size_t>(kind)] +=
+          4.0 * sequences * seen * static_cast<double>(layer.attention_width());
     }
     if (logit_rows > 0) add_matrix(model_.head(), logit_rows);
-    const double row = static_cast<double>(row_bytes(kv_.dtype, c.head_dim));
-    work_.bytes += 2.0 * c.layers * sequences * (cached + tokens) * c.kv_heads * row;
-    const double seen = 1.0 * tokens * cached + 0.5 * tokens * (tokens + 1);
-    const Multiply kind = kv_.dtype == DType::bf16 ? Multiply::bf16 : Multiply::f32;
-    work_.operations[static_cast<size_t>(kind)] += 4.0 * c.layers * sequences * seen * c.q_heads * c.head_dim;
     ++steps_;
   }
   [[nodiscard]] const LeastWork& work() const { return work_; }

@@ -53,17 +53,16 @@ std::vector<int32_t> find_end_tokens(const ModelFile& file, const Tokenizer* tok
 // The memory of a model by layer: weights as the file has them, cache, and roughly what steps take.
 ModelNeeds needs_of(const ModelFile& file, const ModelConfig& config, const KvConfig& kv, const StepLimits& limits) {
   ModelNeeds needs;
-  needs.layer_bytes.assign(static_cast<size_t>(config.layers),
-                           KvCache::bytes_needed(kv) / static_cast<uint64_t>(config.layers));
+  needs.layer_bytes.assign(config.layers.size(), KvCache::bytes_needed(kv) / config.layers.size());
   for (size_t i = 0; i < file.tensor_count(); ++i) {
     const FileTensor& tensor = file.tensor(i);
     const int32_t layer = layer_of_tensor(tensor.name).value_or(kNoLayer);
-    const bool in_layer = layer >= 0 && layer < config.layers;
+    const bool in_layer = layer >= 0 && layer < config.layer_count();
     (in_layer ? needs.layer_bytes[static_cast<size_t>(layer)] : needs.other_bytes) += tensor.bytes;
   }
   // Of every token: the residual stream, queries and results of attention in f32, the widest op's scratch twice.
-  const int64_t attention_width = int64_t{config.q_heads} * config.head_dim;
-  const int64_t floats = config.width + 2 * attention_width + 2 * std::max<int64_t>(config.ffn, attention_width);
+  const int64_t attention_width = config.attention_width();
+  const int64_t floats = config.width + 2 * attention_width + 2 * std::max<int64_t>(config.ffn(), attention_width);
   needs.other_bytes += static_cast<uint64_t>(
       (int64_t{limits.max_tokens} * floats + int64_t{limits.max_logit_rows} * config.vocabulary) * 4);
   return needs;
@@ -75,9 +74,10 @@ Engine::Engine(const ModelFile& file, const EngineOptions& options) : backend_(m
   ModelConfig config = read_config(file);
   const int32_t context = choose_context(file, config, options.context);
   const DType kv_dtype = options.kv_dtype.value_or(backend_->default_kv_dtype());
-  if (!backend_->supports(OpId::attention, kv_dtype) || config.head_dim % dtype_info(kv_dtype).block_size != 0) {
+  if (!backend_->supports(OpId::attention, kv_dtype) ||
+      config.layers[0].head_dim % dtype_info(kv_dtype).block_size != 0) {
     fail_usage("--kv-type {} does not work here (backend {}, heads of {})", dtype_name(kv_dtype), backend_->name(),
-               config.head_dim);
+               config.layers[0].head_dim);
   }
 #if INFERNO_TOKENIZER
   if (file.has_vocabulary()) {
@@ -100,9 +100,9 @@ Engine::Engine(const ModelFile& file, const EngineOptions& options) : backend_(m
         static_cast<int32_t>(std::clamp<int64_t>(kAllLogitsBytes / row_bytes, 1, limits.max_tokens));
     limits.max_tokens = limits.max_logit_rows;
   }
-  const KvConfig kv{.layers = config.layers,
-                    .kv_heads = config.kv_heads,
-                    .head_dim = config.head_dim,
+  const KvConfig kv{.layers = config.layer_count(),
+                    .kv_heads = config.layers[0].kv_heads,
+                    .head_dim = config.layers[0].head_dim,
                     .dtype = kv_dtype,
                     .max_positions = context,
                     .max_sequences = limits.max_sequences};

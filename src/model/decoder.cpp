@@ -28,7 +28,7 @@ Decoder::Decoder(Backend& backend, const Model& model, KvCache& cache, const Ste
     : backend_(backend), model_(model), cache_(cache), limits_(limits), batch_(capacity_of(limits, cache)) {
   const ModelConfig& c = model.config();
   const auto rows = static_cast<size_t>(limits.max_logit_rows);
-  const int64_t attention_width = int64_t{c.q_heads} * c.head_dim;
+  const int64_t attention_width = c.attention_width();
   batch_memory_ = backend.allocate(batch_.block().size() * sizeof(int32_t));
   x_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, c.width));
   q_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, attention_width));
@@ -107,18 +107,18 @@ void Decoder::run(std::span<const SampleRequest> requests) {
 void Decoder::record(const StepBatch& batch, int32_t unwanted, bool sample) {
   const ModelConfig& c = model_.config();
   const int64_t tokens = batch.tokens;
-  const int64_t attention_width = int64_t{c.q_heads} * c.head_dim;
   const Tensor ids{const_cast<int32_t*>(batch.token_ids), Shape(tokens), DType::i32};
   const Tensor x{x_memory_.data(), Shape(tokens, c.width)};
-  const Tensor q{q_memory_.data(), Shape(tokens, attention_width)};
-  const Tensor attended{attn_memory_.data(), Shape(tokens, attention_width)};
 
   backend_.embed({.table = &model_.embedding(), .ids = ids, .out = x});
 
-  for (int32_t i = 0; i < c.layers; ++i) {
+  for (int32_t i = 0; i < c.layer_count(); ++i) {
+    const LayerConfig& layer = c.layers[static_cast<size_t>(i)];
     const LayerWeights& w = model_.layer(i);
     const KvLayerView kv = cache_.layer(i);
-    const bool last = i + 1 == c.layers;
+    const Tensor q{q_memory_.data(), Shape(tokens, layer.attention_width())};
+    const Tensor attended{attn_memory_.data(), Shape(tokens, layer.attention_width())};
+    const bool last = i + 1 == c.layer_count();
 
     // Attention block: norm, project, rotate, store K and V; attend; project back onto the residual stream.
     backend_.qkv_rope_store({.x = x,
@@ -128,13 +128,16 @@ void Decoder::record(const StepBatch& batch, int32_t unwanted, bool sample) {
                              .bias = {w.bq.get(), w.bk.get(), w.bv.get()},
                              .q_norm = w.q_norm.get(),
                              .k_norm = w.k_norm.get(),
-                             .rope = model_.rope(),
+                             .rope = model_.rope(i),
                              .kv = kv,
                              .batch = batch,
                              .q = q});
     if (last && unwanted == tokens) return;
-    backend_.attention(
-        {.q = q, .kv = kv, .batch = batch, .scale = 1.0F / std::sqrt(static_cast<float>(c.head_dim)), .out = attended});
+    backend_.attention({.q = q,
+                        .kv = kv,
+                        .batch = batch,
+                        .scale = 1.0F / std::sqrt(static_cast<float>(layer.head_dim)),
+                        .out = attended});
     const Tensor rest = last ? x.row_range(unwanted, tokens - unwanted) : x;
     const Tensor rest_attended = last ? attended.row_range(unwanted, tokens - unwanted) : attended;
     backend_.linear({.x = rest_attended, .w = {w.wo.get()}, .residual = rest, .out = {rest}});

@@ -62,8 +62,8 @@ class Decoder {
 
   Buffer batch_memory_;              // BatchCapacity::ints() int32
   Buffer x_memory_;                  // [max_tokens, d] the residual stream
-  Buffer q_memory_;                  // [max_tokens, q_heads * head_dim]
-  Buffer attn_memory_;               // [max_tokens, q_heads * head_dim]
+  Buffer q_memory_;                  // [max_tokens, q_heads * head_dim] of the widest layer
+  Buffer attn_memory_;               // the same
   Buffer logits_memory_;             // [max_logit_rows, vocabulary]
   Buffer request_memory_;            // SampleParams [max_logit_rows], then history [max_logit_rows, kSampleHistory]
   Buffer sampled_memory_;            // int32 [max_logit_rows]

@@ -232,7 +232,7 @@ TEST(DryRun, RecordsTheStepsOfAModelWithoutItsMemory) {
   };
   Engine engine(file, options);
   engine.forward(0, 0, kPrompt, 1);
-  const auto layers = static_cast<size_t>(engine.model().config().layers);
+  const auto layers = engine.model().config().layers.size();
   ASSERT_EQ(dry->step().size(), 2 + 4 * layers);
   EXPECT_EQ(dry->step().front().op(), OpId::embed);
   EXPECT_EQ(dry->step().back().op(), OpId::logits);
