@@ -18,8 +18,8 @@
 #include "cli/cli.h"
 #include "cli/instruments.h"
 #include "generate/builtin_model.h"
-#include "model/quantize_model.h"
 #include "model/tensor_names.h"
+#include "model/weight_types.h"
 #include "profile/machine_limits.h"
 
 namespace inferno::cli {
