@@ -65,7 +65,7 @@ class UseCopies final : public FieldVisitor {
   OpId op_;
 };
 
-// Rows of activations of a matrix product; of other ops as many as there can be.
+// Rows of activations of a matrix product; no limit for other ops.
 template <typename Args>
 int64_t product_rows(const Args& args) {
   if constexpr (std::is_same_v<Args, LogitsArgs>) {

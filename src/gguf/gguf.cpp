@@ -215,14 +215,15 @@ std::vector<GgufFile::TypeTotal> GgufFile::totals_by_type() const {
   return totals;
 }
 
-void GgufFile::read_tensor(const FileTensor& wanted, std::span<std::byte> out, uint64_t begin) const {
-  const auto& tensor = static_cast<const GgufTensor&>(wanted);  // this file gives out no others
+void GgufFile::read_tensor(const FileTensor& tensor, std::span<std::byte> out, uint64_t begin) const {
   INFERNO_CHECK(begin <= tensor.bytes && out.size() <= tensor.bytes - begin);
-  std::visit(Overloaded{[&](const InputFile& file) { file.read_at(tensor.offset + begin, out); },
+  const auto& placed = static_cast<const GgufTensor&>(tensor);  // this file gives out no others
+  const uint64_t offset = placed.offset + begin;
+  std::visit(Overloaded{[&](const InputFile& file) { file.read_at(offset, out); },
                         [&](const MemoryFile& file) {
-                          std::ranges::copy(file.bytes.subspan(tensor.offset + begin, out.size()), out.begin());
+                          std::ranges::copy(file.bytes.subspan(offset, out.size()), out.begin());
                         }},
-             sources_[tensor.part]);
+             sources_[placed.part]);
 }
 
 std::span<const std::byte> GgufFile::view_tensor(const GgufTensor& tensor) const {

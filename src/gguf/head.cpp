@@ -272,7 +272,7 @@ class HeadParser {
   }
 
   // Turns offsets into positions in the file, and checks that the tensors fill the data section one after the other
-  // (in whatever order), each at the first aligned place behind the one before it.
+  // (in whatever order), each at the first aligned offset after the one before it.
   void place_tensors(uint64_t alignment) {
     std::vector<uint32_t> order(head_.tensors.size());
     std::iota(order.begin(), order.end(), 0U);
@@ -286,8 +286,7 @@ class HeadParser {
       const std::optional<uint64_t> begin = checked_add(data_begin, tensor.offset);
       const std::optional<uint64_t> end = begin ? checked_add(*begin, tensor.bytes) : std::nullopt;
       if (!end || *end > reader_.file_size())
-        reader_.reject("its data of {} bytes at offset {} ends behind the end of the file", tensor.bytes,
-                       tensor.offset);
+        reader_.reject("its data of {} bytes at offset {} ends after the end of the file", tensor.bytes, tensor.offset);
       if (tensor.offset % alignment != 0)
         reader_.reject("its data offset {} is not a multiple of the alignment {}", tensor.offset, alignment);
       if (*begin < expected) reader_.reject("its data overlaps that of another tensor");

@@ -185,13 +185,13 @@ std::vector<float> SyntheticModel::vector_values(const RandomTensor& tensor) con
   return values;
 }
 
-void SyntheticModel::read_tensor(const FileTensor& wanted, std::span<std::byte> out, uint64_t begin) const {
-  const auto& tensor = static_cast<const RandomTensor&>(wanted);  // this model gives out no others
+void SyntheticModel::read_tensor(const FileTensor& tensor, std::span<std::byte> out, uint64_t begin) const {
   INFERNO_CHECK(begin <= tensor.bytes && out.size() <= tensor.bytes - begin);
-  if (tensor.kind == Kind::matrix) {
-    tensor.pool->read(tensor.seed, begin, out);
+  const auto& random = static_cast<const RandomTensor&>(tensor);  // this model gives out no others
+  if (random.kind == Kind::matrix) {
+    random.pool->read(random.seed, begin, out);
   } else {
-    const std::vector<float> values = vector_values(tensor);
+    const std::vector<float> values = vector_values(random);
     std::ranges::copy(std::as_bytes(std::span(values)).subspan(begin, out.size()), out.begin());
   }
 }

@@ -51,7 +51,7 @@ std::string_view strip_newlines(std::string_view text, bool front, bool back) {
   return text;
 }
 
-// An answer that holds its thinking: what stands before the first </think> and what stands after the last.
+// An answer that holds its thinking: what is before the first </think> and what is after the last.
 struct Answer {
   std::string_view thinking;
   std::string_view content;

@@ -10,7 +10,7 @@
 
 namespace inferno {
 
-// The letter that stands for a byte in byte-level vocabularies, written from its definition.
+// The letter that spells a byte in byte-level vocabularies, written from its definition.
 inline std::string byte_letter(int byte) {
   int letter = byte;
   if (byte <= 0x20) letter = 0x100 + byte;

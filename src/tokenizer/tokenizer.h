@@ -23,8 +23,8 @@ class AddedTokens;
 struct EncodeOptions {
   // Recognise the text of added tokens (control and user-defined, such as <|im_end|>); without it they are plain text.
   bool parse_special = true;
-  bool add_bos = false;  // put bos in front, when the vocabulary has one
-  bool add_eos = false;  // put eos behind, when the vocabulary has one
+  bool add_bos = false;  // put bos before, when the vocabulary has one
+  bool add_eos = false;  // put eos after, when the vocabulary has one
 };
 
 class Tokenizer {
@@ -37,7 +37,7 @@ class Tokenizer {
   Tokenizer& operator=(const Tokenizer&) = delete;
 
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
-  // The bytes the ids stand for, added tokens as their text; not always whole UTF-8 (see StreamDecoder).
+  // The bytes of the ids, added tokens as their text; not always whole UTF-8 (see StreamDecoder).
   [[nodiscard]] std::string decode(std::span<const int32_t> ids) const;
   // The bytes of one token; valid as long as the tokenizer. An id outside the vocabulary is an Error.
   [[nodiscard]] std::string_view piece(int32_t id) const;
