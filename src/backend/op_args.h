@@ -285,14 +285,18 @@ struct LogitsArgs {
                  visit(attr, "eps", a.eps); visit(weight, "head", a.head); visit(out, "out", a.out);)
 };
 
-// One token id per row of logits. See sampling.h for SampleParams and the definition of the draw.
+// One token id per row of logits. See sampling.h for the definition of the draw, and for what the rows and edits are.
 struct SampleArgs {
-  Tensor logits;   // [R, vocabulary]
-  Tensor params;   // bytes of SampleParams[R], as i32 [R, sizeof(SampleParams) / 4]
-  Tensor history;  // i32 [R, kSampleHistory]: the latest tokens, for the repetition penalty
-  Tensor out;      // i32 [R]
-  INFERNO_FIELDS(visit(in, "logits", a.logits); visit(in, "params", a.params); visit(in, "history", a.history);
-                 visit(out, "out", a.out);)
+  Tensor logits;    // [R, vocabulary]
+  Tensor rows;      // SampleRow[R], as i32 [R, sizeof(SampleRow) / 4]
+  Tensor edits;     // TokenEdit[E], as i32 [E, sizeof(TokenEdit) / 4]; each row has a range of them. Optional
+  Tensor allowed;   // i32 [M, bitset_words(vocabulary)]: bitsets of allowed tokens; a row may have one. Optional
+  Tensor out;       // i32 [R]: tokens, or kNothingAllowed, kAllNan
+  Tensor top_ids;   // i32 [R, kLogprobColumns]: the drawn token, then the likeliest in order; -1 where there is none.
+  Tensor logprobs;  // [R, kLogprobColumns]: of those tokens; 0 where there is none. Both or neither
+  INFERNO_FIELDS(visit(in, "logits", a.logits); visit(in, "rows", a.rows); visit(in, "edits", a.edits);
+                 visit(in, "allowed", a.allowed); visit(out, "out", a.out); visit(out, "top_ids", a.top_ids);
+                 visit(out, "logprobs", a.logprobs);)
 };
 
 // Sum over ranks, in place. With one rank: nothing to do.

@@ -234,7 +234,7 @@ void add_generate(CLI::App& app) {
   sub->add_option("--kv", command->kv, "off: recompute everything for every token")
       ->check(CLI::IsMember({"off", "basic"}))
       ->capture_default_str();
-  SampleParams& sampling = command->options.sampling;
+  SamplingSettings& sampling = command->options.sampling;
   sub->add_option("--temp", sampling.temperature, "temperature; 0 always takes the likeliest token")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();

@@ -84,7 +84,7 @@ Generation generate(Engine& engine, std::span<const int32_t> prompt, const Gener
   Generation result;
   Stopwatch watch;
   const std::vector<int32_t>& ends = engine.end_tokens();
-  SampleRequest request{.params = options.sampling};
+  SampleRequest request{.settings = options.sampling};
   size_t cached = 0;  // tokens whose keys and values the cache holds
 
   const auto generated = [&] { return sequence.size() - prompt.size(); };
@@ -102,12 +102,13 @@ Generation generate(Engine& engine, std::span<const int32_t> prompt, const Gener
       break;
     }
     request.history = sequence;
-    request.params.position = static_cast<int32_t>(sequence.size());
+    request.position = static_cast<int32_t>(sequence.size());
     const size_t first = options.use_cache ? cached : 0;
     watch.forward_begins();
     engine.forward(0, static_cast<int32_t>(first), std::span(sequence).subspan(first), 1, &request);
     const int32_t token = engine.decoder().sampled()[0];
     watch.forward_ends();
+    if (token < 0) fail("the model gave no token: its logits are not numbers");
     cached = sequence.size();
     if (options.stop_at_end && std::find(ends.begin(), ends.end(), token) != ends.end()) {
       result.reason = StopReason::end_token;

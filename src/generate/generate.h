@@ -16,7 +16,7 @@ namespace inferno {
 
 struct GenerationOptions {
   int32_t max_new_tokens = 128;
-  SampleParams sampling;    // sequence, position and history_length are filled in
+  SamplingSettings sampling;
   bool use_cache = true;    // false: recompute the whole sequence for every token
   bool stop_at_end = true;  // at an end token, which is then not part of the result
 };

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <vector>
 
 #include "base/error.h"
 
@@ -20,24 +20,26 @@ size_t matrix_bytes(int64_t rows, int64_t cols) {
   return static_cast<size_t>(rows * cols) * sizeof(float);
 }
 
-constexpr size_t kHistoryBytes = kSampleHistory * sizeof(int32_t);
-
 }  // namespace
 
 Decoder::Decoder(Backend& backend, const Model& model, KvCache& cache, const StepLimits& limits)
-    : backend_(backend), model_(model), cache_(cache), limits_(limits), batch_(capacity_of(limits, cache)) {
+    : backend_(backend),
+      model_(model),
+      cache_(cache),
+      limits_(limits),
+      batch_(capacity_of(limits, cache)),
+      samples_({.max_rows = limits.max_logit_rows,
+                .vocabulary = model.config().vocabulary,
+                .max_history = cache.config().max_positions}) {
   const ModelConfig& c = model.config();
-  const auto rows = static_cast<size_t>(limits.max_logit_rows);
   const int64_t attention_width = int64_t{c.q_heads} * c.head_dim;
   batch_memory_ = backend.allocate(batch_.block().size() * sizeof(int32_t));
   x_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, c.width));
   q_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, attention_width));
   attn_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, attention_width));
   logits_memory_ = backend.allocate(matrix_bytes(limits.max_logit_rows, c.vocabulary));
-  request_memory_ = backend.allocate(rows * (sizeof(SampleParams) + kHistoryBytes));
-  sampled_memory_ = backend.allocate(rows * sizeof(int32_t));
-  requests_.resize(rows * (sizeof(SampleParams) + kHistoryBytes));
-  sampled_.resize(rows);
+  request_memory_ = backend.allocate(static_cast<size_t>(samples_.request_bytes()));
+  result_memory_ = backend.allocate(static_cast<size_t>(samples_.result_bytes()));
   plan();
 }
 
@@ -55,6 +57,7 @@ void Decoder::plan() {
     batch_.add_token(0, position, 0, i >= limits_.max_tokens - std::min(limits_.max_tokens, limits_.max_logit_rows));
   }
   backend_.upload(batch_memory_.data(), batch_.block().data(), batch_.block().size() * sizeof(int32_t));
+  samples_.set(std::vector<SampleRequest>(static_cast<size_t>(batch_.logit_rows()), {.top_logprobs = kMaxTopLogprobs}));
   backend_.begin_step(StepMode::plan);
   record(batch_.view(static_cast<const int32_t*>(batch_memory_.data())), 0, true);
   backend_.end_step();
@@ -72,33 +75,22 @@ void Decoder::add(int32_t sequence, int32_t first, std::span<const int32_t> toke
   }
 }
 
-void Decoder::upload_requests(std::span<const SampleRequest> requests) {
-  const size_t history_begin = static_cast<size_t>(limits_.max_logit_rows) * sizeof(SampleParams);
-  for (size_t i = 0; i < requests.size(); ++i) {
-    const std::span<const int32_t> history =
-        requests[i].history.last(std::min<size_t>(requests[i].history.size(), kSampleHistory));
-    SampleParams params = requests[i].params;
-    params.history_length = static_cast<int32_t>(history.size());
-    std::memcpy(requests_.data() + i * sizeof params, &params, sizeof params);
-    if (!history.empty()) {
-      std::memcpy(requests_.data() + history_begin + i * kHistoryBytes, history.data(), history.size_bytes());
-    }
-  }
-  backend_.upload(request_memory_.data(), requests_.data(), requests_.size());
-}
-
 void Decoder::run(std::span<const SampleRequest> requests) {
   INFERNO_CHECK(batch_.tokens() > 0);
   INFERNO_CHECK(requests.empty() || requests.size() == static_cast<size_t>(batch_.logit_rows()));
   backend_.upload(batch_memory_.data(), batch_.block().data(), batch_.block().size() * sizeof(int32_t));
-  if (!requests.empty()) upload_requests(requests);
+  if (!requests.empty()) {
+    samples_.set(requests);
+    backend_.upload(request_memory_.data(), samples_.block().data(), samples_.block().size());
+  }
   // The logits of one sequence are those of its last tokens.
   const int32_t unwanted = batch_.sequences() == 1 ? batch_.tokens() - batch_.logit_rows() : 0;
   backend_.begin_step(StepMode::run);
   record(batch_.view(static_cast<const int32_t*>(batch_memory_.data())), unwanted, !requests.empty());
   backend_.end_step();
   if (!requests.empty()) {
-    backend_.download(sampled_.data(), sampled_memory_.data(), requests.size() * sizeof(int32_t));
+    const std::span<int32_t> results = samples_.results();
+    backend_.download(results.data(), result_memory_.data(), results.size_bytes());
   }
 }
 
@@ -155,13 +147,7 @@ void Decoder::record(const StepBatch& batch, int32_t unwanted, bool sample) {
   const Tensor logits{logits_memory_.data(), Shape(batch.logit_rows, c.vocabulary)};
   backend_.logits(
       {.x = x, .rows = rows, .norm = &model_.output_norm(), .eps = c.norm_eps, .head = &model_.head(), .out = logits});
-  if (!sample) return;
-  auto* params = static_cast<std::byte*>(request_memory_.data());
-  auto* history = params + static_cast<size_t>(limits_.max_logit_rows) * sizeof(SampleParams);
-  backend_.sample({.logits = logits,
-                   .params = {params, Shape(batch.logit_rows, sizeof(SampleParams) / 4), DType::i32},
-                   .history = {history, Shape(batch.logit_rows, kSampleHistory), DType::i32},
-                   .out = {sampled_memory_.data(), Shape(batch.logit_rows), DType::i32}});
+  if (sample) backend_.sample(samples_.args(logits, request_memory_.data(), result_memory_.data()));
 }
 
 void Decoder::download_logits(std::span<float> out) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/sampling.h"
+#include "backend/sampling_batch.h"
 #include "backend/step_batch.h"
 #include "kv/kv_cache.h"
 #include "model/model.h"
@@ -20,12 +20,6 @@ struct StepLimits {
   int32_t max_tokens = 0;  // of one step; longer prompts run in chunks; 0: as many as the backend likes (Engine)
   int32_t max_sequences = 1;
   int32_t max_logit_rows = 1;
-};
-
-// How one logit row is sampled: parameters and the tokens the repetition penalty looks back on, latest last.
-struct SampleRequest {
-  SampleParams params;
-  std::span<const int32_t> history;
 };
 
 class Decoder {
@@ -42,16 +36,15 @@ class Decoder {
 
   [[nodiscard]] const StepLimits& limits() const { return limits_; }
   [[nodiscard]] int32_t logit_rows() const { return batch_.logit_rows(); }
-  // The drawn tokens of the last step.
-  [[nodiscard]] std::span<const int32_t> sampled() const {
-    return std::span(sampled_).first(static_cast<size_t>(batch_.logit_rows()));
-  }
+  // The drawn tokens of the last step that had requests; kNothingAllowed or kAllNan where there was none to draw.
+  [[nodiscard]] std::span<const int32_t> sampled() const { return samples_.sampled(); }
+  // Of that step: the drawn token, then the top n, best first. Valid until the next step.
+  [[nodiscard]] std::span<const TokenLogprob> logprobs(int32_t row) { return samples_.logprobs(row); }
   // Logits of the last step, row by row; `out` has logit_rows() * vocabulary elements.
   void download_logits(std::span<float> out);
 
  private:
   void plan();
-  void upload_requests(std::span<const SampleRequest> requests);
   void record(const StepBatch& batch, int32_t unwanted, bool sample);
 
   Backend& backend_;
@@ -59,16 +52,15 @@ class Decoder {
   KvCache& cache_;
   StepLimits limits_;
   HostBatch batch_;
+  HostSampleBatch samples_;
 
-  Buffer batch_memory_;              // BatchCapacity::ints() int32
-  Buffer x_memory_;                  // [max_tokens, d] the residual stream
-  Buffer q_memory_;                  // [max_tokens, q_heads * head_dim]
-  Buffer attn_memory_;               // [max_tokens, q_heads * head_dim]
-  Buffer logits_memory_;             // [max_logit_rows, vocabulary]
-  Buffer request_memory_;            // SampleParams [max_logit_rows], then history [max_logit_rows, kSampleHistory]
-  Buffer sampled_memory_;            // int32 [max_logit_rows]
-  std::vector<std::byte> requests_;  // the host's copy of request_memory_
-  std::vector<int32_t> sampled_;
+  Buffer batch_memory_;    // BatchCapacity::ints() int32
+  Buffer x_memory_;        // [max_tokens, d] the residual stream
+  Buffer q_memory_;        // [max_tokens, q_heads * head_dim]
+  Buffer attn_memory_;     // [max_tokens, q_heads * head_dim]
+  Buffer logits_memory_;   // [max_logit_rows, vocabulary]
+  Buffer request_memory_;  // HostSampleBatch::request_bytes
+  Buffer result_memory_;   // HostSampleBatch::result_bytes
 };
 
 }  // namespace inferno

@@ -241,7 +241,9 @@ double nmse_limit(const OpRecord& record, Numerics numerics) {
       return 4 * product + (types.matrix == DType::f32 ? 0 : kFlips);
     case OpId::attention:
       return attention_limit(types.cache);
-    default:  // copies, look-ups, single operations, draws: the same bits everywhere
+    case OpId::sample:  // log-probabilities; a drawn token that differs is beyond any limit
+      return 1e-12;
+    default:  // copies, look-ups, single operations: the same bits everywhere
       return 0;
   }
 }

@@ -81,4 +81,6 @@ struct LogitsShape {
 };
 [[nodiscard]] OpImage logits_case(const LogitsShape& shape, uint32_t seed);
 
+[[nodiscard]] std::vector<OpCase> sample_cases();
+
 }  // namespace inferno

@@ -199,7 +199,7 @@ TEST_P(Steps, ASeedGivesTheSameTextTwiceAndAnotherSeedAnother) {
 TEST_P(Steps, ADecodeStepAllocatesNothing) {
   auto e = engine(DType::bf16);
   const std::vector<int32_t> prompt = tokens_of(8, 100, e->model().config().vocabulary);
-  const SampleRequest request{.params = {.temperature = 0.8F, .top_k = 40, .top_p = 0.9F, .repeat_penalty = 1.1F},
+  const SampleRequest request{.settings = {.temperature = 0.8F, .top_k = 40, .top_p = 0.9F, .repeat_penalty = 1.1F},
                               .history = prompt};
   e->forward(0, 0, prompt, 1, &request);
   const int64_t before = allocations();

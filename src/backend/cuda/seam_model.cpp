@@ -13,8 +13,6 @@
 namespace inferno {
 namespace {
 
-constexpr size_t kHistoryBytes = kSampleHistory * sizeof(int32_t);
-
 // Normal values of deviation 1 / sqrt(cols), quantized row by row.
 class RandomRows final : public WeightSource {
  public:
@@ -91,7 +89,11 @@ std::unique_ptr<Weight> SeamModel::vector(int64_t n) {
   return backend_.load_weight(RandomRows(DType::f32, Shape(n), seed_++, 1, false), WeightUse::vector);
 }
 
-SeamModel::SeamModel(Backend& backend, const SeamConfig& c) : backend_(backend), config_(c), batch_(capacity_of(c)) {
+SeamModel::SeamModel(Backend& backend, const SeamConfig& c)
+    : backend_(backend),
+      config_(c),
+      batch_(capacity_of(c)),
+      samples_({.max_rows = c.max_sequences, .vocabulary = c.vocabulary, .max_history = c.context}) {
   const int64_t q = int64_t{c.q_heads} * c.head_dim;
   const int64_t kv = int64_t{c.kv_heads} * c.head_dim;
   layers_.resize(static_cast<size_t>(c.layers));
@@ -119,9 +121,8 @@ SeamModel::SeamModel(Backend& backend, const SeamConfig& c) : backend_(backend),
   attended_ = backend.allocate(matrix_bytes(c.max_tokens, q));
   logits_ = backend.allocate(matrix_bytes(c.max_sequences, c.vocabulary));
   const auto rows = static_cast<size_t>(c.max_sequences);
-  requests_ = backend.allocate(rows * (sizeof(SampleParams) + kHistoryBytes));
-  request_bytes_.resize(rows * (sizeof(SampleParams) + kHistoryBytes));
-  sampled_memory_ = backend.allocate(rows * sizeof(int32_t));
+  requests_ = backend.allocate(static_cast<size_t>(samples_.request_bytes()));
+  results_ = backend.allocate(static_cast<size_t>(samples_.result_bytes()));
   const auto page_bytes = static_cast<size_t>(cache(0).page_bytes());
   kv_ = backend.allocate_cache(
       0, 2 * static_cast<size_t>(c.layers) * rows * static_cast<size_t>(pages_per_sequence(c)) * page_bytes);
@@ -154,6 +155,7 @@ void SeamModel::plan() {
       for (int32_t i = 0; i < tokens; ++i) batch_.add_token(0, config_.context - tokens + i, 0, i == tokens - 1);
     }
     backend_.upload(batch_memory_.data(), batch_.block().data(), batch_.block().size() * sizeof(int32_t));
+    samples_.set(std::vector<SampleRequest>(static_cast<size_t>(sequences)));
     backend_.begin_step(StepMode::plan);
     record(batch_.view(static_cast<const int32_t*>(batch_memory_.data())), true);
     backend_.end_step();
@@ -234,20 +236,21 @@ void SeamModel::run_step(bool sample) {
   const auto rows = static_cast<size_t>(batch_.logit_rows());
   backend_.upload(batch_memory_.data(), batch_.block().data(), batch_.block().size() * sizeof(int32_t));
   if (sample) {
+    std::vector<SampleRequest> requests(rows, {.settings = settings_});
     for (size_t i = 0; i < rows; ++i) {
-      SampleParams params = params_;
-      params.sequence = static_cast<int32_t>(i);
-      params.position = lengths_[i];
-      std::memcpy(request_bytes_.data() + i * sizeof params, &params, sizeof params);
+      requests[i].sample_index = static_cast<int32_t>(i);
+      requests[i].position = lengths_[i];
     }
-    backend_.upload(requests_.data(), request_bytes_.data(), request_bytes_.size());
+    samples_.set(requests);
+    backend_.upload(requests_.data(), samples_.block().data(), samples_.block().size());
   }
   backend_.begin_step(StepMode::run);
   record(batch_.view(static_cast<const int32_t*>(batch_memory_.data())), sample);
   backend_.end_step();
   if (sample) {
-    sampled_.resize(rows);
-    backend_.download(sampled_.data(), sampled_memory_.data(), rows * sizeof(int32_t));
+    const std::span<int32_t> results = samples_.results();
+    backend_.download(results.data(), results_.data(), results.size_bytes());
+    sampled_.assign(results.begin(), results.end());
   }
   batch_.clear();
 }
@@ -296,13 +299,7 @@ void SeamModel::record(const StepBatch& batch, bool sample) {
                    .eps = kEps,
                    .head = embedding_.get(),
                    .out = logits});
-  if (!sample) return;
-  auto* history =
-      static_cast<std::byte*>(requests_.data()) + static_cast<size_t>(c.max_sequences) * sizeof(SampleParams);
-  backend_.sample({.logits = logits,
-                   .params = {requests_.data(), Shape(batch.logit_rows, int64_t{sizeof(SampleParams) / 4}), DType::i32},
-                   .history = {history, Shape(batch.logit_rows, kSampleHistory), DType::i32},
-                   .out = {sampled_memory_.data(), Shape(batch.logit_rows), DType::i32}});
+  if (sample) backend_.sample(samples_.args(logits, requests_.data(), results_.data()));
 }
 
 std::vector<float> SeamModel::logits() {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/sampling.h"
+#include "backend/sampling_batch.h"
 
 namespace inferno {
 
@@ -42,7 +42,7 @@ class SeamModel {
   void decode(int32_t sequences);
   // Takes over the other model's drawn tokens.
   void follow(const SeamModel& other) { last_ = other.previous_; }
-  void set_sampling(const SampleParams& params) { params_ = params; }
+  void set_sampling(const SamplingSettings& settings) { settings_ = settings; }
 
   // Of the last step that sampled, one row per sequence in it.
   [[nodiscard]] const std::vector<int32_t>& sampled() const { return sampled_; }
@@ -67,12 +67,12 @@ class SeamModel {
   std::vector<Layer> layers_;
   std::unique_ptr<Weight> embedding_, output_norm_;
   HostBatch batch_;
-  Buffer batch_memory_, x_, q_, attended_, logits_, requests_, sampled_memory_, rope_, kv_;
+  HostSampleBatch samples_;
+  Buffer batch_memory_, x_, q_, attended_, logits_, requests_, results_, rope_, kv_;
   std::vector<int32_t> lengths_, sampled_;
   std::vector<int32_t> last_;      // drawn last, per sequence
   std::vector<int32_t> previous_;  // what the last decode step was fed
-  std::vector<std::byte> request_bytes_;
-  SampleParams params_;
+  SamplingSettings settings_;
 };
 
 }  // namespace inferno
