@@ -71,7 +71,10 @@ float largest_of(const float* logits, int64_t begin, int64_t end) noexcept {
     for (int64_t j = 0; j < kLanes; ++j) top[j] = logits[i + j] > top[j] ? logits[i + j] : top[j];
   }
   for (; i < end; ++i) top[0] = logits[i] > top[0] ? logits[i] : top[0];
-  return *std::max_element(top, top + kLanes);
+  for (int64_t half = kLanes / 2; half > 0; half /= 2) {
+    for (int64_t j = 0; j < half; ++j) top[j] = std::max(top[j], top[j + half]);
+  }
+  return top[0];
 }
 
 // The id is looked for in one block alone: a vocabulary is long.

@@ -7,8 +7,8 @@
 //      multiplies another logit, then count * frequency_penalty + presence_penalty is subtracted;
 //   4. temperature 0 takes the largest logit that is left (the first of equals);
 //   5. otherwise top-k, then top-p, then min-p on the probabilities that are left, then the temperature, then the draw.
-// Candidates are ordered by logit, equal ones by id; where neither top-k nor top-p is set the draw walks over them by id.
-// The random number is a hash of (seed, sample_index, position): the same token is drawn again for the same three,
+// Candidates are ordered by logit, equal ones by id; where neither top-k nor top-p is set the draw walks over them by
+// id. The random number is a hash of (seed, sample_index, position): the same token is drawn again for the same three,
 // whatever else ran.
 //
 // A NaN or -inf is never drawn; +inf is drawn at once (the first of them). A row in which nothing can be drawn has the

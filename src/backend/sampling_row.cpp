@@ -1,8 +1,10 @@
 #include "backend/sampling_row.h"
 
 #include <algorithm>
+#include <bit>
 #include <cfloat>
 #include <cmath>
+#include <functional>
 
 #include "base/checked.h"
 
@@ -34,23 +36,68 @@ void copy_allowed(const float* logits, const uint32_t* allowed, int64_t begin, i
   }
 }
 
-// Orders the best candidates to the front until their weights reach `enough`; returns how many that takes. Ordering
-// goes in growing runs, because a few candidates usually hold nearly all the probability.
-template <typename Weighting>
-size_t order_until(std::span<SampleCandidate> all, const Weighting& weight, double enough) {
-  double sum = 0;
-  size_t ordered = 0;
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (i == ordered) {
-      const size_t next = std::min(all.size(), std::max<size_t>(64, ordered * 4));
-      std::partial_sort(all.begin() + static_cast<ptrdiff_t>(ordered), all.begin() + static_cast<ptrdiff_t>(next),
-                        all.end(), before);
-      ordered = next;
+// The sum of exp(logit - best) over a block, to about 1e-6; NaN and -inf add nothing. Loops without a branch, so that
+// the compiler makes vectors of them: std::exp takes five times as long.
+double sum_of_exp(const float* logits, int64_t count, float best) {
+  constexpr float kRound = 0x1.8p23F;  // adding it leaves the nearest integer in the low bits
+  constexpr float kLeast = -87;        // about the smallest normal number
+  constexpr int64_t kLanes = 16;
+  float x[kSampleBlock];
+  for (int64_t i = 0; i < count; ++i) x[i] = logits[i] - best;
+  for (int64_t i = 0; i < count; ++i) x[i] = x[i] > kLeast ? x[i] : kLeast;
+  std::fill(x + count, x + kSampleBlock, kLeast);
+  float sums[kLanes] = {};
+  for (int64_t i = 0; i < kSampleBlock; i += kLanes) {
+    for (int64_t j = 0; j < kLanes; ++j) {
+      // exp(x) = 2^k exp(r), |r| <= ln 2 / 2; the polynomial is Taylor's to r^6 / 720.
+      const float shifted = x[i + j] * 0x1.715476p+0F + kRound;
+      const float k = shifted - kRound;
+      const float r = (x[i + j] - k * 0x1.62e4p-1F) - k * 0x1.7f7d1cp-20F;
+      float p = 1.0F / 720;
+      p = p * r + 1.0F / 120;
+      p = p * r + 1.0F / 24;
+      p = p * r + 1.0F / 6;
+      p = p * r + 0.5F;
+      p = p * r + 1;
+      p = p * r + 1;
+      sums[j] += std::bit_cast<float>(std::bit_cast<uint32_t>(p) + (std::bit_cast<uint32_t>(shifted) << 23));
     }
-    sum += weight(all[i].logit);
+  }
+  double total = 0;
+  for (const float sum : sums) total += sum;
+  return total;
+}
+
+// How many of the best candidates, which are in order, it takes until their weights reach `enough`.
+template <typename Weighting>
+size_t count_until(std::span<const SampleCandidate> ordered, const Weighting& weight, double enough) {
+  double sum = 0;
+  for (size_t i = 0; i < ordered.size(); ++i) {
+    sum += weight(ordered[i].logit);
     if (sum >= enough) return i + 1;
   }
-  return all.size();
+  return ordered.size();
+}
+
+// Leaves out candidates that come after the weights of exp(logit - best) have reached `enough` for sure, without
+// ordering them: by how many there are at which distance from the best.
+std::span<SampleCandidate> narrow(std::span<SampleCandidate> all, float best, double enough) {
+  constexpr int kBins = 2048;
+  constexpr float kPerUnit = 64;  // bins
+  uint32_t counts[kBins] = {};
+  const auto bin_of = [&](const SampleCandidate& c) {
+    return static_cast<int>(std::min((best - c.logit) * kPerUnit, static_cast<float>(kBins - 1)));
+  };
+  for (const SampleCandidate& c : all) ++counts[bin_of(c)];
+  double sum = 0;
+  int last = 0;
+  for (; last < kBins - 1; ++last) {
+    // No weight of the bin is less; the other half of a bin's width is for rounding.
+    sum += counts[last] * std::exp(-(last + 1.5) / kPerUnit);
+    if (sum >= enough) break;
+  }
+  const auto end = std::remove_if(all.begin(), all.end(), [&](const SampleCandidate& c) { return bin_of(c) > last; });
+  return all.first(static_cast<size_t>(end - all.begin()));
 }
 
 }  // namespace
@@ -88,6 +135,7 @@ RowSampler::RowSampler(const SampleArgs& args, int64_t row, std::byte* memory, s
 // ---- blocks
 
 void RowSampler::scan(int64_t begin, int64_t end) const noexcept {
+  if (begin >= end) return;
   const int64_t first = begin * kSampleBlock;
   const int64_t last = std::min(end * kSampleBlock, vocabulary_);
   if (copy_ != nullptr) {
@@ -111,25 +159,34 @@ void RowSampler::scan(int64_t begin, int64_t end) const noexcept {
   if (copy_ != nullptr && wants_logprobs()) find_largest(model_);
 }
 
-// What has the same logit as the best has its weight, also where that is infinite.
 double RowSampler::Weighting::operator()(float logit) const {
-  if (!(logit >= least)) return 0;
-  return logit == best ? 1 : std::exp(static_cast<double>(logit - best) / temperature);
+  return logit >= least ? std::exp(static_cast<double>(logit - best) / temperature) : 0;
 }
 
 void RowSampler::weigh(int64_t begin, int64_t end) const noexcept {
-  const auto weigh_blocks = [&](const Values& values, const Weighting& weight) {
+  const auto for_blocks = [&](const Values& values, float least, auto sum_of) {
     for (int64_t b = begin; b < end; ++b) {
-      const int64_t last = std::min((b + 1) * kSampleBlock, vocabulary_);
-      double sum = 0;
-      if (values.largest[b] > -INFINITY) {
-        for (int64_t i = b * kSampleBlock; i < last; ++i) sum += weight(values.logits[i]);
-      }
-      values.weights[b] = sum;
+      const int64_t first = b * kSampleBlock;
+      const bool counts = values.largest[b] > -INFINITY && values.largest[b] >= least;
+      values.weights[b] = counts ? sum_of(values.logits + first, std::min(kSampleBlock, vocabulary_ - first)) : 0;
     }
   };
-  if (weighs_draw()) weigh_blocks(adjusted_, draw_weighting(best_of(adjusted_)));
-  if (wants_logprobs()) weigh_blocks(model_, {best_of(model_)});
+  if (weighs_draw()) {
+    const Weighting weight = draw_weighting(best_of(adjusted_));
+    for_blocks(adjusted_, weight.least, [&](const float* logits, int64_t count) {
+      double sum = 0;
+      for (int64_t i = 0; i < count; ++i) sum += weight(logits[i]);
+      return sum;
+    });
+  }
+  if (wants_logprobs()) {
+    const float best = best_of(model_);
+    for_blocks(model_, -INFINITY, [&](const float* logits, int64_t count) {
+      // Of infinite logits each has the same share.
+      if (best == INFINITY) return static_cast<double>(std::count(logits, logits + count, best));
+      return sum_of_exp(logits, count, best);
+    });
+  }
 }
 
 bool RowSampler::weighs_draw() const {
@@ -170,6 +227,11 @@ void RowSampler::finish() const noexcept {
 }
 
 void RowSampler::run() const noexcept {
+  if (args_.logprobs.empty() && takes_largest(row_)) {
+    const SampleCandidate best = first_largest(model_.logits, 0, vocabulary_);
+    args_.out.as<int32_t>()[index_] = best.logit > -INFINITY ? best.id : no_token(model_.logits, vocabulary_);
+    return;
+  }
   scan(0, blocks_);
   if (weighs()) weigh(0, blocks_);
   finish();
@@ -216,19 +278,16 @@ int32_t RowSampler::draw_by_rank(float best) const {
       const Weighting weight{best};
       double total = 0;
       for (const SampleCandidate& c : all) total += weight(c.logit);
-      all = all.first(order_until(all, weight, settings_.top_p * total));
+      all = all.first(count_until(all, weight, settings_.top_p * total));
     }
   } else {
-    all = settings_.top_p < 1 ? gather_top_p(best) : gather(adjusted_, -INFINITY);
+    all = settings_.top_p < 1 ? gather_top_p(best) : gather_best(adjusted_, vocabulary_);
   }
   if (settings_.min_p > 0) {
     const float least = least_of(best);
     const auto end = std::remove_if(all.begin(), all.end(), [&](const SampleCandidate& c) { return c.logit < least; });
     all = all.first(static_cast<size_t>(end - all.begin()));
   }
-  // A fixed order, so that the draw does not depend on how the candidates were selected.
-  std::sort(all.begin(), all.end(), before);
-
   const Weighting weight{best, settings_.temperature};
   double total = 0;
   for (const SampleCandidate& c : all) total += weight(c.logit);
@@ -257,29 +316,53 @@ std::span<SampleCandidate> RowSampler::gather(const Values& values, float least)
   return {candidates_, count};
 }
 
-// The `count` best, ordered. The largest logits of that many blocks are from some logit on; nothing below it matters.
+// The `count` best, ordered.
 std::span<SampleCandidate> RowSampler::gather_best(const Values& values, int64_t count) const {
-  float least = -INFINITY;
-  if (count <= blocks_) {
-    auto* largest = reinterpret_cast<float*>(candidates_);
-    std::copy_n(values.largest, blocks_, largest);
-    std::nth_element(largest, largest + count - 1, largest + blocks_, std::greater<>());
-    least = largest[count - 1];
-  }
-  const std::span<SampleCandidate> all = gather(values, least);
+  const std::span<SampleCandidate> all = gather(values, least_of_best(values, count));
   const auto kept = std::min<ptrdiff_t>(count, std::ssize(all));
-  std::partial_sort(all.begin(), all.begin() + kept, all.end(), before);
+  // Selecting few of many and sorting about as many as there are have algorithms of their own.
+  if (kept * 8 < std::ssize(all)) {
+    std::partial_sort(all.begin(), all.begin() + kept, all.end(), before);
+  } else {
+    std::sort(all.begin(), all.end(), before);
+  }
   return all.first(static_cast<size_t>(kept));
 }
 
-// The smallest set of best candidates that holds top_p of the probability, ordered. Candidates that hold less than half
-// of the rest even if there were as many of them as tokens are left out from the start.
+// A logit that `count` tokens reach, of as few others as can be had quickly: `count` parts of the row have a largest
+// logit from it on. The parts are blocks, or the 32nd parts of blocks.
+float RowSampler::least_of_best(const Values& values, int64_t count) const {
+  constexpr int64_t kParts = 32;
+  auto* largest = reinterpret_cast<float*>(candidates_);
+  int64_t parts = blocks_;
+  if (count <= blocks_) {
+    std::copy_n(values.largest, blocks_, largest);
+  } else if (const int64_t whole = vocabulary_ / kSampleBlock; count <= whole * kParts) {
+    parts = whole * kParts;
+    std::fill_n(largest, parts, -INFINITY);
+    for (int64_t b = 0; b < whole; ++b) {
+      const float* logits = values.logits + b * kSampleBlock;
+      float* top = largest + b * kParts;
+      for (int64_t i = 0; i < kSampleBlock; i += kParts) {
+        for (int64_t j = 0; j < kParts; ++j) top[j] = logits[i + j] > top[j] ? logits[i + j] : top[j];
+      }
+    }
+  } else {
+    return -INFINITY;
+  }
+  std::nth_element(largest, largest + count - 1, largest + parts, std::greater<>());
+  return largest[count - 1];
+}
+
+// The smallest set of best candidates that holds top_p of the probability, ordered. Those that could hold no more than
+// half of the rest, however many there are, are left out from the start.
 std::span<SampleCandidate> RowSampler::gather_top_p(float best) const {
   const double total = total_of(adjusted_);
-  const double rest = (1.0 - settings_.top_p) * total;
-  const double least = best + std::log(rest / 2 / static_cast<double>(vocabulary_));
-  const std::span<SampleCandidate> all = gather(adjusted_, static_cast<float>(least));
-  return all.first(order_until(all, Weighting{best}, settings_.top_p * total));
+  const double enough = settings_.top_p * total;
+  const double least = best + std::log((total - enough) / 2 / static_cast<double>(vocabulary_));
+  const std::span<SampleCandidate> all = narrow(gather(adjusted_, static_cast<float>(least)), best, enough);
+  std::sort(all.begin(), all.end(), before);
+  return all.first(count_until(all, Weighting{best}, enough));
 }
 
 void RowSampler::write_logprobs(int32_t drawn, int32_t* ids, float* logprobs) const {

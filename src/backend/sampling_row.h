@@ -68,6 +68,7 @@ class RowSampler {
   [[nodiscard]] int32_t draw_by_rank(float best) const;
   [[nodiscard]] std::span<SampleCandidate> gather(const Values& values, float least) const;
   [[nodiscard]] std::span<SampleCandidate> gather_best(const Values& values, int64_t count) const;
+  [[nodiscard]] float least_of_best(const Values& values, int64_t count) const;
   [[nodiscard]] std::span<SampleCandidate> gather_top_p(float best) const;
   void write_logprobs(int32_t drawn, int32_t* ids, float* logprobs) const;
 

@@ -14,6 +14,7 @@
 
 #include "backend/sampling_batch.h"
 #include "backend/sampling_row.h"
+#include "base/checked.h"
 #include "base/error.h"
 
 namespace inferno {
@@ -56,7 +57,10 @@ Result sample(const std::vector<float>& logits, const Row& row, int threads = 1)
     sampler.run();
   } else {
     const auto share = [&](auto phase) {
-      for (int64_t t = threads; t-- > 0;) phase(sampler.blocks() * t / threads, sampler.blocks() * (t + 1) / threads);
+      const int64_t step = ceil_div(sampler.blocks(), threads);
+      for (int64_t t = threads; t-- > 0;) {  // the last may have nothing to do
+        phase(std::min(t * step, sampler.blocks()), std::min((t + 1) * step, sampler.blocks()));
+      }
     };
     share([&](int64_t begin, int64_t end) { sampler.scan(begin, end); });
     if (sampler.weighs()) share([&](int64_t begin, int64_t end) { sampler.weigh(begin, end); });
