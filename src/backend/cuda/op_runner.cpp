@@ -299,13 +299,18 @@ void OpRunner::run(const RmsNormArgs& a) {
 }
 
 void OpRunner::run(const SampleArgs& a) {
-  const auto rows = static_cast<int>(a.logits.rows());
-  const int64_t vocabulary = a.logits.cols();
-  void* scratch = region(Region::sampling, sample_scratch_bytes(rows, vocabulary));
-  enqueue([&](const LaunchContext& c) {
-    launch_sample(c, a.logits.f32(), rows, vocabulary, a.params.as<SampleParams>(), a.history.as<int32_t>(), scratch,
-                  a.out.as<int32_t>());
-  });
+  SampleTask task{.logits = a.logits.f32(),
+                  .rows = static_cast<int>(a.logits.rows()),
+                  .vocabulary = static_cast<int>(a.logits.cols()),
+                  .row = a.rows.as<SampleRow>(),
+                  .edits = a.edits.as<TokenEdit>(),
+                  .allowed = a.allowed.as<uint32_t>(),
+                  .allowed_words = a.allowed.cols(),
+                  .out = a.out.as<int32_t>(),
+                  .top_ids = a.top_ids.as<int32_t>(),
+                  .logprobs = a.logprobs.f32()};
+  task.scratch = region(Region::sampling, sample_scratch_bytes(task.rows, task.vocabulary));
+  enqueue([&](const LaunchContext& c) { launch_sample(c, task); });
 }
 
 void OpRunner::run(const KvStoreArgs& a) {

@@ -79,12 +79,17 @@ struct Shared {
 
 struct Selector {
   Shared& s;
-  const float* logits;  // adjusted, [vocabulary]
+  const float* logits;  // [vocabulary]; a NaN counts as -inf
   int vocabulary;
   float best;
   uint64_t cut = 0;  // candidates are the keys >= cut
   bool in_list = false;
   bool sorted = false;  // the list, descending; it has no more keys than the block has threads
+
+  __device__ __forceinline__ float logit_at(int i) const {
+    const float x = load_fresh(logits + i);
+    return isnan(x) ? -INFINITY : x;
+  }
 
   template <typename F>
   __device__ __forceinline__ void each(F f) const {
@@ -100,7 +105,7 @@ struct Selector {
 #pragma unroll
       for (int j = 0; j < kAtOnce; ++j) {
         const int i = begin + j * kDrawThreads;
-        values[j] = i < vocabulary ? load_fresh(logits + i) : 0.0F;
+        values[j] = i < vocabulary ? logit_at(i) : 0.0F;
       }
 #pragma unroll
       for (int j = 0; j < kAtOnce; ++j) {
@@ -202,6 +207,20 @@ struct Selector {
     key = find_in(weight, target.weight, above, strict);
     in_list = sorted = false;
     return true;
+  }
+
+  // Leaves the `count` best candidates, of at least as many; `largest` are the largest keys of chunks.
+  __device__ void cut_at(const uint64_t* largest, int chunks, int count) {
+    if (count <= chunks && chunks <= kListCapacity) start_from(largest, chunks, count);
+    cut = find({true, best, 1}, {static_cast<uint64_t>(count), -1}, false);
+  }
+
+  // The candidates, no more than kBins of them, in any order in s.bins.
+  __device__ void gather_cut() {
+    if (threadIdx.x == 0) s.bin = 0;
+    __syncthreads();
+    each([&](uint64_t key) { s.bins[atomicAdd(&s.bin, 1)] = key; });
+    __syncthreads();
   }
 
   // For the `count` best candidates: as many chunks have a largest key of at least `least`, so nothing below it
@@ -345,7 +364,7 @@ struct Selector {
     uint64_t mine = 0;
     int last = -1;
     for (int i = begin; i < end; ++i) {
-      const uint64_t key = key_of(load_fresh(logits + i), i);
+      const uint64_t key = key_of(logit_at(i), i);
       if (key >= cut) mine += weight(key), last = i;
     }
     // Running sums over the threads: the bins serve as memory.
@@ -361,7 +380,7 @@ struct Selector {
     if (s.bin == static_cast<int>(threadIdx.x)) {
       int chosen = last;
       for (int i = begin; i < end; ++i) {
-        const uint64_t key = key_of(load_fresh(logits + i), i);
+        const uint64_t key = key_of(logit_at(i), i);
         if (key < cut) continue;
         before += weight(key);
         if (before > target) {
