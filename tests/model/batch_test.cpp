@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <limits>
 #include <map>
 
 #include "backend/cpu/cpu_backend.h"
@@ -196,16 +197,72 @@ TEST_P(Steps, ASeedGivesTheSameTextTwiceAndAnotherSeedAnother) {
   EXPECT_NE(generate(*e, prompt, options).ids, first);
 }
 
+TEST_P(Steps, ARowIsSampledTheSameWhateverTheOtherRowsAskFor) {
+  auto e = engine(DType::f32);
+  const int32_t vocabulary = e->model().config().vocabulary;
+  const std::vector<int32_t> tokens = tokens_of(10, 40, vocabulary);
+  const std::vector<LogitBias> bias = {{7, -std::numeric_limits<float>::infinity()}, {11, 2}};
+  const std::vector<uint32_t> allowed(static_cast<size_t>(bitset_words(vocabulary)), 0x55555555U);
+  const std::vector<uint32_t> nothing(allowed.size(), 0);
+  const std::vector<SampleRequest> requests = {
+      {.settings = {.temperature = 0.9F, .top_p = 0.9F, .frequency_penalty = 0.3F, .penalty_window = -1, .seed = 1},
+       .position = 37,
+       .history = std::span(tokens).first(37),
+       .bias = bias,
+       .top_logprobs = 5},
+      {},
+      {.settings = {.temperature = 1, .seed = 2}, .position = 39, .allowed = allowed, .top_logprobs = 0},
+      {.allowed = nothing}};
+  // The last four tokens in one step.
+  e->forward(0, 0, std::span(tokens).first(36), 0);
+  ASSERT_TRUE(e->cache().resize(0, 40));
+  Decoder& decoder = e->decoder();
+  decoder.clear();
+  decoder.add(0, 36, std::span(tokens).last(4), 4);
+  decoder.run(requests);
+  const std::vector<int32_t> drawn(decoder.sampled().begin(), decoder.sampled().end());
+  std::vector<std::vector<TokenLogprob>> logprobs;
+  for (int32_t r = 0; r < 4; ++r) logprobs.emplace_back(decoder.logprobs(r).begin(), decoder.logprobs(r).end());
+  EXPECT_EQ(logprobs[0].size(), 6U);
+  EXPECT_EQ(logprobs[2].size(), 1U);
+  EXPECT_EQ(drawn[2] % 2, 0);
+  EXPECT_EQ(drawn[3], kNothingAllowed);
+
+  for (int32_t r = 0; r < 4; ++r) {
+    const auto at = static_cast<size_t>(r);
+    e->forward(0, 0, std::span(tokens).first(37 + at), 1, &requests[at]);
+    EXPECT_EQ(decoder.sampled()[0], drawn[at]) << r;
+    const std::span<const TokenLogprob> alone = decoder.logprobs(0);
+    ASSERT_EQ(alone.size(), logprobs[at].size()) << r;
+    for (size_t i = 0; i < alone.size(); ++i) {
+      EXPECT_EQ(alone[i].id, logprobs[at][i].id) << r;
+      EXPECT_EQ(alone[i].logprob, logprobs[at][i].logprob) << r;
+    }
+  }
+}
+
 TEST_P(Steps, ADecodeStepAllocatesNothing) {
   auto e = engine(DType::bf16);
-  const std::vector<int32_t> prompt = tokens_of(8, 100, e->model().config().vocabulary);
-  const SampleRequest request{.settings = {.temperature = 0.8F, .top_k = 40, .top_p = 0.9F, .repeat_penalty = 1.1F},
-                              .history = prompt};
-  e->forward(0, 0, prompt, 1, &request);
+  const int32_t vocabulary = e->model().config().vocabulary;
+  const std::vector<int32_t> prompt = tokens_of(8, 100, vocabulary);
+  const std::vector<LogitBias> bias(kMaxLogitBias, {3, 0.01F});
+  const std::vector<uint32_t> allowed(static_cast<size_t>(bitset_words(vocabulary)), ~1U);
+  const SampleRequest plain{.settings = {.temperature = 0.8F, .top_k = 40, .top_p = 0.9F}};
+  const SampleRequest all{.settings = {.temperature = 0.8F,
+                                       .top_p = 0.9F,
+                                       .repeat_penalty = 1.1F,
+                                       .presence_penalty = 0.1F,
+                                       .penalty_window = -1},
+                          .history = prompt,
+                          .allowed = allowed,
+                          .bias = bias,
+                          .top_logprobs = kMaxTopLogprobs};
+  e->forward(0, 0, prompt, 1, &plain);
   const int64_t before = allocations();
   for (int32_t i = 0; i < 200; ++i) {
     const int32_t token = e->decoder().sampled()[0];
-    e->forward(0, 100 + i, {&token, 1}, 1, &request);
+    e->forward(0, 100 + i, {&token, 1}, 1, i % 2 == 0 ? &all : &plain);
+    (void)e->decoder().logprobs(0);
   }
   EXPECT_EQ(allocations(), before);
 }
