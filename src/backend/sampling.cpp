@@ -35,7 +35,7 @@ void check_sampling(const SamplingSettings& s) {
   check_range("presence_penalty", s.presence_penalty, -2, 2);
   check_range("frequency_penalty", s.frequency_penalty, -2, 2);
   if (s.penalty_window < -1) {
-    fail_usage("penalty_window {} is not a number of tokens; -1 stands for all of them", s.penalty_window);
+    fail_usage("penalty_window {} is not a number of tokens; -1 means all of them", s.penalty_window);
   }
 }
 

@@ -59,7 +59,7 @@ class HostSampleBatch {
 
  private:
   [[nodiscard]] int64_t max_edits() const;
-  // The edits of a request behind those of the rows before it.
+  // The edits of a request after those of the rows before it.
   void add_edits(const SampleRequest& request);
   // The edit of a token in the row that began at `first`, made if there is none yet.
   TokenEdit& edit_of(int32_t id, int64_t first);

@@ -320,7 +320,7 @@ std::span<SampleCandidate> RowSampler::gather(const Values& values, float least)
 std::span<SampleCandidate> RowSampler::gather_best(const Values& values, int64_t count) const {
   const std::span<SampleCandidate> all = gather(values, least_of_best(values, count));
   const auto kept = std::min<ptrdiff_t>(count, std::ssize(all));
-  // Selecting few of many and sorting about as many as there are have algorithms of their own.
+  // partial_sort is for few of many.
   if (kept * 8 < std::ssize(all)) {
     std::partial_sort(all.begin(), all.begin() + kept, all.end(), before);
   } else {

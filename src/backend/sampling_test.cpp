@@ -93,6 +93,10 @@ struct Candidate {
   int32_t id;
 };
 
+bool before(const Candidate& a, const Candidate& b) {
+  return std::tie(b.logit, a.id) < std::tie(a.logit, b.id);
+}
+
 Result reference(const std::vector<float>& logits, const Row& row) {
   const SamplingSettings& s = row.request.settings;
   const auto vocabulary = static_cast<int32_t>(logits.size());
@@ -123,8 +127,7 @@ Result reference(const std::vector<float>& logits, const Row& row) {
     result.id = best == -INFINITY && std::isnan(logits[0]) ? kAllNan : kNothingAllowed;
   } else {
     std::vector<Candidate> by_id = all;
-    std::sort(all.begin(), all.end(),
-              [](const Candidate& a, const Candidate& b) { return std::tie(b.logit, a.id) < std::tie(a.logit, b.id); });
+    std::sort(all.begin(), all.end(), before);
     const double top = all[0].logit;
     if (s.temperature == 0) {
       result.id = all[0].id;
@@ -165,8 +168,7 @@ Result reference(const std::vector<float>& logits, const Row& row) {
     total += std::exp(x - best);
     model.push_back({x, id});
   }
-  std::stable_sort(model.begin(), model.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.logit > b.logit; });
+  std::sort(model.begin(), model.end(), before);
   const auto logprob = [&](float x) { return static_cast<float>(x - best - std::log(total)); };
   result.logprobs.push_back({result.id, result.id < 0 ? 0 : logprob(logits[static_cast<size_t>(result.id)])});
   for (size_t i = 0; i < std::min(model.size(), static_cast<size_t>(row.request.top_logprobs)); ++i) {
@@ -372,7 +374,7 @@ TEST(Sampling, NanAndInfinityNeverBreakTheDraw) {
   EXPECT_EQ(draw({kNan, 1, kNan}, SamplingSettings{}), 1);
   for (const int32_t top_k : {0, 2}) {
     EXPECT_EQ(draw({0, kInfinity, -kInfinity, kInfinity}, {.temperature = 1, .top_k = top_k}), 1);
-    // The last candidate has a probability, whatever comes behind it.
+    // The last candidate has a probability, whatever comes after it.
     EXPECT_EQ(draw({-kInfinity, 1, -kInfinity}, {.temperature = 1, .top_k = top_k}), 1);
   }
   EXPECT_EQ(draw({3, 1}, {.temperature = std::numeric_limits<float>::denorm_min()}), 0);

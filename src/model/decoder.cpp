@@ -94,8 +94,8 @@ void Decoder::run(std::span<const SampleRequest> requests) {
   }
 }
 
-// The transformer. x [T, d] is the residual stream; every op writes only what it is given. Behind the last layer's keys
-// and values nobody asks for the first `unwanted` tokens.
+// The transformer. x [T, d] is the residual stream; every op writes only what it is given. After the last layer's keys
+// and values the first `unwanted` tokens are not needed.
 void Decoder::record(const StepBatch& batch, int32_t unwanted, bool sample) {
   const ModelConfig& c = model_.config();
   const int64_t tokens = batch.tokens;

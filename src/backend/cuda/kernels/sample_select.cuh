@@ -71,7 +71,7 @@ struct Shared {
   uint64_t least;
   int listed;
   int listed_last;
-  // The bin a search ended in, what lies above it, and how many candidates lie in it or above.
+  // The bin a search ended in, the weight above it, and how many candidates are in it or above.
   int bin;
   uint64_t above;
   uint32_t population;
@@ -209,7 +209,7 @@ struct Selector {
     return true;
   }
 
-  // Leaves the `count` best candidates, of at least as many; `largest` are the largest keys of chunks.
+  // Leaves the `count` best candidates, of at least `count`; `largest` are the largest keys of chunks.
   __device__ void cut_at(const uint64_t* largest, int chunks, int count) {
     if (count <= chunks && chunks <= kListCapacity) start_from(largest, chunks, count);
     cut = find({true, best, 1}, {static_cast<uint64_t>(count), -1}, false);
@@ -223,7 +223,7 @@ struct Selector {
     __syncthreads();
   }
 
-  // For the `count` best candidates: as many chunks have a largest key of at least `least`, so nothing below it
+  // For the `count` best candidates: `count` chunks have a largest key of at least `least`, so nothing below it
   // matters.
   __device__ void start_from(const uint64_t* largest, int chunks, int count) {
     for (int i = static_cast<int>(threadIdx.x); i < chunks; i += kDrawThreads) {
@@ -314,7 +314,7 @@ struct Selector {
     return prefix;
   }
 
-  // One warp walks the bins from the top: 64 per lane, then the lane in whose share the target lies.
+  // One warp walks the bins from the top: 64 per lane, then the lane whose share holds the target.
   __device__ void search(uint64_t above, uint64_t target, bool strict, int bins) {
     if (threadIdx.x >= kWarp) return;
     const int lane = static_cast<int>(threadIdx.x);
