@@ -58,7 +58,7 @@ float sample_uniform(uint64_t seed, int32_t sample_index, int32_t position) noex
 }
 
 bool takes_largest(const SampleRow& row) noexcept {
-  return row.settings.temperature <= 0 && row.edits_count == 0 && row.allowed < 0 && row.top_logprobs < 0;
+  return !(row.settings.temperature > 0) && row.edits_count == 0 && row.allowed < 0 && row.top_logprobs < 0;
 }
 
 float largest_of(const float* logits, int64_t begin, int64_t end) noexcept {

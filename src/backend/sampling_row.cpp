@@ -190,7 +190,7 @@ void RowSampler::weigh(int64_t begin, int64_t end) const noexcept {
 }
 
 bool RowSampler::weighs_draw() const {
-  return settings_.temperature > 0 && !cuts_at_k() && (settings_.top_p < 1 || settings_.top_k == 0);
+  return settings_.temperature > 0 && (!by_rank() || (settings_.top_p < 1 && !cuts_at_k()));
 }
 
 // Top-p looks at probabilities before the temperature.
@@ -200,7 +200,7 @@ RowSampler::Weighting RowSampler::draw_weighting(float best) const {
 }
 
 float RowSampler::least_of(float best) const {
-  return settings_.min_p > 0 ? best + std::log(settings_.min_p) : -INFINITY;
+  return settings_.min_p > 0 ? std::min(best, best + std::log(settings_.min_p)) : -INFINITY;
 }
 
 float RowSampler::best_of(const Values& values) const {
@@ -240,7 +240,7 @@ void RowSampler::run() const noexcept {
 int32_t RowSampler::draw() const {
   const float best = best_of(adjusted_);
   if (best == -INFINITY) return no_token(model_.logits, vocabulary_);
-  if (settings_.temperature <= 0 || best == INFINITY) {
+  if (!(settings_.temperature > 0) || best == INFINITY) {
     const int64_t block = std::find(adjusted_.largest, adjusted_.largest + blocks_, best) - adjusted_.largest;
     const float* first = adjusted_.logits + block * kSampleBlock;
     return static_cast<int32_t>(std::find(first, adjusted_.logits + vocabulary_, best) - adjusted_.logits);
@@ -358,7 +358,7 @@ float RowSampler::least_of_best(const Values& values, int64_t count) const {
 // half of the rest, however many there are, are left out from the start.
 std::span<SampleCandidate> RowSampler::gather_top_p(float best) const {
   const double total = total_of(adjusted_);
-  const double enough = settings_.top_p * total;
+  const double enough = std::max(settings_.top_p, 0.0F) * total;
   const double least = best + std::log((total - enough) / 2 / static_cast<double>(vocabulary_));
   const std::span<SampleCandidate> all = narrow(gather(adjusted_, static_cast<float>(least)), best, enough);
   std::sort(all.begin(), all.end(), before);

@@ -516,6 +516,21 @@ TEST(Sampling, SettingsOutOfRangeAreErrorsThatNameThem) {
   expect_named("penalty_window", {.penalty_window = -2});
 }
 
+TEST(Sampling, SettingsThatNobodyCheckedStillGiveATokenOfTheRow) {
+  const std::vector<float> logits = {1, 2, 3, -kInfinity, kNan};
+  for (const float bad : {kNan, -kInfinity, -1.0F, 0.0F, 5.0F, kInfinity}) {
+    for (const int32_t top_k : {INT32_MIN, -1, 0, 3, INT32_MAX}) {
+      for (const SamplingSettings& s : {SamplingSettings{.temperature = bad, .top_k = top_k},
+                                        {.temperature = 1, .top_k = top_k, .top_p = bad},
+                                        {.temperature = 1, .top_k = top_k, .min_p = bad},
+                                        {.temperature = 1, .top_k = top_k, .top_p = 0.5F, .min_p = bad}}) {
+        const int32_t id = draw(logits, s);
+        EXPECT_TRUE(id >= 0 && id < 5) << bad << " " << top_k << " " << id;
+      }
+    }
+  }
+}
+
 TEST(Sampling, ABiasOutOfRangeIsAnError) {
   check_logit_bias(std::vector<LogitBias>(kMaxLogitBias, {9, -kInfinity}), 10);
   EXPECT_THROW(check_logit_bias(std::vector<LogitBias>(kMaxLogitBias + 1, {9, 1}), 10), Error);

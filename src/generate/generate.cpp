@@ -71,6 +71,7 @@ std::string_view to_string(StopReason reason) {
 Generation generate(Engine& engine, std::span<const int32_t> prompt, const GenerationOptions& options,
                     const TokenCallback& on_token, const std::atomic<bool>* cancel) {
   engine.check_tokens(prompt);
+  check_sampling(options.sampling);
   const auto context = static_cast<size_t>(engine.context());
   if (prompt.empty()) fail("the prompt is empty and the model has no token to begin a text with; give a prompt");
   if (prompt.size() > context) {

@@ -162,7 +162,7 @@ __device__ int32_t draw(Shared& s, const SampleRow& p, const float* adjusted, in
   if (set.top_k > 0 && set.top_k < vocabulary) select.cut_at(largest, chunks, set.top_k);
   if (set.top_p < 1) select.cut = select.find({false, best, 1}, {0, set.top_p}, false);
   if (set.min_p > 0) {
-    const uint64_t floor = static_cast<uint64_t>(ordered_bits(best + logf(set.min_p))) << 32;
+    const uint64_t floor = static_cast<uint64_t>(ordered_bits(fminf(best, best + logf(set.min_p)))) << 32;
     select.cut = floor > select.cut ? floor : select.cut;
   }
   // A finite factor: the best has a distance of 0, and 0 times infinity would be NaN.
