@@ -39,8 +39,13 @@ void visit_fields(const OpRecord& record, FieldVisitor& visitor);
 // Calls the op on the backend.
 void call_op(Backend& backend, const OpRecord& record);
 
+// Whether the field holds a result that others may read.
 [[nodiscard]] constexpr bool is_written(FieldTag tag) {
   return tag == FieldTag::out || tag == FieldTag::inout || tag == FieldTag::kv_out;
+}
+// Whether the op never reads the field.
+[[nodiscard]] constexpr bool is_write_only(FieldTag tag) {
+  return tag == FieldTag::out || tag == FieldTag::private_out;
 }
 // N of a weight named "blk.N.…", -1 of others.
 [[nodiscard]] int layer_of_weight(std::string_view name);

@@ -164,7 +164,7 @@ AllGatherArgs make(const OpShape& s, const AllGatherArgs& /*tag*/) {
 // Nothing for ops that have cases of their own.
 template <typename Args>
 void fill(OpImage& image, const OpShape& shape) {
-  if constexpr (requires { make(shape, Args{}); }) image.set(make(shape, Args{}));
+  if constexpr (requires { make(shape, Args{}); }) image.add(make(shape, Args{}));
 }
 
 OpImage make_image(OpId op, int64_t tokens, DType weight, DType kv) {

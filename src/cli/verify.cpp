@@ -126,7 +126,7 @@ void VerifyCommand::run_lockstep() {
   generation.stop_at_end = false;
   (void)generate(instance, prompt_ids, generation);
 
-  if (check.plant && checking->totals()[static_cast<size_t>(*check.plant)].calls == 0) {
+  if (check.plant && !checking->has_checked(*check.plant)) {
     fail_usage("--plant {}: this run never calls that op{}", plant, fused() ? "; primitives run with --fused off" : "");
   }
   write_stdout(fmt::format("verify: {} against {}: {} ops, {} tokens of prompt and {} more\n", tested(), against,
@@ -161,16 +161,15 @@ void VerifyCommand::run_replay() {
   BackendOptions options = engine.options().backend_options;
   options.fused = recorded.info.fused && fused();
   const std::string a = engine.backend.empty() ? recorded.info.tested : engine.backend;
-  const std::unique_ptr<Backend> tested_backend = create_backend(a, options);
-  const std::unique_ptr<Backend> reference = create_backend(against, options);
-  OpCheck check =
-      check_image(recorded.image, *tested_backend, *reference,
-                  !options.fused ? Numerics::default_bodies : numerics_between(*tested_backend, *reference));
+  std::unique_ptr<Backend> tested_backend = create_backend(a, options);
+  std::unique_ptr<Backend> reference = create_backend(against, options);
+  const Numerics numerics = !options.fused ? Numerics::default_bodies : numerics_between(*tested_backend, *reference);
+  const OpCheck check = check_image(recorded.image, std::move(tested_backend), std::move(reference), numerics);
   const std::string layer = recorded.info.layer < 0 ? "" : fmt::format(" of layer {}", recorded.info.layer);
   write_stdout(fmt::format(
-      "replay: {}{} on {} against {}\n  ({})\n  {}: max ulp {}, max abs {:.3g}, nmse {:.3g} (limit {:.3g}): {}\n",
-      op_name(check.op), layer, a, against, check.args, check.worst.field, check.worst.max_ulp, check.worst.max_abs,
-      check.worst.nmse, check.limit, check.diverges() ? "diverges" : "agrees"));
+      "replay: {}{} on {} against {}\n  ({})\n  {}: max ulp {}, max abs {:.3g}, nmse {:.3g} (limit {:.3g}): {}{}\n",
+      check.name(), layer, a, against, check.args, check.worst.field, check.worst.max_ulp, check.worst.max_abs,
+      check.worst.nmse, check.limit, check.diverges() ? "diverges" : "agrees", check.blame()));
   flush_stdout();
   if (check.diverges()) throw Exit{1};
 }
@@ -229,12 +228,14 @@ void add_verify(CLI::App& app) {
   CLI::App* sub = app.add_subcommand("verify", "check one backend against another, op by op");
   sub->footer(
       "Every op of a run is computed on both backends; the reference's result replaces the tested one, so the op that\n"
-      "is named is the op to blame. Exit code 1 when one is beyond its limit.\n\n"
+      "is named is the op to blame. Ops that a backend may run as one are compared as one. Exit code 1 when one is "
+      "beyond\n"
+      "its limit.\n\n"
       "Examples:\n"
       "  inferno verify --backend parallel --against scalar     the built-in model\n"
       "  inferno verify model.gguf --plant attention            see what it says when an op is wrong\n"
       "  inferno verify --fused off --plant matmul              the same for a primitive\n"
-      "  inferno verify --replay inferno-verify.dump            the op it found, alone\n"
+      "  inferno verify --replay inferno-verify.dump            what it found, alone\n"
       "  inferno verify model.gguf --whole 8                    logits and greedy texts instead of ops; texts may "
       "part\n"
       "                                                         only where two tokens are as likely as makes no "
@@ -246,9 +247,9 @@ void add_verify(CLI::App& app) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
       ->capture_default_str();
   sub->add_option("--ids", command->ids, "the prompt as token ids, for example 1,2,3");
-  sub->add_option("--plant", command->plant, "falsify the results of this op, to see it found");
+  sub->add_option("--plant", command->plant, "compute this op wrongly, to see it found");
   sub->add_option("--dump", command->dump, "where the inputs of the first diverging op go")->capture_default_str();
-  sub->add_option("--replay", command->replay, "run one op from such a file");
+  sub->add_option("--replay", command->replay, "run what is in such a file");
   sub->add_option("--whole", command->whole, "compare logits and greedy texts of so many prompts instead")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
   command->engine.add_to(*sub);

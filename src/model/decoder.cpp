@@ -102,8 +102,9 @@ void Decoder::run(std::span<const SampleRequest> requests) {
   }
 }
 
-// The transformer. x [T, d] is the residual stream; every op writes only what it is given. Behind the last layer's keys
-// and values nobody asks for the first `unwanted` tokens.
+// The transformer. x [T, d] is the residual stream; every op writes only what it is given. q and what attention makes
+// of it are private results: each is read by the op recorded next and by nobody else. After the last layer's keys and
+// values the first `unwanted` tokens are needed no more.
 void Decoder::record(const StepBatch& batch, int32_t unwanted, bool sample) {
   const ModelConfig& c = model_.config();
   const int64_t tokens = batch.tokens;
@@ -119,6 +120,7 @@ void Decoder::record(const StepBatch& batch, int32_t unwanted, bool sample) {
     const LayerWeights& w = model_.layer(i);
     const KvLayerView kv = cache_.layer(i);
     const bool last = i + 1 == c.layers;
+    const bool ends_here = last && unwanted == tokens;
 
     // Attention block: norm, project, rotate, store K and V; attend; project back onto the residual stream.
     backend_.qkv_rope_store({.x = x,
@@ -131,10 +133,15 @@ void Decoder::record(const StepBatch& batch, int32_t unwanted, bool sample) {
                              .rope = model_.rope(),
                              .kv = kv,
                              .batch = batch,
+                             .private_result = !ends_here,
                              .q = q});
-    if (last && unwanted == tokens) return;
-    backend_.attention(
-        {.q = q, .kv = kv, .batch = batch, .scale = 1.0F / std::sqrt(static_cast<float>(c.head_dim)), .out = attended});
+    if (ends_here) return;
+    backend_.attention({.q = q,
+                        .kv = kv,
+                        .batch = batch,
+                        .scale = 1.0F / std::sqrt(static_cast<float>(c.head_dim)),
+                        .private_result = true,
+                        .out = attended});
     const Tensor rest = last ? x.row_range(unwanted, tokens - unwanted) : x;
     const Tensor rest_attended = last ? attended.row_range(unwanted, tokens - unwanted) : attended;
     backend_.linear({.x = rest_attended, .w = {w.wo.get()}, .residual = rest, .out = {rest}});

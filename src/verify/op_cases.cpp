@@ -27,7 +27,7 @@ class CaseList {
   void add(std::string name, Build build) {
     OpImage image;
     CaseData data(image, static_cast<uint32_t>(cases_.size() + 1));
-    image.set(build(data));
+    image.add(build(data));
     cases_.push_back({std::move(name), std::move(image)});
   }
   void add_image(std::string name, OpImage image) { cases_.push_back({std::move(name), std::move(image)}); }

@@ -49,6 +49,7 @@ void OpRunner::reserve(const OpRecord& record) {
 
 size_t OpRunner::run(std::span<const OpRecord> records) {
   const OpRecord& record = records[0];
+  took_private_ = false;
   if (records.size() > 1 && record.op() == OpId::qkv_rope_store && records[1].op() == OpId::attention) {
     const auto& a = record.args<QkvRopeStoreArgs>();
     const auto& b = records[1].args<AttentionArgs>();
@@ -162,6 +163,7 @@ void OpRunner::project_wide(const Linear& job) {
     void* x = region(Region::wide_x, job.tokens * stride * size_of(type));
     const bool ready = wide_x_of_ == job.x && wide_x_type_ == type && job.norm == nullptr;
     wide_x_of_ = nullptr;
+    took_private_ = took_private_ || ready;
     if (!ready) {
       enqueue([&](const LaunchContext& c) {
         launch_prepare_rows(c, job.x, job.row_ids, vector_or_null(job.norm), job.eps, job.tokens, job.k, type, stride,

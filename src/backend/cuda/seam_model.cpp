@@ -276,8 +276,9 @@ void SeamModel::record(const StepBatch& batch, bool sample) {
                              .rope = rope,
                              .kv = kv,
                              .batch = batch,
+                             .private_result = true,
                              .q = q});
-    backend_.attention({.q = q, .kv = kv, .batch = batch, .scale = scale, .out = attended});
+    backend_.attention({.q = q, .kv = kv, .batch = batch, .scale = scale, .private_result = true, .out = attended});
     backend_.linear({.x = attended, .w = {l.wo.get()}, .residual = x, .out = {x}});
     backend_.gated_mlp({.x = x,
                         .norm = l.ffn_norm.get(),
