@@ -1,4 +1,4 @@
-// Decode, prefill and batch decode of random models on the GPU, straight on the seam: no model file, no tokenizer.
+// Decode, prefill and batch decode of random models on the GPU: no model file, no tokenizer.
 //
 // Times are wall clock around whole steps as the decoder runs them: upload of the batch, the step, download of the
 // drawn tokens. The share of the read bandwidth counts the weights alone.
@@ -16,9 +16,10 @@
 #include <vector>
 
 #include "backend/cuda/cuda.h"
-#include "backend/cuda/seam_model.h"
 #include "backend/step_times.h"
 #include "base/error.h"
+#include "synthetic/model_run.h"
+#include "synthetic/synthetic_model.h"
 
 namespace inferno {
 namespace {
@@ -31,40 +32,19 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-struct Kind {
-  const char* name;
-  DType weight, value_down, head;
-};
-constexpr Kind kKinds[] = {
-    {"BF16", DType::bf16, DType::bf16, DType::bf16}, {"F16", DType::f16, DType::f16, DType::f16},
-    {"Q8_0", DType::q8_0, DType::q8_0, DType::q8_0}, {"Q4_K_M", DType::q4_k, DType::q6_k, DType::q6_k},
-    {"Q4_0", DType::q4_0, DType::q4_0, DType::q4_0},
-};
+constexpr const char* kTypes[] = {"BF16", "F16", "Q8_0", "Q4_K_M", "Q4_0"};
+// One of plain weights, one of 8 bits, one of a mix.
+constexpr const char* kFewTypes[] = {"BF16", "Q8_0", "Q4_K_M"};
 
-SeamConfig small_shape(const Kind& kind) {  // Qwen3-0.6B
-  SeamConfig c;
-  c.layers = 28;
-  c.width = 1024;
-  c.ffn = 3072;
-  c.q_heads = 16;
-  c.kv_heads = 8;
-  c.head_dim = 128;
-  c.vocabulary = 151936;
-  c.weight = kind.weight;
-  c.value_down = kind.value_down;
-  c.head = kind.head;
-  c.quick = true;
-  return c;
+SyntheticModel small_model(const char* type, uint32_t layers = 28) {
+  ModelShape shape = find_model_shape("qwen3-0.6b");
+  shape.layers = layers;
+  return {shape, type};
 }
 
-SeamConfig large_shape() {  // Qwen3-8B
-  SeamConfig c = small_shape(kKinds[2]);
-  c.layers = 36;
-  c.width = 4096;
-  c.ffn = 12288;
-  c.q_heads = 32;
-  c.kv_heads = 8;
-  return c;
+// Bytes of the weights that a decode step reads.
+uint64_t read_bytes(const Model& model) {
+  return model.weight_bytes() - (&model.head() == &model.embedding() ? 0 : model.embedding().bytes());
 }
 
 std::vector<int32_t> prompt_of(int32_t count) {
@@ -74,9 +54,9 @@ std::vector<int32_t> prompt_of(int32_t count) {
 }
 
 // Median tokens per second of decode steps of `sequences` sequences.
-double decode_speed(SeamModel& model, int32_t sequences, int32_t prompt, int32_t steps) {
+double decode_speed(ModelRun& model, int32_t sequences, int32_t prompt, int32_t steps) {
   model.reset();
-  for (int32_t s = 0; s < sequences; ++s) model.prefill(s, prompt_of(prompt), true);
+  for (int32_t s = 0; s < sequences; ++s) model.prefill(s, prompt_of(prompt));
   std::vector<double> times;
   for (int32_t i = 0; i < steps; ++i) {
     const auto begin = Clock::now();
@@ -93,14 +73,13 @@ void print_decode(const char* shape, const char* kind, int32_t depth, double spe
 }
 
 void bench_decode(Backend& backend) {
-  for (const Kind& kind : kKinds) {
-    SeamConfig c = small_shape(kind);
-    c.context = 4352;
-    SeamModel model(backend, c);
-    print_decode("0.6B", kind.name, 16, decode_speed(model, 1, 16, 128), model.weight_bytes());
-    if (&kind == kKinds || &kind == kKinds + 2) {
+  for (const char* type : kTypes) {
+    ModelRun model(backend, small_model(type), {.context = 4352});
+    const uint64_t bytes = read_bytes(model.model());
+    print_decode("0.6B", type, 16, decode_speed(model, 1, 16, 128), bytes);
+    if (type == kTypes[0] || type == kTypes[2]) {
       model.reset();
-      for (int i = 0; i < 8; ++i) model.prefill(0, prompt_of(512), true);
+      for (int i = 0; i < 8; ++i) model.prefill(0, prompt_of(512));
       std::vector<double> times;
       for (int i = 0; i < 64; ++i) {
         const auto begin = Clock::now();
@@ -108,13 +87,13 @@ void bench_decode(Backend& backend) {
         times.push_back(seconds_since(begin));
       }
       std::sort(times.begin(), times.end());
-      print_decode("0.6B", kind.name, 4096, 1 / times[32], model.weight_bytes());
+      print_decode("0.6B", type, 4096, 1 / times[32], bytes);
     }
   }
 }
 
 void bench_sampling(Backend& backend) {
-  SeamModel model(backend, small_shape(kKinds[2]));
+  ModelRun model(backend, small_model("Q8_0"), {});
   model.set_sampling({.temperature = 0.8F, .top_k = 40, .top_p = 0.95F, .min_p = 0.05F, .seed = 1});
   fmt::print("decode   0.6B  Q8_0, sampled (top-k 40, top-p)  {:9.0f} tok/s\n", decode_speed(model, 1, 16, 128));
   model.set_sampling({.temperature = 0.8F, .top_p = 0.95F, .seed = 1});
@@ -122,12 +101,9 @@ void bench_sampling(Backend& backend) {
 }
 
 void bench_prefill(Backend& backend) {
-  for (const Kind& kind : kKinds) {
+  for (const char* type : kTypes) {
     for (const int32_t chunk : {4096, 512}) {
-      SeamConfig c = small_shape(kind);
-      c.context = 4096;
-      c.max_tokens = chunk;
-      SeamModel model(backend, c);
+      ModelRun model(backend, small_model(type), {.context = 4096, .max_tokens = chunk});
       std::vector<double> times;
       const std::vector<int32_t> prompt = prompt_of(4096);
       for (int run = 0; run < 6; ++run) {
@@ -140,29 +116,26 @@ void bench_prefill(Backend& backend) {
         times.push_back(seconds_since(begin));
       }
       std::sort(times.begin(), times.end());
-      fmt::print("prefill  0.6B  {:7} 4096 tokens, steps of {:4}   {:9.0f} tok/s  {:7.2f} ms\n", kind.name, chunk,
+      fmt::print("prefill  0.6B  {:7} 4096 tokens, steps of {:4}   {:9.0f} tok/s  {:7.2f} ms\n", type, chunk,
                  4096 / times[2], 1e3 * times[2]);
     }
   }
 }
 
 void bench_batch(Backend& backend) {
-  for (const Kind& kind : {kKinds[0], kKinds[2], kKinds[3]}) {
-    SeamConfig c = small_shape(kind);
-    c.context = 320;
-    c.max_sequences = 128;
-    SeamModel model(backend, c);
+  for (const char* type : kFewTypes) {
+    ModelRun model(backend, small_model(type), {.context = 320, .max_sequences = 128});
     for (const int32_t streams : {2, 8, 32, 128}) {
       const double speed = decode_speed(model, streams, 128, 128);
-      fmt::print("batch    0.6B  {:7} {:3} streams   {:9.0f} tok/s  {:7.1f} us per step\n", kind.name, streams, speed,
+      fmt::print("batch    0.6B  {:7} {:3} streams   {:9.0f} tok/s  {:7.1f} us per step\n", type, streams, speed,
                  1e6 * streams / speed);
     }
   }
 }
 
 void bench_large(Backend& backend) {
-  SeamModel model(backend, large_shape());
-  print_decode("8B", "Q8_0", 16, decode_speed(model, 1, 16, 64), model.weight_bytes());
+  ModelRun model(backend, SyntheticModel(find_model_shape("qwen3-8b"), "Q8_0"), {});
+  print_decode("8B", "Q8_0", 16, decode_speed(model, 1, 16, 64), read_bytes(model.model()));
 }
 
 // Device time by op of one step, launched op by op.
@@ -181,35 +154,29 @@ void print_ops(Backend& backend, const char* title) {
 }
 
 void bench_ops(Backend& backend) {
-  for (const Kind& kind : {kKinds[0], kKinds[2], kKinds[3]}) {
-    SeamConfig c = small_shape(kind);
-    c.context = 4352;
-    c.max_tokens = 4096;
-    SeamModel model(backend, c);
-    model.prefill(0, prompt_of(4096), true);
+  for (const char* type : kFewTypes) {
+    ModelRun model(backend, small_model(type), {.context = 4352, .max_tokens = 4096});
+    model.prefill(0, prompt_of(4096));
     model.reset();
     backend.set_timing(true);
-    model.prefill(0, prompt_of(4096), true);
-    print_ops(backend, fmt::format("prefill 4096 {}", kind.name).c_str());
+    model.prefill(0, prompt_of(4096));
+    print_ops(backend, fmt::format("prefill 4096 {}", type).c_str());
     model.decode(1);
     model.decode(1);
-    print_ops(backend, fmt::format("decode at depth 4096 {}", kind.name).c_str());
+    print_ops(backend, fmt::format("decode at depth 4096 {}", type).c_str());
     model.reset();
-    model.prefill(0, prompt_of(16), true);
+    model.prefill(0, prompt_of(16));
     model.decode(1);
     model.decode(1);
     model.decode(1);
-    print_ops(backend, fmt::format("decode at depth 16 {}", kind.name).c_str());
+    print_ops(backend, fmt::format("decode at depth 16 {}", type).c_str());
     backend.set_timing(false);
-    c.max_sequences = 128;
-    c.context = 320;
-    c.max_tokens = 512;
-    SeamModel batch(backend, c);
-    for (int32_t s = 0; s < 128; ++s) batch.prefill(s, prompt_of(192), true);
+    ModelRun batch(backend, small_model(type), {.context = 320, .max_sequences = 128});
+    for (int32_t s = 0; s < 128; ++s) batch.prefill(s, prompt_of(192));
     batch.decode(128);
     backend.set_timing(true);
     batch.decode(128);
-    print_ops(backend, fmt::format("decode of 128 streams at depth 192 {}", kind.name).c_str());
+    print_ops(backend, fmt::format("decode of 128 streams at depth 192 {}", type).c_str());
     backend.set_timing(false);
   }
 }
@@ -217,12 +184,7 @@ void bench_ops(Backend& backend) {
 // One step of each kind between profiler marks, for a tool that times kernels one by one:
 //   ncu --profile-from-start off --metrics gpu__time_duration.sum cuda_bench profile
 void bench_profile(Backend& backend) {
-  SeamConfig c = small_shape(kKinds[0]);
-  c.layers = 2;
-  c.max_sequences = 128;
-  c.context = 4352;
-  c.max_tokens = 4096;
-  SeamModel model(backend, c);
+  ModelRun model(backend, small_model("BF16", 2), {.context = 4352, .max_tokens = 4096, .max_sequences = 128});
   const auto marked = [&](auto step) {
     backend.synchronize();
     cudaProfilerStart();
@@ -231,10 +193,10 @@ void bench_profile(Backend& backend) {
     cudaProfilerStop();
   };
   backend.set_timing(true);  // no graphs: every launch is seen
-  marked([&] { model.prefill(0, prompt_of(4096), true); });
+  marked([&] { model.prefill(0, prompt_of(4096)); });
   marked([&] { model.decode(1); });
   model.reset();
-  for (int32_t s = 0; s < 128; ++s) model.prefill(s, prompt_of(192), true);
+  for (int32_t s = 0; s < 128; ++s) model.prefill(s, prompt_of(192));
   marked([&] { model.decode(1); });
   marked([&] { model.decode(128); });
   backend.set_timing(false);

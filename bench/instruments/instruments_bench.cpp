@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "generate/builtin_model.h"
-#include "generate/engine.h"
+#include "engine/builtin_model.h"
+#include "engine/generate.h"
 #include "profile/profiling_backend.h"
 
 namespace inferno {
@@ -37,12 +37,12 @@ class Run {
   // Seconds of a greedy text from an empty cache.
   double seconds(Profile* profile, TraceWriter* trace) {
     observed_->watch(profile, trace);
-    INFERNO_CHECK(engine_->cache().resize(0, 0));
+    BareSequence sequence(*engine_);
     const SampleRequest request{};
     int32_t token = 0;
     const Clock::time_point begin = Clock::now();
     for (int32_t i = 0; i < tokens_; ++i) {
-      engine_->forward(0, i, {&token, 1}, 1, &request);
+      sequence.forward(i, {&token, 1}, 1, &request);
       token = engine_->decoder().sampled()[0];
     }
     return std::chrono::duration<double>(Clock::now() - begin).count();

@@ -24,8 +24,8 @@
 #include "backend/decorator.h"
 #include "base/error.h"
 #include "base/guarded_main.h"
-#include "generate/builtin_model.h"
-#include "generate/engine.h"
+#include "engine/builtin_model.h"
+#include "engine/generate.h"
 #include "threading/thread_plan.h"
 
 namespace inferno::bench {
@@ -125,11 +125,11 @@ std::unique_ptr<Engine> engine_for(const std::string& model, const Setting& sett
 }
 
 double decode(Engine& engine, int32_t tokens) {
-  INFERNO_CHECK(engine.cache().resize(0, 0));
+  BareSequence sequence(engine);
   const int32_t token = 1;
-  engine.forward(0, 0, std::span(&token, 1), 1);
+  sequence.forward(0, std::span(&token, 1), 1);
   const auto begin = std::chrono::steady_clock::now();
-  for (int32_t i = 1; i <= tokens; ++i) engine.forward(0, i, std::span(&token, 1), 1);
+  for (int32_t i = 1; i <= tokens; ++i) sequence.forward(i, std::span(&token, 1), 1);
   engine.backend().synchronize();
   return tokens / std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }

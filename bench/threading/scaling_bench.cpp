@@ -20,8 +20,8 @@
 
 #include "base/error.h"
 #include "base/guarded_main.h"
-#include "generate/builtin_model.h"
-#include "generate/engine.h"
+#include "engine/builtin_model.h"
+#include "engine/generate.h"
 #include "profile/machine_probe.h"
 #include "profile/peak_loops.h"
 #include "threading/affinity.h"
@@ -44,7 +44,7 @@ struct Options {
 double weight_bytes(const Model& model) {
   const auto bytes = [](const Weight& w) { return static_cast<double>(w.rows() * row_bytes(w.dtype(), w.cols())); };
   double sum = bytes(model.head());
-  for (int32_t i = 0; i < model.config().layers; ++i) {
+  for (int32_t i = 0; i < model.config().layer_count(); ++i) {
     const LayerWeights& w = model.layer(i);
     for (const Weight* matrix :
          {w.wq.get(), w.wk.get(), w.wv.get(), w.wo.get(), w.gate.get(), w.up.get(), w.down.get()}) {
@@ -140,17 +140,17 @@ class Side {
     return most;
   }
   double prefill() {
-    INFERNO_CHECK(engine_.cache().resize(0, 0));
+    BareSequence sequence(engine_);
     const Clock::time_point begin = Clock::now();
-    engine_.forward(0, 0, tokens_, 1);
+    sequence.forward(0, tokens_, 1);
     engine_.backend().synchronize();
     return options_.prompt / std::chrono::duration<double>(Clock::now() - begin).count();
   }
   double decode() {
-    INFERNO_CHECK(engine_.cache().resize(0, 0));
-    engine_.forward(0, 0, std::span(tokens_).first(1), 1);
+    BareSequence sequence(engine_);
+    sequence.forward(0, std::span(tokens_).first(1), 1);
     const Clock::time_point begin = Clock::now();
-    for (int32_t i = 1; i <= options_.generate; ++i) engine_.forward(0, i, std::span(tokens_).first(1), 1);
+    for (int32_t i = 1; i <= options_.generate; ++i) sequence.forward(i, std::span(tokens_).first(1), 1);
     engine_.backend().synchronize();
     return options_.generate / std::chrono::duration<double>(Clock::now() - begin).count();
   }

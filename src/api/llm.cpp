@@ -2,12 +2,11 @@
 #include <optional>
 
 #include "base/error.h"
-#include "generate/builtin_model.h"
-#include "generate/engine.h"
-#include "generate/generate.h"
-#include "generate/text_stream.h"
+#include "engine/builtin_model.h"
+#include "engine/engine.h"
+#include "engine/generate.h"
+#include "engine/prompt.h"
 #include "inferno/inferno.h"
-#include "tokenizer/chat.h"
 #include "tokenizer/tokenizer.h"
 
 namespace inferno {
@@ -37,12 +36,6 @@ EngineOptions engine_options(const LoadOptions& options) {
   return result;
 }
 
-std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, std::string_view prompt, bool chat) {
-  if (!chat) return tokenizer.encode(prompt, {.parse_special = true, .add_bos = tokenizer.wants_bos()});
-  const ChatMessage message{"user", std::string(prompt)};
-  return tokenizer.encode(ChatFormat::from_tokenizer(tokenizer).render({&message, 1}));
-}
-
 }  // namespace
 
 Llm::Llm(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -60,35 +53,28 @@ Llm Llm::builtin(const LoadOptions& options) {
 
 GenerateResult Llm::generate(std::string_view prompt, const GenerateOptions& options, const TextCallback& on_text) {
   const Tokenizer& tokenizer = impl_->tokenizer();
-  TextStream stream(tokenizer, options.stop);
-  GenerationOptions generation;
-  generation.max_new_tokens = options.max_new_tokens;
-  generation.sampling.temperature = options.temperature;
-  generation.sampling.top_k = options.top_k;
-  generation.sampling.top_p = options.top_p;
-  generation.sampling.min_p = options.min_p;
-  generation.sampling.repeat_penalty = options.repeat_penalty;
-  generation.sampling.seed = options.seed;
-  const auto show = [&] { return stream.fresh().empty() || !on_text || on_text(stream.fresh()); };
-  bool declined = false;
-
-  impl_->cancelled.store(false, std::memory_order_relaxed);
-  const Generation made = inferno::generate(
-      impl_->engine, encode_prompt(tokenizer, prompt, options.chat), generation,
-      [&](int32_t id) {
-        const bool more = stream.push(id);
-        declined = !show();
-        return more && !declined;
-      },
-      &impl_->cancelled);
-  if (made.reason != StopReason::stop_string) {
-    stream.finish();
-    (void)show();
+  Request request;
+  if (options.chat) {
+    const ChatMessage message{"user", std::string(prompt)};
+    request.prompt = encode_chat(tokenizer, {&message, 1});
+  } else {
+    request.prompt = encode_prompt(tokenizer, prompt);
   }
+  request.max_new_tokens = options.max_new_tokens;
+  request.sampling = {.temperature = options.temperature,
+                      .top_k = options.top_k,
+                      .top_p = options.top_p,
+                      .min_p = options.min_p,
+                      .repeat_penalty = options.repeat_penalty,
+                      .seed = options.seed};
+  request.stop_strings = options.stop;
+  request.on_token = [&](const TokenEvent& event) { return event.text.empty() || !on_text || on_text(event.text); };
+  impl_->cancelled.store(false, std::memory_order_relaxed);
+  const RequestResult made = inferno::generate(impl_->engine, std::move(request), &impl_->cancelled);
   GenerateResult result;
-  result.text = stream.text();
-  result.ids = made.ids;
-  result.stop_reason = to_string(declined ? StopReason::cancelled : made.reason);
+  result.text = made.samples.front().text;
+  result.ids = made.samples.front().ids;
+  result.stop_reason = to_string(made.samples.front().reason);
   result.metrics = {.prompt_tokens = made.metrics.prompt_tokens,
                     .generated_tokens = made.metrics.generated_tokens,
                     .time_to_first_token_ms = made.metrics.time_to_first_token_ms,

@@ -61,7 +61,7 @@ bool FallbackBackend::supports(OpId op, DType dtype) const {
 }
 
 std::unique_ptr<Weight> FallbackBackend::load_weight(const WeightSource& source, WeightUse uses) {
-  return keeps(layer_of_weight(source.name())) ? inner().load_weight(source, uses) : other_->load_weight(source, uses);
+  return keeps(source.layer()) ? inner().load_weight(source, uses) : other_->load_weight(source, uses);
 }
 
 Buffer FallbackBackend::allocate_cache(int32_t layer, size_t bytes) {
@@ -124,7 +124,7 @@ void FallbackBackend::download(void* host, const void* source, size_t bytes) {
 
 void FallbackBackend::begin_step(StepMode mode) {
   planning_ = mode == StepMode::plan;
-  layer_ = -1;
+  layer_ = kNoLayer;
   inner().begin_step(mode);
   if (other_ != nullptr) other_->begin_step(mode);
 }
@@ -152,11 +152,11 @@ class FallbackBackend::ToHost final : public FieldVisitor {
     Mirror* mirror = value.data == nullptr ? nullptr : b_.find(value.data, &at);
     if (mirror == nullptr) return;
     if (!b_.planning_) {
-      if (tag != FieldTag::out && mirror->newer == Newer::device) {
+      if (!is_write_only(tag) && mirror->newer == Newer::device) {
         b_.inner().download(at, value.data, static_cast<size_t>(value.bytes()));
         mirror->newer = Newer::both;
       }
-      if (is_written(tag)) mirror->newer = Newer::host;
+      if (tag != FieldTag::in) mirror->newer = Newer::host;
     }
     value.data = at;
   }
@@ -189,13 +189,13 @@ class FallbackBackend::ToDevice final : public FieldVisitor {
     std::byte* at = nullptr;
     Mirror* mirror = value.data == nullptr ? nullptr : b_.find(value.data, &at);
     if (mirror == nullptr || b_.planning_) return;
-    if (tag != FieldTag::out && mirror->newer == Newer::host) {
+    if (!is_write_only(tag) && mirror->newer == Newer::host) {
       if (b_.other_has_ops_) b_.other_->synchronize();
       b_.other_has_ops_ = false;
       b_.inner().upload(value.data, at, static_cast<size_t>(value.bytes()));
       mirror->newer = Newer::both;
     }
-    if (is_written(tag)) mirror->newer = Newer::device;
+    if (tag != FieldTag::in) mirror->newer = Newer::device;
   }
 
  private:

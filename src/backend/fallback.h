@@ -67,7 +67,7 @@ class FallbackBackend final : public BackendDecorator {
   int32_t first_ = 0;               // layer that runs there
   std::map<std::byte*, Mirror> mirrors_;
   std::map<std::byte*, size_t> other_caches_;
-  int layer_ = -1;
+  int layer_ = kNoLayer;
   bool planning_ = false;
   bool other_has_ops_ = false;  // recorded and not known to be done
 };

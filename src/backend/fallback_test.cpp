@@ -50,10 +50,11 @@ TEST(Fallback, ADeviceWithoutRoomForAnyLayerKeepsTheRest) {
 
 class Rows final : public WeightSource {
  public:
-  explicit Rows(std::string name) : name_(std::move(name)) {}
+  Rows(std::string name, int32_t layer) : name_(std::move(name)), layer_(layer) {}
   [[nodiscard]] const std::string& name() const override { return name_; }
   [[nodiscard]] DType dtype() const override { return DType::f32; }
   [[nodiscard]] const Shape& shape() const override { return shape_; }
+  [[nodiscard]] int32_t layer() const override { return layer_; }
   void read(uint64_t offset, std::span<std::byte> out) const override {
     auto* values = reinterpret_cast<float*>(out.data());
     for (size_t i = 0; i < out.size() / sizeof(float); ++i) {
@@ -63,6 +64,7 @@ class Rows final : public WeightSource {
 
  private:
   std::string name_;
+  int32_t layer_;
   Shape shape_ = Shape(4, 4);
 };
 
@@ -70,9 +72,9 @@ class Rows final : public WeightSource {
 std::vector<float> run_layers(Backend& backend, int layers) {
   std::vector<std::unique_ptr<Weight>> weights;
   for (int i = 0; i < layers; ++i) {
-    weights.push_back(backend.load_weight(Rows("blk." + std::to_string(i) + ".w"), WeightUse::matmul));
+    weights.push_back(backend.load_weight(Rows("w", i), WeightUse::matmul));
   }
-  const auto head = backend.load_weight(Rows("output.weight"), WeightUse::matmul);
+  const auto head = backend.load_weight(Rows("head", kNoLayer), WeightUse::matmul);
   const Buffer memory = backend.allocate(4 * sizeof(float));
   const Buffer result = backend.allocate(4 * sizeof(float));
   const std::vector<float> start = {1, -2, 3, 0.5F};

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "backend/backend.h"
-#include "backend/sampling.h"
+#include "backend/sampling_row.h"
 
 namespace inferno::fused_defaults {
 namespace {
@@ -199,16 +199,13 @@ void logits(Backend& b, const LogitsArgs& a) {
   b.linear(head);
 }
 
-// Not a composition: a draw is defined by sample_row, on the host.
+// Not a composition: a draw is defined by RowSampler, on the host.
 void sample(Backend& b, const SampleArgs& a) {
   const int64_t vocabulary = a.logits.cols();
-  auto* scratch = static_cast<SampleCandidate*>(b.scratch(static_cast<size_t>(vocabulary) * sizeof(SampleCandidate)));
-  const auto* params = a.params.as<SampleParams>();
+  auto* memory = static_cast<std::byte*>(b.scratch(static_cast<size_t>(RowSampler::memory_bytes(vocabulary))));
+  auto* candidates = static_cast<std::byte*>(b.scratch(static_cast<size_t>(RowSampler::candidate_bytes(vocabulary))));
   b.synchronize();
-  for (int64_t r = 0; r < a.logits.rows(); ++r) {
-    a.out.as<int32_t>()[r] = sample_row(a.logits.f32() + r * vocabulary, vocabulary, params[r],
-                                        a.history.as<int32_t>() + r * kSampleHistory, scratch);
-  }
+  for (int64_t r = 0; r < a.logits.rows(); ++r) RowSampler(a, r, memory, candidates).run();
 }
 
 void all_reduce(Backend& /*b*/, const AllReduceArgs& /*a*/) {}

@@ -1,5 +1,9 @@
 // Arguments of every op: plain, trivially copyable data. Outputs are provided by the caller.
 //
+// An op writes its `out` fields in full. Only where the caller sets `private_result`, which says that the op recorded
+// right after reads the result and nobody else ever does, may a backend hand the result on in a form of its own, leave
+// the tensor unwritten, or run both ops as one. Ops connected by private results are a group (op_group.h).
+//
 // Each struct lists its fields once, in fields(), with a tag: what the op does with it. Printing, byte counts,
 // recording, verification and placement all read that list. Matrices are row-major [rows, cols]; T is tokens, d the
 // model's width. A Tensor with no data, or a null Weight, is an argument left out.
@@ -15,14 +19,15 @@
 namespace inferno {
 
 enum class FieldTag : uint8_t {
-  in,      // read
-  out,     // written in full
-  inout,   // read and written
-  weight,  // a model weight, read
-  kv_in,   // cache pages, read through the batch's block table
-  kv_out,  // cache pages, written at the batch's slots
-  batch,   // the step's int32 arrays
-  attr,    // a plain value
+  in,           // read
+  out,          // written in full
+  private_out,  // a private result: for the next op, its tensor may stay unwritten
+  inout,        // read and written
+  weight,       // a model weight, read
+  kv_in,        // cache pages, read through the batch's block table
+  kv_out,       // cache pages, written at the batch's slots
+  batch,        // the step's int32 arrays
+  attr,         // a plain value
 };
 
 // Which elements of a head rotate together: (i, i + n/2), as Qwen, or (2i, 2i + 1), as Llama in GGUF files.
@@ -238,13 +243,16 @@ struct QkvRopeStoreArgs {
   RopeParams rope;
   KvLayerView kv;
   StepBatch batch;
-  Tensor q;  // out [T, q_heads * head_dim]
+  bool private_result = false;  // q is read by the attention recorded next, and by nobody else
+  Tensor q;                     // out [T, q_heads * head_dim]
   INFERNO_FIELDS(visit(in, "x", a.x); visit(weight, "norm", a.norm); visit(attr, "eps", a.eps);
                  visit(weight, "wq", a.w[0]); visit(weight, "wk", a.w[1]); visit(weight, "wv", a.w[2]);
                  visit(weight, "bq", a.bias[0]); visit(weight, "bk", a.bias[1]); visit(weight, "bv", a.bias[2]);
                  visit(weight, "q_norm", a.q_norm); visit(weight, "k_norm", a.k_norm); visit(in, "rope", a.rope.table);
                  visit(attr, "rotated_dims", a.rope.rotated_dims); visit(attr, "pairing", a.rope.pairing);
-                 visit(kv_out, "kv", a.kv); visit(FieldTag::batch, "batch", a.batch); visit(out, "q", a.q);)
+                 visit(kv_out, "kv", a.kv); visit(FieldTag::batch, "batch", a.batch);
+                 visit(attr, "private_result", a.private_result);
+                 visit(a.private_result ? private_out : out, "q", a.q);)
 };
 
 // Causal attention of this step's queries over their own sequences' cached positions. Query head h reads kv head
@@ -254,9 +262,11 @@ struct AttentionArgs {
   KvLayerView kv;
   StepBatch batch;
   float scale = 1;
-  Tensor out;  // [T, q_heads * head_dim]
+  bool private_result = false;  // out is read by the linear recorded next, and by nobody else
+  Tensor out;                   // [T, q_heads * head_dim]
   INFERNO_FIELDS(visit(in, "q", a.q); visit(kv_in, "kv", a.kv); visit(FieldTag::batch, "batch", a.batch);
-                 visit(attr, "scale", a.scale); visit(out, "out", a.out);)
+                 visit(attr, "scale", a.scale); visit(attr, "private_result", a.private_result);
+                 visit(a.private_result ? private_out : out, "out", a.out);)
 };
 
 // out [T, d] = down(silu(gate(h)) * up(h)) (+ residual), h = norm(x) or x.
@@ -285,14 +295,18 @@ struct LogitsArgs {
                  visit(attr, "eps", a.eps); visit(weight, "head", a.head); visit(out, "out", a.out);)
 };
 
-// One token id per row of logits. See sampling.h for SampleParams and the definition of the draw.
+// One token id per row of logits. See sampling.h for the definition of the draw, and for what the rows and edits are.
 struct SampleArgs {
-  Tensor logits;   // [R, vocabulary]
-  Tensor params;   // bytes of SampleParams[R], as i32 [R, sizeof(SampleParams) / 4]
-  Tensor history;  // i32 [R, kSampleHistory]: the latest tokens, for the repetition penalty
-  Tensor out;      // i32 [R]
-  INFERNO_FIELDS(visit(in, "logits", a.logits); visit(in, "params", a.params); visit(in, "history", a.history);
-                 visit(out, "out", a.out);)
+  Tensor logits;    // [R, vocabulary]
+  Tensor rows;      // SampleRow[R], as i32 [R, sizeof(SampleRow) / 4]
+  Tensor edits;     // TokenEdit[E], as i32 [E, sizeof(TokenEdit) / 4]; each row has a range of them. Optional
+  Tensor allowed;   // i32 [M, bitset_words(vocabulary)]: bitsets of allowed tokens; a row may have one. Optional
+  Tensor out;       // i32 [R]: tokens, or kNothingAllowed, kAllNan
+  Tensor top_ids;   // i32 [R, kLogprobColumns]: the drawn token, then the likeliest in order; -1 where there is none.
+  Tensor logprobs;  // [R, kLogprobColumns]: of those tokens; 0 where there is none. Both or neither
+  INFERNO_FIELDS(visit(in, "logits", a.logits); visit(in, "rows", a.rows); visit(in, "edits", a.edits);
+                 visit(in, "allowed", a.allowed); visit(out, "out", a.out); visit(out, "top_ids", a.top_ids);
+                 visit(out, "logprobs", a.logprobs);)
 };
 
 // Sum over ranks, in place. With one rank: nothing to do.

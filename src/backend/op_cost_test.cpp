@@ -18,7 +18,7 @@ TEST(OpCost, LinearReadsItsWeightsAsTheyAreInTheFile) {
   args.w[0] = image.weight("w", DType::q8_0, Shape(10, 64), std::vector<std::byte>(10 * 68));
   args.bias[0] = image.weight("b", DType::f32, Shape(10), std::vector<std::byte>(40));
   args.out[0] = image.tensor({3, 10});
-  image.set(args);
+  image.add(args);
   const OpCost cost = cost_of(image);
   EXPECT_EQ(cost.weight_bytes, 10 * 68 + 40);
   EXPECT_EQ(cost.activation_bytes, 3 * 64 * 4 + 3 * 10 * 4);
@@ -28,7 +28,7 @@ TEST(OpCost, LinearReadsItsWeightsAsTheyAreInTheFile) {
 
 TEST(OpCost, EmbedReadsOnlyTheRowsItLooksUp) {
   OpImage image;
-  image.set(EmbedArgs{.table = image.weight("t", DType::f16, Shape(100, 64), std::vector<std::byte>(100 * 128)),
+  image.add(EmbedArgs{.table = image.weight("t", DType::f16, Shape(100, 64), std::vector<std::byte>(100 * 128)),
                       .ids = image.tensor({2}, DType::i32),
                       .out = image.tensor({2, 64})});
   EXPECT_EQ(cost_of(image).weight_bytes, 2 * 128);
@@ -48,7 +48,7 @@ TEST(OpCost, AttentionReadsEachSequencesCacheOnce) {
   view.v = image.tensor({2, 2, 16, 8}, DType::bf16).data;
   const Tensor block = image.tensor({static_cast<int64_t>(host.block().size())}, DType::i32);
   std::copy(host.block().begin(), host.block().end(), block.as<int32_t>());
-  image.set(AttentionArgs{
+  image.add(AttentionArgs{
       .q = image.tensor({3, 32}), .kv = view, .batch = host.view(block.as<int32_t>()), .out = image.tensor({3, 32})});
   const OpCost cost = cost_of(image);
   EXPECT_EQ(cost.kv_bytes, (20 + 2) * 2 * 2 * 8 * 2);

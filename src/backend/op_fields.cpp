@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <charconv>
 #include <type_traits>
 #include <vector>
 
@@ -35,7 +34,7 @@ struct Adapter {
 class LayerFinder final : public FieldVisitor {
  public:
   void weight(std::string_view /*name*/, const Weight*& value) override {
-    if (!layer && value != nullptr) layer = layer_of_weight(value->name());
+    if (!layer && value != nullptr) layer = value->layer();
   }
   std::optional<int> layer;
 };
@@ -91,14 +90,6 @@ OpRecord empty_record(OpId op) {
 
 void call_op(Backend& backend, const OpRecord& record) {
   record.visit([&](const auto& args) { OpOf<std::decay_t<decltype(args)>>::call(backend, args); });
-}
-
-int layer_of_weight(std::string_view name) {
-  constexpr std::string_view kPrefix = "blk.";
-  if (!name.starts_with(kPrefix)) return -1;
-  int found = 0;
-  const auto [end, error] = std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), found);
-  return error == std::errc() && end != name.data() + name.size() && *end == '.' ? found : -1;
 }
 
 std::optional<int> layer_of(const OpRecord& record) {

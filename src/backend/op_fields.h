@@ -39,13 +39,16 @@ void visit_fields(const OpRecord& record, FieldVisitor& visitor);
 // Calls the op on the backend.
 void call_op(Backend& backend, const OpRecord& record);
 
+// Whether the field holds a result that others may read.
 [[nodiscard]] constexpr bool is_written(FieldTag tag) {
   return tag == FieldTag::out || tag == FieldTag::inout || tag == FieldTag::kv_out;
 }
-// N of a weight named "blk.N.…", -1 of others.
-[[nodiscard]] int layer_of_weight(std::string_view name);
-// N when the first weight among the args is named "blk.N.…", -1 when it is named otherwise; nothing when the op has no
-// weights and thus belongs where the op before it did.
+// Whether the op never reads the field.
+[[nodiscard]] constexpr bool is_write_only(FieldTag tag) {
+  return tag == FieldTag::out || tag == FieldTag::private_out;
+}
+// The layer of the first weight among the args (kNoLayer: of none); nothing when the op has no weights and thus belongs
+// where the op before it did.
 [[nodiscard]] std::optional<int> layer_of(const OpRecord& record);
 
 // Pages that hold a sequence's positions: the entries of its block table that mean anything.

@@ -34,8 +34,9 @@ void for_each_array(StepBatch& b, F f) {
 
 // ---- weights
 
-HostWeight::HostWeight(std::string name, DType dtype, const Shape& shape, std::vector<std::byte> canonical)
-    : Weight(std::move(name), dtype, shape), canonical_(std::move(canonical)) {
+HostWeight::HostWeight(std::string name, DType dtype, const Shape& shape, std::vector<std::byte> canonical,
+                       int32_t layer)
+    : Weight(std::move(name), dtype, shape, layer), canonical_(std::move(canonical)) {
   INFERNO_CHECK(static_cast<int64_t>(canonical_.size()) == rows() * row_bytes(dtype, cols()));
 }
 
@@ -112,8 +113,9 @@ Tensor OpImage::tensor(const Shape& shape, DType dtype) {
   return t;
 }
 
-const Weight* OpImage::weight(std::string name, DType dtype, const Shape& shape, std::vector<std::byte> canonical) {
-  weights_.push_back(std::make_unique<HostWeight>(std::move(name), dtype, shape, std::move(canonical)));
+const Weight* OpImage::weight(std::string name, DType dtype, const Shape& shape, std::vector<std::byte> canonical,
+                              int32_t layer) {
+  weights_.push_back(std::make_unique<HostWeight>(std::move(name), dtype, shape, std::move(canonical), layer));
   return weights_.back().get();
 }
 
@@ -144,7 +146,7 @@ void OpImage::mark_written() {
     OpImage& image_;
   };
   Mark mark(*this);
-  visit_fields(std::as_const(record_), mark);
+  for (const OpRecord& record : records_) visit_fields(record, mark);
 }
 
 OpImage OpImage::clone() const {
@@ -155,14 +157,14 @@ OpImage OpImage::clone() const {
     std::memcpy(copy.blocks_.back().data.get(), block.data.get(), block.bytes);
   }
   copy.pieces_ = pieces_;
-  copy.record_ = record_;
+  copy.records_ = records_;
   Relocate relocate(
       [&](const void* address) -> void* {
         const auto [block, offset] = locate(address);
         return copy.blocks_[block].data.get() + offset;
       },
       [](const Weight* w) { return w; });
-  visit_fields(copy.record_, relocate);
+  for (OpRecord& record : copy.records_) visit_fields(record, relocate);
   return copy;
 }
 
@@ -172,25 +174,28 @@ void OpImage::own_weights() {
                       const auto bytes = static_cast<size_t>(row_bytes(w->dtype(), w->cols()));
                       std::vector<std::byte> canonical(static_cast<size_t>(w->rows()) * bytes);
                       WeightRows(*w).read(0, canonical);
-                      return weight(w->name(), w->dtype(), w->shape(), std::move(canonical));
+                      return weight(w->name(), w->dtype(), w->shape(), std::move(canonical), w->layer());
                     });
-  visit_fields(record_, relocate);
+  for (OpRecord& record : records_) visit_fields(record, relocate);
 }
 
-// ---- capture: first the batch, whose tables say what of the cache is needed; then the tensors, merged where they
-// overlap
+// ---- capture: all fields are looked at first; then tensors are placed, merged where they overlap, and the pages of
+// the cache that the batch names; then pointers are moved
 
 class OpImage::Capture final : public FieldVisitor {
  public:
   Capture(OpImage& image, Backend& backend) : image_(image), backend_(backend) {}
 
-  // First pass.
   void batch(std::string_view /*name*/, StepBatch& b) override {
     if (placing_) {
       b = batch_;
       return;
     }
-    batch_ = b;
+    if (origin_.pos != nullptr) {
+      INFERNO_CHECK(b.pos == origin_.pos && b.tokens == origin_.tokens);
+      return;
+    }
+    batch_ = origin_ = b;
     for_each_array(batch_, [&](const int32_t*& array, int32_t count) {
       if (array == nullptr) return;
       const auto bytes = static_cast<size_t>(count) * sizeof(int32_t);
@@ -218,7 +223,7 @@ class OpImage::Capture final : public FieldVisitor {
       for (const int32_t p : positions) last_position_ = std::max(last_position_, p);
     }
     if (name == "rope") {
-      rope_ = t;  // cut when all positions are known
+      ropes_.push_back(t);  // cut when all positions are known
       return;
     }
     ranges_.push_back({begin, begin + t.bytes(), is_written(tag), 0});
@@ -229,54 +234,37 @@ class OpImage::Capture final : public FieldVisitor {
   }
 
   void kv(FieldTag tag, std::string_view /*name*/, KvLayerView& view) override {
-    if (!placing_) return;
-    // Old page number -> new one, ascending; pages the op writes.
-    std::map<int32_t, int32_t> pages;
-    std::map<int32_t, bool> written;
-    for (int32_t s = 0; s < batch_.sequences; ++s) {
-      for (int32_t p = 0; p < pages_of(batch_.kv_len[s], view.page_size); ++p) {
-        pages[batch_.block_table[int64_t{s} * batch_.max_pages + p]] = 0;
-      }
-    }
-    for (int32_t t = 0; t < batch_.tokens; ++t) {
-      if (batch_.slot[t] < 0) continue;
-      pages[batch_.slot[t] / view.page_size] = 0;
-      written[batch_.slot[t] / view.page_size] = is_written(tag);
-    }
-    const auto page_bytes = static_cast<size_t>(view.page_bytes());
-    const std::array<size_t, 2> blocks = {image_.add_block(pages.size() * page_bytes),
-                                          image_.add_block(pages.size() * page_bytes)};
-    int32_t next = 0;
-    for (auto& [old_page, new_page] : pages) {
-      new_page = next++;
-      for (size_t i = 0; i < 2; ++i) {
-        auto* const memory = static_cast<std::byte*>(i == 0 ? view.k : view.v);
-        image_.pieces_.push_back({blocks[i], static_cast<size_t>(new_page) * page_bytes, page_bytes,
-                                  memory + static_cast<size_t>(old_page) * page_bytes,
-                                  written.contains(old_page) && written[old_page]});
-      }
-    }
-    view.k = image_.blocks_[blocks[0]].data.get();
-    view.v = image_.blocks_[blocks[1]].data.get();
-    view.pages = next;
-    for (int32_t s = 0; s < batch_.sequences; ++s) {
-      for (int32_t p = 0; p < batch_.max_pages; ++p) {
-        int32_t& entry = writable(batch_.block_table)[int64_t{s} * batch_.max_pages + p];
-        const auto found = pages.find(entry);
-        entry = p < pages_of(batch_.kv_len[s], view.page_size) && found != pages.end() ? found->second : 0;
-      }
-    }
-    for (int32_t t = 0; t < batch_.tokens; ++t) {
-      int32_t& slot = writable(batch_.slot)[t];
-      if (slot >= 0) slot = pages[slot / view.page_size] * view.page_size + slot % view.page_size;
+    const auto found = caches_.try_emplace(view.k, Cache{view, false}).first;
+    if (placing_) {
+      view = found->second.view;
+    } else {
+      found->second.written |= is_written(tag);
     }
   }
 
-  // Between the passes.
+  // Between the two visits of all fields.
+  void place() {
+    place_tensors();
+    place_caches();
+    placing_ = true;
+  }
+
+ private:
+  struct Range {
+    std::byte* begin;
+    std::byte* end;
+    bool written;
+    size_t block;
+  };
+  struct Cache {
+    KvLayerView view;
+    bool written;
+  };
+
   void place_tensors() {
-    if (rope_.data != nullptr) {
-      rope_.shape.dims[0] = rope_rows(rope_);
-      ranges_.push_back({rope_.as<std::byte>(), rope_.as<std::byte>() + rope_.bytes(), false, 0});
+    for (Tensor& rope : ropes_) {
+      rope.shape.dims[0] = rope_rows(rope);
+      ranges_.push_back({rope.as<std::byte>(), rope.as<std::byte>() + rope.bytes(), false, 0});
     }
     std::sort(ranges_.begin(), ranges_.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
     std::vector<Range> merged;
@@ -294,16 +282,51 @@ class OpImage::Capture final : public FieldVisitor {
       range.block = image_.add_block(bytes);
       image_.pieces_.push_back({range.block, 0, bytes, range.begin, range.written});
     }
-    placing_ = true;
   }
 
- private:
-  struct Range {
-    std::byte* begin;
-    std::byte* end;
-    bool written;
-    size_t block;
-  };
+  void place_caches() {
+    if (caches_.empty()) return;
+    const int32_t page_size = caches_.begin()->second.view.page_size;
+    struct Page {
+      int32_t number = 0;     // in the image
+      bool has_slot = false;  // of this step
+    };
+    std::map<int32_t, Page> pages;  // by number in the cache
+    for (int32_t s = 0; s < batch_.sequences; ++s) {
+      for (int32_t p = 0; p < pages_of(batch_.kv_len[s], page_size); ++p) {
+        pages[batch_.block_table[int64_t{s} * batch_.max_pages + p]] = {};
+      }
+    }
+    for (int32_t t = 0; t < batch_.tokens; ++t) {
+      if (batch_.slot[t] >= 0) pages[batch_.slot[t] / page_size].has_slot = true;
+    }
+    int32_t count = 0;
+    for (auto& [old_number, page] : pages) page.number = count++;
+    for (auto& [memory, cache] : caches_) {
+      INFERNO_CHECK(cache.view.page_size == page_size);
+      const auto page_bytes = static_cast<size_t>(cache.view.page_bytes());
+      for (void** rows : {&cache.view.k, &cache.view.v}) {
+        const size_t block = image_.add_block(pages.size() * page_bytes);
+        for (const auto& [old_number, page] : pages) {
+          image_.pieces_.push_back({block, static_cast<size_t>(page.number) * page_bytes, page_bytes,
+                                    static_cast<std::byte*>(*rows) + static_cast<size_t>(old_number) * page_bytes,
+                                    cache.written && page.has_slot});
+        }
+        *rows = image_.blocks_[block].data.get();
+      }
+      cache.view.pages = count;
+    }
+    for (int32_t s = 0; s < batch_.sequences; ++s) {
+      for (int32_t p = 0; p < batch_.max_pages; ++p) {
+        int32_t& entry = writable(batch_.block_table)[int64_t{s} * batch_.max_pages + p];
+        entry = p < pages_of(batch_.kv_len[s], page_size) ? pages[entry].number : 0;
+      }
+    }
+    for (int32_t t = 0; t < batch_.tokens; ++t) {
+      int32_t& slot = writable(batch_.slot)[t];
+      if (slot >= 0) slot = pages[slot / page_size].number * page_size + slot % page_size;
+    }
+  }
 
   [[nodiscard]] int64_t rope_rows(const Tensor& table) const {
     return std::min<int64_t>(table.shape[0], int64_t{last_position_} + 1);
@@ -312,19 +335,21 @@ class OpImage::Capture final : public FieldVisitor {
   OpImage& image_;
   Backend& backend_;
   bool placing_ = false;
-  StepBatch batch_;
-  Tensor rope_;
+  StepBatch origin_;  // the batch in the backend's memory
+  StepBatch batch_;   // in the image
+  std::vector<Tensor> ropes_;
   int32_t last_position_ = 0;
   std::vector<Range> ranges_;
+  std::map<const void*, Cache> caches_;  // by the address of their keys
 };
 
-OpImage OpImage::capture(Backend& backend, const OpRecord& record) {
+OpImage OpImage::capture(Backend& backend, std::span<const OpRecord> records) {
   OpImage image;
-  image.record_ = record;
+  image.records_.assign(records.begin(), records.end());
   Capture capture(image, backend);
-  visit_fields(record, capture);
-  capture.place_tensors();
-  visit_fields(image.record_, capture);
+  for (const OpRecord& record : records) visit_fields(record, capture);
+  capture.place();
+  for (OpRecord& record : image.records_) visit_fields(record, capture);
   for (const Piece& piece : image.pieces_) {
     if (piece.bytes > 0) {
       backend.download(image.blocks_[piece.block].data.get() + piece.offset, piece.origin, piece.bytes);
@@ -351,18 +376,20 @@ void OpImage::replace_written(Backend& backend) const {
 // ---- placed ops
 
 PlacedOp::PlacedOp(const OpImage& image, Backend& backend, WeightCopies& weights)
-    : image_(image), backend_(backend), record_(image.record()) {
+    : image_(image), backend_(backend), records_(image.records()) {
   for (const OpImage::Block& block : image_.blocks_) buffers_.push_back(backend_.allocate(block.bytes));
-  OpImage::Relocate relocate(
-      [&](const void* address) -> void* {
-        const auto [block, offset] = image_.locate(address);
-        return static_cast<std::byte*>(buffers_[block].data()) + offset;
-      },
-      [&](const Weight* w) { return weights.get(w, record_.op()); });
-  visit_fields(record_, relocate);
+  for (OpRecord& record : records_) {
+    OpImage::Relocate relocate(
+        [&](const void* address) -> void* {
+          const auto [block, offset] = image_.locate(address);
+          return static_cast<std::byte*>(buffers_[block].data()) + offset;
+        },
+        [&](const Weight* w) { return weights.get(w, record.op()); });
+    visit_fields(record, relocate);
+  }
   reset();
   backend_.begin_step(StepMode::plan);
-  call_op(backend_, record_);
+  for (const OpRecord& record : records_) call_op(backend_, record);
   backend_.end_step();
 }
 
@@ -374,7 +401,7 @@ void PlacedOp::reset() {
 
 void PlacedOp::run() {
   backend_.begin_step(StepMode::run);
-  call_op(backend_, record_);
+  for (const OpRecord& record : records_) call_op(backend_, record);
   backend_.end_step();
   backend_.synchronize();
 }
@@ -384,6 +411,15 @@ void PlacedOp::download(OpImage& into) const {
     if (!image_.blocks_[i].written) continue;
     backend_.download(into.blocks_[i].data.get(), buffers_[i].data(), image_.blocks_[i].bytes);
   }
+}
+
+OpImage run_on(Backend& backend, const OpImage& image) {
+  WeightCopies weights(backend);
+  PlacedOp placed(image, backend, weights);
+  placed.run();
+  OpImage result = image.clone();
+  placed.download(result);
+  return result;
 }
 
 }  // namespace inferno

@@ -1,15 +1,16 @@
-// An op with everything it points to, in host memory: how an op travels.
+// An op, or the ops of a group, with everything they point to, in host memory: how ops travel.
 //
 // An image is made by hand (test cases), captured from a backend (verify, shadow checks, placement on a device with
 // memory of its own) or read from a file (replay); PlacedOp puts it on any backend and runs it there. Memory that
-// arguments share (a residual that is the output) stays shared. Of the cache only pages in use are kept, renumbered;
-// of a rope table only the rows up to the last position.
+// arguments share (a residual that is the output, a result that the next op reads) stays shared. Of the cache only
+// pages in use are kept, renumbered; of a rope table only the rows up to the last position.
 #pragma once
 
 #include <cstddef>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,10 +20,11 @@
 
 namespace inferno {
 
-// A weight as it lies in a file.
+// A weight as it is stored in a file.
 class HostWeight final : public Weight {
  public:
-  HostWeight(std::string name, DType dtype, const Shape& shape, std::vector<std::byte> canonical);
+  HostWeight(std::string name, DType dtype, const Shape& shape, std::vector<std::byte> canonical,
+             int32_t layer = kNoLayer);
   [[nodiscard]] uint64_t bytes() const override { return canonical_.size(); }
   void read_row(int64_t row, std::span<std::byte> out) const override;
 
@@ -37,6 +39,7 @@ class WeightRows final : public WeightSource {
   [[nodiscard]] const std::string& name() const override { return weight_.name(); }
   [[nodiscard]] DType dtype() const override { return weight_.dtype(); }
   [[nodiscard]] const Shape& shape() const override { return weight_.shape(); }
+  [[nodiscard]] int32_t layer() const override { return weight_.layer(); }
   void read(uint64_t offset, std::span<std::byte> out) const override;
 
  private:
@@ -60,29 +63,35 @@ class OpImage {
  public:
   OpImage() = default;
 
-  // ---- made by hand: memory first, then the args that point to it
+  // ---- made by hand: memory first, then the args that point to it, op by op
   [[nodiscard]] Tensor tensor(const Shape& shape, DType dtype = DType::f32);  // zeroed
   [[nodiscard]] const Weight* weight(std::string name, DType dtype, const Shape& shape,
-                                     std::vector<std::byte> canonical);
+                                     std::vector<std::byte> canonical, int32_t layer = kNoLayer);
   template <typename Args>
-  void set(const Args& args) {
+  void add(const Args& args) {
     OpRecord record;
     record.assign(args);
-    set_record(record);
+    add_record(record);
   }
 
-  // ---- taken from a backend, before the op runs there. Weights are not copied: the image points to the originals.
-  [[nodiscard]] static OpImage capture(Backend& backend, const OpRecord& record);
-  // Reads what the op wrote back from the backend it was captured from, or puts it there.
+  // ---- taken from a backend, before the ops run there. Weights are not copied: the image points to the originals. The
+  // ops of a group have one batch.
+  [[nodiscard]] static OpImage capture(Backend& backend, std::span<const OpRecord> records);
+  // Reads what the ops wrote back from the backend it was captured from, or puts it there. Private results stay away.
   void read_written(Backend& backend);
   void replace_written(Backend& backend) const;
 
   [[nodiscard]] OpImage clone() const;
-  // Copies of the weights come into the image, so that it stands alone.
+  // Copies of the weights come into the image, so that it needs nothing else.
   void own_weights();
 
-  // The op; its pointers lead into this image.
-  [[nodiscard]] const OpRecord& record() const { return record_; }
+  // The ops; their pointers lead into this image.
+  [[nodiscard]] const std::vector<OpRecord>& records() const { return records_; }
+  // The only op.
+  [[nodiscard]] const OpRecord& record() const {
+    INFERNO_CHECK(records_.size() == 1);
+    return records_[0];
+  }
 
   // ---- the memory itself, for writing images to files and reading them back
   size_t add_block(size_t bytes);  // zeroed; returns its index
@@ -92,8 +101,8 @@ class OpImage {
   }
   // The block that holds the address, and where in it.
   [[nodiscard]] std::pair<size_t, size_t> locate(const void* address) const;
-  void set_record(const OpRecord& record) {
-    record_ = record;
+  void add_record(const OpRecord& record) {
+    records_.push_back(record);
     mark_written();
   }
 
@@ -121,7 +130,7 @@ class OpImage {
 
   void mark_written();
 
-  OpRecord record_;
+  std::vector<OpRecord> records_;
   std::vector<Block> blocks_;
   std::vector<Piece> pieces_;
   std::vector<std::unique_ptr<HostWeight>> weights_;
@@ -135,18 +144,21 @@ class PlacedOp {
 
   // The image's memory again, as before the first run.
   void reset();
-  // Runs the op alone in a step and waits for it.
+  // Runs the ops in a step of their own and waits for them.
   void run();
-  // The op, for a step of the caller's own.
-  [[nodiscard]] const OpRecord& record() const { return record_; }
-  // What the op wrote, into an image cloned from the one this was made of.
+  // The ops, for a step of the caller's own.
+  [[nodiscard]] const std::vector<OpRecord>& records() const { return records_; }
+  // What the ops wrote, into an image cloned from the one this was made of.
   void download(OpImage& into) const;
 
  private:
   const OpImage& image_;
   Backend& backend_;
-  OpRecord record_;
+  std::vector<OpRecord> records_;
   std::vector<Buffer> buffers_;  // one per block
 };
+
+// The image after its ops ran on the backend.
+[[nodiscard]] OpImage run_on(Backend& backend, const OpImage& image);
 
 }  // namespace inferno

@@ -10,7 +10,7 @@ namespace {
 class Print final : public FieldVisitor {
  public:
   void tensor(FieldTag tag, std::string_view name, Tensor& t) override {
-    if (t.data != nullptr && tag != FieldTag::out) add(name, t);
+    if (t.data != nullptr && !is_write_only(tag)) add(name, t);
   }
   void weight(std::string_view name, const Weight*& w) override {
     if (w != nullptr) add(name, Tensor{nullptr, w->shape(), w->dtype()});

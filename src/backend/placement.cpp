@@ -3,8 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
-#include <type_traits>
 
 #include "backend/op_fields.h"
 #include "base/error.h"
@@ -66,15 +66,18 @@ class UseCopies final : public FieldVisitor {
 };
 
 // Rows of activations of a matrix product; of other ops as many as there can be.
-template <typename Args>
-int64_t product_rows(const Args& args) {
-  if constexpr (std::is_same_v<Args, LogitsArgs>) {
-    return args.rows.elements();
-  } else if constexpr (std::is_same_v<Args, LinearArgs> || std::is_same_v<Args, QkvRopeStoreArgs> ||
-                       std::is_same_v<Args, GatedMlpArgs>) {
-    return args.x.rows();
-  } else {
-    return INT64_MAX;
+int64_t product_rows(const OpRecord& record) {
+  switch (record.op()) {
+    case OpId::logits:
+      return record.args<LogitsArgs>().rows.elements();
+    case OpId::linear:
+      return record.args<LinearArgs>().x.rows();
+    case OpId::qkv_rope_store:
+      return record.args<QkvRopeStoreArgs>().x.rows();
+    case OpId::gated_mlp:
+      return record.args<GatedMlpArgs>().x.rows();
+    default:
+      return INT64_MAX;
   }
 }
 
@@ -104,7 +107,7 @@ PlacementSpec parse_placement(std::string_view text) {
 
 void require_matches(const PlacementSpec& spec, const std::vector<OpRecord>& step) {
   for (const PlacementRule& rule : spec.rules) {
-    int layer = -1;
+    int layer = kNoLayer;
     const bool matched = std::any_of(step.begin(), step.end(), [&](const OpRecord& record) {
       layer = layer_of(record).value_or(layer);
       return rule.matches(record.op(), layer);
@@ -135,7 +138,8 @@ void PlacementBackend::switch_to(Backend* next) {
 void PlacementBackend::begin_step(StepMode mode) {
   in_step_ = true;
   planning_ = mode == StepMode::plan;
-  layer_ = -1;
+  layer_ = kNoLayer;
+  group_.clear();
   inner().begin_step(mode);
   for (auto& [name, other] : others_) {
     if (other.backend->host_visible() && host_visible()) other.backend->begin_step(mode);
@@ -143,6 +147,7 @@ void PlacementBackend::begin_step(StepMode mode) {
 }
 
 void PlacementBackend::end_step() {
+  INFERNO_CHECK(group_.empty());
   switch_to(&inner());
   inner().end_step();
   for (auto& [name, other] : others_) {
@@ -209,6 +214,7 @@ void PlacementBackend::collect_times() {
   for (const At& at : order) {
     times_.dispatches.push_back(times_.ops.size());
     times_.ops.push_back(at.times->ops[at.op]);
+    times_.fused.push_back(at.times->fused[at.op]);
     for (int w = 0; w < times_.workers; ++w) {
       WorkerTime time = at.times->time(at.op, std::min(w, at.times->workers - 1));
       if (w >= at.times->workers) time = {time.begin, time.end, time.end - time.begin};  // it only waits
@@ -233,40 +239,52 @@ void PlacementBackend::run_apart(Other& other, const OpRecord& record) {
     visit_fields(copy, use);
     return;
   }
-  OpImage image = OpImage::capture(inner(), record);
+  OpImage image = OpImage::capture(inner(), {&record, 1});
   PlacedOp placed(image, *other.backend, other.weights);
   placed.run();
   placed.download(image);
   image.replace_written(inner());
 }
 
-template <typename Args>
-void PlacementBackend::place(const Args& args) {
-  OpRecord record;
-  record.assign(args);
+PlacementBackend::Place PlacementBackend::place_of(const OpRecord& record) {
   layer_ = layer_of(record).value_or(layer_);
-  constexpr OpId kOp = OpOf<Args>::kId;
-  if (planning_) planned_.push_back(record);
-  const std::string& name = spec_.choice(kOp, layer_);
-  const auto found = others_.find(name);
-  const bool beside = found != others_.end() && found->second.backend->host_visible() && host_visible();
-  const bool too_small = !beside && host_visible() && product_rows(args) < kMinOffloadRows;
-  if (name == spec_.backend || too_small) {
-    switch_to(&inner());
-    OpOf<Args>::call(inner(), args);
-    return;
+  const std::string& name = spec_.choice(record.op(), layer_);
+  if (name == spec_.backend) return {};
+  Other& other = others_.find(name)->second;
+  const bool beside = other.backend->host_visible() && host_visible();
+  if (!beside && host_visible() && product_rows(record) < kMinOffloadRows) return {};
+  return {&other, beside};
+}
+
+void PlacementBackend::run(std::span<OpRecord> group) {
+  std::array<Place, OpGroup::kMaxOps> places;
+  for (size_t i = 0; i < group.size(); ++i) places[i] = place_of(group[i]);
+  for (size_t i = 0; i < group.size(); ++i) {
+    if (i + 1 < group.size() && !(places[i].beside && places[i] == places[i + 1])) make_public(group[i]);
+    if (planning_) planned_.push_back(group[i]);
+    if (places[i].other == nullptr) {
+      switch_to(&inner());
+      call_op(inner(), group[i]);
+    } else if (places[i].beside) {
+      run_beside(*places[i].other, group[i]);
+    } else {
+      run_apart(*places[i].other, group[i]);
+    }
   }
-  Other& other = found->second;
-  if (beside) {
-    run_beside(other, record);
-  } else {
-    run_apart(other, record);
-  }
+}
+
+template <typename Args>
+void PlacementBackend::collect(const Args& args) {
+  if (!group_.add(args)) return;
+  // Ops of default bodies come while the group runs, and are groups of their own.
+  OpGroup group = group_;
+  group_.clear();
+  run(group.ops());
 }
 
 #define OP(name, Args)                            \
   void PlacementBackend::name(const Args& args) { \
-    place(args);                                  \
+    collect(args);                                \
   }
 #include "backend/op_list.inc"
 

@@ -6,7 +6,8 @@
 // name matches the glob (* and ?), in one layer or in all, to another backend; of several that match the last counts.
 // What runs where is decided while the model plans its first step: then every chosen backend loads the weights its ops
 // need. Backends that share the host's memory work on the same tensors; for others tensors and cache rows are copied
-// there and back around each op, by their tags. A product of few rows is not worth that (kMinOffloadRows).
+// there and back around each op, by their tags. A product of few rows is not worth that (kMinOffloadRows). Where ops of
+// a group (op_group.h) run on different backends, or apart, their results are not private.
 #pragma once
 
 #include <map>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "backend/decorator.h"
+#include "backend/op_group.h"
 #include "backend/op_image.h"
 #include "backend/step_times.h"
 
@@ -39,7 +41,7 @@ struct PlacementSpec {
   std::string backend;
   std::vector<PlacementRule> rules;
 
-  // The backend's name for an op of a layer (-1: outside the layers).
+  // The backend's name for an op of a layer (kNoLayer: outside the layers).
   [[nodiscard]] const std::string& choice(OpId op, int layer) const;
 };
 
@@ -77,8 +79,16 @@ class PlacementBackend final : public BackendDecorator {
     WeightCopies weights;
   };
 
+  // Where an op runs: on the main backend (no other), on another in the same memory, or in memory of its own.
+  struct Place {
+    Other* other = nullptr;
+    bool beside = true;
+    bool operator==(const Place&) const = default;
+  };
   template <typename Args>
-  void place(const Args& args);
+  void collect(const Args& args);
+  [[nodiscard]] Place place_of(const OpRecord& record);
+  void run(std::span<OpRecord> group);
   void run_beside(Other& other, const OpRecord& record);
   void run_apart(Other& other, const OpRecord& record);
   void switch_to(Backend* next);
@@ -87,10 +97,11 @@ class PlacementBackend final : public BackendDecorator {
   PlacementSpec spec_;
   std::map<std::string, Other, std::less<>> others_;
   std::vector<OpRecord> planned_;  // ops of the step being planned
+  OpGroup group_;                  // not yet complete
   Backend* current_ = nullptr;     // whose ops were recorded last
   bool in_step_ = false;
   bool planning_ = false;
-  int layer_ = -1;
+  int layer_ = kNoLayer;
   bool timing_ = false;
   StepTimes times_;
 };

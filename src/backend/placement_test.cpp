@@ -70,9 +70,9 @@ Outcome run_chain(std::string_view choice, bool hidden, int64_t rows = kMinOfflo
   std::vector<std::byte> ones(64 * 64 * 4);
   for (size_t i = 0; i < 64 * 64; ++i) reinterpret_cast<float*>(ones.data())[i] = static_cast<float>(i % 7) - 3;
   std::vector<std::unique_ptr<Weight>> weights;
-  for (const char* name : {"blk.0.w", "blk.1.w"}) {
+  for (const int32_t layer : {0, 1}) {
     weights.push_back(
-        backend.load_weight(WeightRows(HostWeight(name, DType::f32, Shape(64, 64), ones)), WeightUse::matmul));
+        backend.load_weight(WeightRows(HostWeight("w", DType::f32, Shape(64, 64), ones, layer)), WeightUse::matmul));
   }
   const Tensor x = image.tensor({rows, 64});
   const Tensor y = image.tensor({rows, 64});

@@ -24,6 +24,7 @@ struct StepTimes {
   uint64_t end = 0;                // all ops were done
   double replay_us = 0;            // the step as a device runs it untimed, from a graph; 0: not so run
   std::vector<OpRecord> ops;       // in the order they ran; the args are those of the step
+  std::vector<uint8_t> fused;      // [op] 1: it had the private result of the op before it in a form of its own
   std::vector<size_t> dispatches;  // index of the first op of each hand-over to the workers, ascending
   std::vector<WorkerTime> times;   // [op][worker]
 
@@ -32,6 +33,7 @@ struct StepTimes {
   }
   void clear() {
     ops.clear();
+    fused.clear();
     dispatches.clear();
     times.clear();
   }

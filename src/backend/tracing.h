@@ -3,7 +3,8 @@
 //   [PARALLEL] [linear] (x=f32[1,1024], w=q8_0[3072,1024]) 82.4us
 //
 // An op inside a default body has "-> " in front for every level and comes before the op it is part of. The backend is
-// synchronized around each op, so times are true but a step is no longer one piece. Nothing is printed while planning.
+// synchronized around each op, so times are true, but a step is no longer one piece and groups of ops are not fused.
+// Nothing is printed while planning.
 #pragma once
 
 #include <functional>

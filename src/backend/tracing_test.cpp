@@ -19,7 +19,7 @@ std::vector<std::string> trace_linear(bool fused) {
   LinearArgs args{.x = image.tensor({1, 64})};
   args.w[0] = image.weight("w", DType::q8_0, Shape(3, 64), std::vector<std::byte>(3 * 68));
   args.out[0] = image.tensor({1, 3});
-  image.set(args);
+  image.add(args);
   WeightCopies weights(backend);
   PlacedOp placed(image, backend, weights);
   EXPECT_TRUE(lines.empty()) << "planning prints nothing";

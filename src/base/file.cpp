@@ -63,10 +63,6 @@ void InputFile::read_at(uint64_t offset, std::span<std::byte> out) const {
   }
 }
 
-void InputFile::forget(uint64_t offset, uint64_t length) const noexcept {
-  (void)::posix_fadvise(fd_, static_cast<off_t>(offset), static_cast<off_t>(length), POSIX_FADV_DONTNEED);
-}
-
 AtomicOutputFile::AtomicOutputFile(const std::string& path) : path_(path) {
   struct stat status{};
   if (::stat(path.c_str(), &status) == 0) {

@@ -24,8 +24,6 @@ class InputFile {
   [[nodiscard]] uint64_t size() const { return size_; }
   // Fills all of `out` from `offset`; reading past the end is an Error.
   void read_at(uint64_t offset, std::span<std::byte> out) const;
-  // Tells the kernel that these bytes will not be read again, so that they do not fill the page cache.
-  void forget(uint64_t offset, uint64_t length) const noexcept;
 
  private:
   std::string path_;

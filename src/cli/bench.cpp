@@ -17,8 +17,10 @@
 #include "cli/bench_rows.h"
 #include "cli/cli.h"
 #include "cli/instruments.h"
-#include "generate/builtin_model.h"
-#include "model/quantize_model.h"
+#include "engine/builtin_model.h"
+#include "engine/generate.h"
+#include "model/tensor_names.h"
+#include "model/weight_types.h"
 #include "profile/machine_limits.h"
 
 namespace inferno::cli {
@@ -57,19 +59,21 @@ class WorkCounter {
   void add_step(int32_t sequences, int32_t tokens, int32_t cached, int32_t logit_rows) {
     const ModelConfig& c = model_.config();
     const double all = 1.0 * sequences * tokens;
-    for (int32_t i = 0; i < c.layers; ++i) {
+    const double seen = 1.0 * tokens * cached + 0.5 * tokens * (tokens + 1);
+    const Multiply kind = kv_.dtype == DType::bf16 ? Multiply::bf16 : Multiply::f32;
+    for (int32_t i = 0; i < c.layer_count(); ++i) {
       const LayerWeights& w = model_.layer(i);
       for (const Weight* matrix :
            {w.wq.get(), w.wk.get(), w.wv.get(), w.wo.get(), w.gate.get(), w.up.get(), w.down.get()}) {
         add_matrix(*matrix, all);
       }
+      const LayerConfig& layer = c.layers[static_cast<size_t>(i)];
+      const auto row = static_cast<double>(row_bytes(kv_.dtype, layer.head_dim));
+      work_.bytes += 2.0 * sequences * (cached + tokens) * layer.kv_heads * row;
+      work_.operations[static_cast<size_t>(kind)] +=
+          4.0 * sequences * seen * static_cast<double>(layer.attention_width());
     }
     if (logit_rows > 0) add_matrix(model_.head(), logit_rows);
-    const double row = static_cast<double>(row_bytes(kv_.dtype, c.head_dim));
-    work_.bytes += 2.0 * c.layers * sequences * (cached + tokens) * c.kv_heads * row;
-    const double seen = 1.0 * tokens * cached + 0.5 * tokens * (tokens + 1);
-    const Multiply kind = kv_.dtype == DType::bf16 ? Multiply::bf16 : Multiply::f32;
-    work_.operations[static_cast<size_t>(kind)] += 4.0 * c.layers * sequences * seen * c.q_heads * c.head_dim;
     ++steps_;
   }
   [[nodiscard]] const LeastWork& work() const { return work_; }
@@ -104,6 +108,7 @@ struct BenchCommand {
 
   void run();
   void run_model(const std::string& path, int threads);
+  [[nodiscard]] Request request_at(int32_t s, int32_t length, int32_t generated) const;
   void run_prefill(Engine& instance, BenchRow row);
   void run_decode(Engine& instance, BenchRow row, int32_t batch);
   void add_row(Engine& instance, BenchRow row, const WorkCounter& counter, const std::vector<double>& seconds);
@@ -121,7 +126,7 @@ std::string type_of_file(const GgufFile& file) {
     const std::string_view name = file_type_name(*number);
     if (!name.empty()) return std::string(name);
   }
-  const GgufTensor* tensor = file.find_tensor("blk.0.ffn_gate.weight");
+  const FileTensor* tensor = file.find_tensor(layer_tensor_name(0, "ffn_gate.weight"));
   return tensor != nullptr && tensor->dtype ? std::string(dtype_name(*tensor->dtype)) : "unknown";
 }
 
@@ -129,7 +134,7 @@ void BenchCommand::run_model(const std::string& path, int threads) {
   const GgufFile file = open_model(path);
   const std::string* name = file.find_string("general.name");
   EngineOptions options = engine.options_for(threads);
-  const int64_t positions = int64_t{depth} + std::max({prompt, generate, 1});
+  const int64_t positions = int64_t{depth} + std::max(prompt, generate + 1);
   if (options.context != 0 && options.context < positions) {
     fail_usage("--ctx {} is too short: --depth and --prompt or --gen need {} positions", options.context, positions);
   }
@@ -151,9 +156,7 @@ void BenchCommand::run_model(const std::string& path, int threads) {
                      .backend = std::string(instance.backend().name()),
                      .threads = instance.backend().workers(),
                      .depth = depth};
-  for (int32_t s = 0; s < most && depth > 0; ++s) {
-    instance.forward(s, 0, std::span(tokens).first(static_cast<size_t>(depth)), 1);
-  }
+  for (int32_t s = 0; s < most && depth > 0; ++s) (void)inferno::generate(instance, request_at(s, depth, 0));
   if (prompt > 0) run_prefill(instance, row);
   for (const int32_t batch : batches) {
     if (generate > 0) run_decode(instance, row, batch);
@@ -161,20 +164,31 @@ void BenchCommand::run_model(const std::string& path, int threads) {
   instruments.finish();
 }
 
+// The first `length` tokens, of which sequence s finds in the cache what it left there, and `generated` more.
+Request BenchCommand::request_at(int32_t s, int32_t length, int32_t generated) const {
+  Request request{.prompt = {tokens.begin(), tokens.begin() + length}, .max_new_tokens = generated};
+  request.stop_at_end = false;
+  request.text = false;
+  request.reuse_prefix = depth > 0;
+  request.cache_salt = std::to_string(s);
+  return request;
+}
+
 void BenchCommand::run_prefill(Engine& instance, BenchRow row) {
   row.phase = "prefill";
   row.tokens = prompt;
-  const auto once = [&] {
-    INFERNO_CHECK(instance.cache().resize(0, depth));
+  const auto once = [&](int32_t round) {
+    Request request = request_at(0, depth + prompt, 1);
+    // What follows the cached positions is new in every round.
+    int32_t& first = request.prompt[static_cast<size_t>(depth)];
+    first = (first + round + 1) % instance.model().config().vocabulary;
     const Clock::time_point begin = Clock::now();
-    instance.forward(0, depth, std::span(tokens).first(static_cast<size_t>(prompt)), 1);
-    instance.backend().synchronize();
+    (void)inferno::generate(instance, std::move(request));
     return seconds_since(begin);
   };
-  once();
+  once(repeat);
   std::vector<double> seconds;
-  for (int32_t i = 0; i < repeat; ++i) seconds.push_back(once());
-  INFERNO_CHECK(instance.cache().resize(0, depth));
+  for (int32_t i = 0; i < repeat; ++i) seconds.push_back(once(i));
 
   WorkCounter counter(instance.model(), instance.cache().config());
   const int32_t chunk = instance.decoder().limits().max_tokens;
@@ -189,25 +203,27 @@ void BenchCommand::run_decode(Engine& instance, BenchRow row, int32_t batch) {
   row.phase = "decode";
   row.tokens = generate;
   row.batch = batch;
-  const std::vector<SampleRequest> requests(static_cast<size_t>(batch));  // greedy
-  std::vector<int32_t> next(static_cast<size_t>(batch));
-  // Feeds each sequence its own tokens back, `steps` of them.
+  // Seconds of `steps` steps in which every sequence makes a token after its first.
   const auto once = [&](int32_t steps) {
+    std::vector<std::shared_ptr<Ticket>> tickets;
+    int32_t begun = 0;
     for (int32_t s = 0; s < batch; ++s) {
-      INFERNO_CHECK(instance.cache().resize(s, depth));
-      next[static_cast<size_t>(s)] = tokens[static_cast<size_t>(s) % tokens.size()];
+      Request request = request_at(s, depth + 1, steps + 1);
+      request.on_token = [&begun, is_first = true](const TokenEvent&) mutable {
+        begun += std::exchange(is_first, false) ? 1 : 0;
+        return true;
+      };
+      tickets.push_back(instance.scheduler().submit(std::move(request)));
     }
+    while (begun < batch) instance.scheduler().step();
     const Clock::time_point begin = Clock::now();
-    for (int32_t i = 0; i < steps; ++i) {
-      instance.decoder().clear();
-      for (int32_t s = 0; s < batch; ++s) {
-        INFERNO_CHECK(instance.cache().resize(s, depth + i + 1));
-        instance.decoder().add(s, depth + i, std::span(next).subspan(static_cast<size_t>(s), 1), 1);
-      }
-      instance.decoder().run(requests);
-      std::copy_n(instance.decoder().sampled().begin(), batch, next.begin());
+    while (instance.scheduler().step()) {
     }
-    return seconds_since(begin);
+    const double seconds = seconds_since(begin);
+    for (const auto& ticket : tickets) {
+      if (ticket->result().error) std::rethrow_exception(ticket->result().error);
+    }
+    return seconds;
   };
   constexpr int32_t kWarmUpSteps = 8;
   once(std::min(generate, kWarmUpSteps));
@@ -215,7 +231,7 @@ void BenchCommand::run_decode(Engine& instance, BenchRow row, int32_t batch) {
   for (int32_t i = 0; i < repeat; ++i) seconds.push_back(once(generate));
 
   WorkCounter counter(instance.model(), instance.cache().config());
-  for (int32_t i = 0; i < generate; ++i) counter.add_step(batch, 1, depth + i, batch);
+  for (int32_t i = 0; i < generate; ++i) counter.add_step(batch, 1, depth + 1 + i, batch);
   add_row(instance, std::move(row), counter, seconds);
 }
 

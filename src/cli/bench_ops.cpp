@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <memory>
 
 #include "backend/op_cost.h"
@@ -150,9 +151,12 @@ RmsNormArgs make(const OpShape& s, const RmsNormArgs& /*tag*/) {
   return {s.normals(s.x()), s.data.vector("norm", kWidth), 1e-6F, s.output(s.x())};
 }
 SampleArgs make(const OpShape& s, const SampleArgs& /*tag*/) {
-  const std::vector<int32_t> greedy(sizeof(SampleParams) / 4, 0);
-  return {s.normals({1, kVocabulary}), s.data.ints(greedy).view({1, static_cast<int64_t>(greedy.size())}),
-          s.data.ints_below(kSampleHistory, 100).view({1, kSampleHistory}), s.data.output(Shape(1), DType::i32)};
+  std::vector<int32_t> greedy(sizeof(SampleRow) / 4);
+  const SampleRow row;
+  std::memcpy(greedy.data(), &row, sizeof row);
+  return {.logits = s.normals({1, kVocabulary}),
+          .rows = s.data.ints(greedy).view({1, static_cast<int64_t>(greedy.size())}),
+          .out = s.data.output(Shape(1), DType::i32)};
 }
 AllReduceArgs make(const OpShape& s, const AllReduceArgs& /*tag*/) {
   return {s.normals(s.x())};
@@ -164,7 +168,7 @@ AllGatherArgs make(const OpShape& s, const AllGatherArgs& /*tag*/) {
 // Nothing for ops that have cases of their own.
 template <typename Args>
 void fill(OpImage& image, const OpShape& shape) {
-  if constexpr (requires { make(shape, Args{}); }) image.set(make(shape, Args{}));
+  if constexpr (requires { make(shape, Args{}); }) image.add(make(shape, Args{}));
 }
 
 OpImage make_image(OpId op, int64_t tokens, DType weight, DType kv) {

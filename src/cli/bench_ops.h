@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "cli/bench_rows.h"
-#include "generate/engine.h"
+#include "engine/engine.h"
 
 namespace inferno::cli {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "generate/engine.h"
+#include "engine/engine.h"
 #include "threading/thread_plan.h"
 
 namespace inferno::cli {

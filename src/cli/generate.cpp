@@ -1,5 +1,5 @@
 // inferno generate, and model-generate, its second name.
-#include "generate/generate.h"
+#include "engine/generate.h"
 
 #include <fmt/core.h>
 
@@ -13,11 +13,8 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/instruments.h"
-#include "generate/builtin_model.h"
-#if INFERNO_TOKENIZER
-#include "generate/text_stream.h"
-#include "tokenizer/chat.h"
-#endif
+#include "engine/builtin_model.h"
+#include "engine/prompt.h"
 
 namespace inferno::cli {
 namespace {
@@ -43,9 +40,8 @@ struct GenerateCommand {
   std::string prompt_file;
   std::string ids;
   std::string kv = "basic";
-  std::vector<std::string> stops;
   int64_t max_new = 128;
-  GenerationOptions options;
+  Request request;
   bool chat = false;
   bool json = false;
   bool ignore_end = false;
@@ -56,7 +52,7 @@ struct GenerateCommand {
 
   void resolve();
   void run();
-  std::vector<int32_t> encode_prompt(const Engine& engine) const;
+  [[nodiscard]] std::vector<int32_t> prompt_ids_of(const Engine& instance) const;
 };
 
 void GenerateCommand::resolve() {
@@ -71,23 +67,18 @@ void GenerateCommand::resolve() {
   if (given > 1) fail_usage("give the prompt once: as an argument, with --file, or with --ids");
   if (!prompt_file.empty()) prompt = read_text(prompt_file, kMaxPromptBytes);
   if (given == 0) prompt = kDefaultPrompt;
-  options.max_new_tokens = static_cast<int32_t>(max_new);
-  options.use_cache = kv == "basic";
-  options.stop_at_end = !ignore_end;
+  request.max_new_tokens = static_cast<int32_t>(max_new);
+  request.recompute = kv == "off";
+  request.stop_at_end = !ignore_end;
 }
 
-std::vector<int32_t> GenerateCommand::encode_prompt(const Engine& engine) const {
+std::vector<int32_t> GenerateCommand::prompt_ids_of(const Engine& instance) const {
   if (!ids.empty()) return parse_ids(ids);
-#if INFERNO_TOKENIZER
-  const Tokenizer* tokenizer = engine.tokenizer();
-  if (tokenizer == nullptr) fail("\"{}\" has no vocabulary; give the prompt as token ids with --ids", model);
-  if (!chat) return tokenizer->encode(prompt, {.parse_special = true, .add_bos = tokenizer->wants_bos()});
+  const Tokenizer* tokenizer = instance.tokenizer();
+  if (tokenizer == nullptr) fail("\"{}\" has no vocabulary, or this build no tokenizers: use --ids", model);
+  if (!chat) return encode_prompt(*tokenizer, prompt);
   const ChatMessage message{"user", prompt};
-  return tokenizer->encode(ChatFormat::from_tokenizer(*tokenizer).render({&message, 1}));
-#else
-  (void)engine;
-  fail("this build has no tokenizers; give the prompt as token ids with --ids");
-#endif
+  return encode_chat(*tokenizer, {&message, 1});
 }
 
 void GenerateCommand::run() {
@@ -96,54 +87,37 @@ void GenerateCommand::run() {
   EngineOptions engine_options = engine.options();
   instruments.install(engine_options);
   Engine instance(file, engine_options);
-  const std::vector<int32_t> prompt_ids = encode_prompt(instance);
+  request.prompt = prompt_ids_of(instance);
   catch_interrupt();
 
-  std::string text;
-  TokenCallback on_token;
-#if INFERNO_TOKENIZER
-  std::optional<TextStream> stream;
-  if (instance.tokenizer() != nullptr) stream.emplace(*instance.tokenizer(), stops);
-#endif
   const auto show = [&](std::string_view fresh) {
     if (json || fresh.empty()) return;
     write_stdout(fresh);
     flush_stdout();
   };
-  bool first_id = true;
-  on_token = [&](int32_t id) {
-#if INFERNO_TOKENIZER
-    if (stream) {
-      const bool more = stream->push(id);
-      show(stream->fresh());
-      return more;
+  const bool has_text = instance.tokenizer() != nullptr;
+  bool is_first = true;
+  request.on_token = [&](const TokenEvent& event) {
+    if (has_text) {
+      show(event.text);
+    } else {
+      show(fmt::format("{}{}", is_first ? "" : ",", event.id));
     }
-#endif
-    show(fmt::format("{}{}", first_id ? "" : ",", id));
-    first_id = false;
+    is_first = false;
     return true;
   };
-#if INFERNO_TOKENIZER
-  // A text is shown with its beginning; an answer stands alone.
-  if (stream && !chat && ids.empty() && !prompt.empty()) show(prompt);
-#endif
-  const Generation result = generate(instance, prompt_ids, options, on_token, &interrupted);
-#if INFERNO_TOKENIZER
-  if (stream) {
-    if (result.reason != StopReason::stop_string) {
-      stream->finish();
-      show(stream->fresh());
-    }
-    text = stream->text();
-  }
-#endif
-  const GenerationMetrics& m = result.metrics;
+  // A text is shown with its beginning; an answer without its question.
+  if (has_text && !chat && ids.empty()) show(prompt);
+  const std::vector<int32_t> prompt_ids = request.prompt;
+  const RequestResult result = generate(instance, std::move(request), &interrupted);
+  const Completion& made = result.samples.front();
+  const RequestMetrics& m = result.metrics;
   if (json) {
     nlohmann::ordered_json line;
     line["prompt_ids"] = prompt_ids;
-    line["generated_ids"] = result.ids;
-    line["text"] = text;
-    line["stop_reason"] = to_string(result.reason);
+    line["generated_ids"] = made.ids;
+    line["text"] = made.text;
+    line["stop_reason"] = to_string(made.reason);
     line["metrics"] = {
         {"prompt_tokens", m.prompt_tokens},
         {"generated_tokens", m.generated_tokens},
@@ -156,12 +130,12 @@ void GenerateCommand::run() {
     write_stdout("\n");
   }
   flush_stdout();
-  if (result.reason == StopReason::context_full) {
+  if (made.reason == StopReason::context_full) {
     fmt::print(stderr, "inferno: the context of {} positions is full; raise --ctx for more\n", instance.context());
   }
   if (!engine.quiet && !json) fmt::print(stderr, "\n{}", format_metrics(m));
   instruments.finish();
-  if (result.reason == StopReason::cancelled) throw Exit{1};
+  if (made.reason == StopReason::cancelled) throw Exit{1};
 }
 
 struct ModelGenerateArgs {
@@ -234,7 +208,7 @@ void add_generate(CLI::App& app) {
   sub->add_option("--kv", command->kv, "off: recompute everything for every token")
       ->check(CLI::IsMember({"off", "basic"}))
       ->capture_default_str();
-  SampleParams& sampling = command->options.sampling;
+  SamplingSettings& sampling = command->request.sampling;
   sub->add_option("--temp", sampling.temperature, "temperature; 0 always takes the likeliest token")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
@@ -247,7 +221,8 @@ void add_generate(CLI::App& app) {
   sub->add_option("--repeat-penalty", sampling.repeat_penalty, "above 1: make the latest 64 tokens less likely")
       ->check(CLI::Range(0.01, 100.0));
   sub->add_option("--seed", sampling.seed, "the same seed gives the same text");
-  sub->add_option("--stop", command->stops, "end where this text would appear (may be given several times)");
+  sub->add_option("--stop", command->request.stop_strings,
+                  "end where this text would appear (may be given several times)");
   sub->add_flag("--ignore-end", command->ignore_end, "do not stop at the model's end tokens");
   sub->add_flag("--chat", command->chat, "wrap the prompt in the model's chat format");
   sub->add_option("--file", command->prompt_file, "read the prompt from a file, or - for standard input");
@@ -264,29 +239,22 @@ int model_generate(std::span<const char* const> args) {
   EngineOptions options;
   options.backend = parsed.backend;
   Engine engine(file, options);
-#if INFERNO_TOKENIZER
   const Tokenizer* tokenizer = engine.tokenizer();
-  if (tokenizer == nullptr) fail("\"{}\" has no vocabulary", parsed.path);
+  if (tokenizer == nullptr)
+    fail("\"{}\" has no vocabulary, or this build no tokenizers: use inferno generate --ids", parsed.path);
   write_stdout(fmt::format("backend: {}\nkv cache: {}\n", engine.backend().name(), parsed.kv ? "basic" : "off"));
-  TextStream stream(*tokenizer, {});
   catch_interrupt();
   write_stdout(parsed.prompt);
-  const auto on_token = [&](int32_t id) {
-    const bool more = stream.push(id);
-    write_stdout(stream.fresh());
+  Request request{.prompt = encode_prompt(*tokenizer, parsed.prompt), .max_new_tokens = parsed.max_new_tokens};
+  request.recompute = !parsed.kv;
+  request.on_token = [&](const TokenEvent& event) {
+    write_stdout(event.text);
     flush_stdout();
-    return more;
+    return true;
   };
-  const Generation result =
-      generate(engine, tokenizer->encode(parsed.prompt, {.parse_special = true, .add_bos = tokenizer->wants_bos()}),
-               {.max_new_tokens = parsed.max_new_tokens, .use_cache = parsed.kv}, on_token, &interrupted);
-  stream.finish();
-  write_stdout(stream.fresh());
+  const RequestResult result = generate(engine, std::move(request), &interrupted);
   write_stdout(fmt::format("\n{}", format_metrics(result.metrics)));
-  return result.reason == StopReason::cancelled ? 1 : 0;
-#else
-  fail("this build has no tokenizers: use inferno generate --ids");
-#endif
+  return result.samples.front().reason == StopReason::cancelled ? 1 : 0;
 }
 
 }  // namespace inferno::cli

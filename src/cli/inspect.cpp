@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "cli/cli.h"
-#include "generate/builtin_model.h"
+#include "engine/builtin_model.h"
 
 namespace inferno::cli {
 namespace {
@@ -21,17 +21,17 @@ std::string as_utf8(std::string_view text) {
 // Long arrays (vocabularies) are given by their length and first items.
 constexpr size_t kJsonArrayItems = 16;
 
-Json to_json(const GgufValue& value);
+Json to_json(const MetadataValue& value);
 
-Json to_json(const GgufArray& array) {
+Json to_json(const MetadataArray& array) {
   Json items = Json::array();
   std::visit(
       [&](const auto& list) {
         for (size_t i = 0; i < std::min(list.size(), kJsonArrayItems); ++i) {
           using List = std::decay_t<decltype(list)>;
-          if constexpr (std::is_same_v<List, GgufStrings>) {
+          if constexpr (std::is_same_v<List, StringList>) {
             items.push_back(as_utf8(list[i]));
-          } else if constexpr (std::is_same_v<List, std::vector<GgufArray>>) {
+          } else if constexpr (std::is_same_v<List, std::vector<MetadataArray>>) {
             items.push_back(to_json(list[i]));
           } else if constexpr (std::is_same_v<List, std::vector<bool>>) {
             items.push_back(static_cast<bool>(list[i]));
@@ -44,13 +44,13 @@ Json to_json(const GgufArray& array) {
   return {{"length", array.size()}, {"items", items}};
 }
 
-Json to_json(const GgufValue& value) {
+Json to_json(const MetadataValue& value) {
   return std::visit(
       [](const auto& data) -> Json {
         using Data = std::decay_t<decltype(data)>;
         if constexpr (std::is_same_v<Data, std::string>) {
           return as_utf8(data);
-        } else if constexpr (std::is_same_v<Data, GgufArray>) {
+        } else if constexpr (std::is_same_v<Data, MetadataArray>) {
           return to_json(data);
         } else {
           return data;
@@ -66,7 +66,7 @@ void print_json(const GgufFile& file) {
   out["parts"] = file.part_count();
   out["file_bytes"] = file.file_bytes();
   out["metadata"] = Json::object();
-  for (const GgufMetadata& entry : file.metadata()) out["metadata"][entry.key] = to_json(entry.value);
+  for (const MetadataEntry& entry : file.metadata()) out["metadata"][entry.key] = to_json(entry.value);
   out["tensors"] = Json::array();
   for (const GgufTensor& tensor : file.tensors()) {
     Json shape = Json::array();
@@ -86,8 +86,8 @@ void print_text(const GgufFile& file) {
                            file.part_count(), file.part_count() == 1 ? "" : "s", file.metadata().size(),
                            file.tensors().size()));
   size_t width = 0;
-  for (const GgufMetadata& entry : file.metadata()) width = std::max(width, entry.key.size());
-  for (const GgufMetadata& entry : file.metadata()) {
+  for (const MetadataEntry& entry : file.metadata()) width = std::max(width, entry.key.size());
+  for (const MetadataEntry& entry : file.metadata()) {
     write_stdout(
         fmt::format("  {:<{}}  {:<15} {}\n", entry.key, width, entry.value.type_text(), value_to_string(entry.value)));
   }

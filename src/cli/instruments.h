@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "generate/engine.h"
+#include "engine/engine.h"
 
 namespace inferno::cli {
 

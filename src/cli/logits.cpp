@@ -1,11 +1,10 @@
 // inferno logits: raw float32 logits, for comparing engines.
 #include <fmt/core.h>
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "cli/cli.h"
-#include "generate/builtin_model.h"
+#include "engine/builtin_model.h"
+#include "engine/generate.h"
 
 namespace inferno::cli {
 namespace {
@@ -27,29 +26,12 @@ void LogitsCommand::run() const {
   if (!options.kv_dtype) options.kv_dtype = DType::f32;
   options.all_logits = all;
   Engine instance(file, options);
-  instance.check_tokens(tokens);
-  const auto count = static_cast<int32_t>(tokens.size());
-  if (count > instance.context())
-    fail("{} tokens are more than the context of {}; raise --ctx", count, instance.context());
-
-  const auto vocabulary = static_cast<size_t>(instance.model().config().vocabulary);
-  std::vector<float> rows;
-  const auto write_rows = [&] {
-    rows.resize(static_cast<size_t>(instance.decoder().logit_rows()) * vocabulary);
-    instance.decoder().download_logits(rows);
-    write_stdout({reinterpret_cast<const char*>(rows.data()), rows.size() * sizeof(float)});
+  Request request{.prompt = tokens, .max_new_tokens = 0, .text = false};
+  request.logits_from = all ? 0 : static_cast<int32_t>(tokens.size()) - 1;
+  request.on_logits = [](int32_t /*first*/, std::span<const float> rows) {
+    write_stdout({reinterpret_cast<const char*>(rows.data()), rows.size_bytes()});
   };
-  if (!all) {
-    instance.forward(0, 0, tokens, 1);
-    write_rows();
-    return;
-  }
-  const int32_t chunk = instance.decoder().limits().max_tokens;
-  for (int32_t first = 0; first < count; first += chunk) {
-    const int32_t size = std::min(chunk, count - first);
-    instance.forward(0, first, std::span(tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(size)), size);
-    write_rows();
-  }
+  (void)generate(instance, std::move(request));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // inferno perplexity: how well a model predicts a text.
-#include "generate/perplexity.h"
+#include "engine/perplexity.h"
 
 #include <fmt/core.h>
 
@@ -10,10 +10,8 @@
 #include "base/progress.h"
 #include "cli/cli.h"
 #include "cli/instruments.h"
-#include "generate/builtin_model.h"
-#if INFERNO_TOKENIZER
+#include "engine/builtin_model.h"
 #include "tokenizer/tokenizer.h"
-#endif
 
 namespace inferno::cli {
 namespace {
@@ -42,12 +40,10 @@ void PerplexityCommand::run() {
   if (ids) {
     tokens = parse_ids(text);
   } else {
-#if INFERNO_TOKENIZER
-    if (instance.tokenizer() == nullptr) fail("\"{}\" has no vocabulary; give token ids with --ids", model);
+    if (instance.tokenizer() == nullptr) {
+      fail("\"{}\" has no vocabulary, or this build no tokenizers: give token ids with --ids", model);
+    }
     tokens = instance.tokenizer()->encode(text, {.parse_special = false});
-#else
-    fail("this build has no tokenizers; give a file of token ids with --ids");
-#endif
   }
   const int64_t total = static_cast<int64_t>(tokens.size()) / std::min(kPerplexityWindow, instance.context());
   Perplexity result;

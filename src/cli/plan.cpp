@@ -12,7 +12,8 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/cli.h"
-#include "generate/builtin_model.h"
+#include "engine/builtin_model.h"
+#include "engine/generate.h"
 #include "profile/dry_backend.h"
 #include "profile/machine_limits.h"
 #include "profile/predict.h"
@@ -180,13 +181,13 @@ void PlanCommand::run() {
   require_matches(spec, planned);
   // Layers that do not fit the device are as good as placed elsewhere, unless a rule says more.
   const std::optional<FallbackLayers> fallback = dry->fallback();
-  const int first_fallback_layer = fallback ? fallback->first : config.layers;
-  for (int layer = config.layers - 1; layer >= first_fallback_layer; --layer) {
+  const int first_fallback_layer = fallback ? fallback->first : config.layer_count();
+  for (int layer = config.layer_count() - 1; layer >= first_fallback_layer; --layer) {
     spec.rules.insert(spec.rules.begin(), {.text = "", .layer = layer, .op_glob = "*", .backend = fallback->backend});
   }
   const std::vector<PlacementRow> rows = placement_of(planned, spec);
   const std::map<std::string, uint64_t> weights = weights_by_backend(planned, spec, first_fallback_layer);
-  const uint64_t kv_bytes = KvCache::bytes_needed(kv);
+  const uint64_t kv_bytes = instance.cache().bytes();
   const uint64_t workspace = dry->allocated() - kv_bytes + scratch_estimate(planned);
   uint64_t total = kv_bytes + workspace;
   uint64_t model_bytes = 0;
@@ -206,10 +207,11 @@ void PlanCommand::run() {
     double limit = 0;  // 0: not known
   };
   std::vector<Speed> speeds;
+  BareSequence sequence(instance);
   const auto predict = [&](std::string what, int32_t first, int32_t count) {
     const std::vector<int32_t> tokens(static_cast<size_t>(count), 0);
     const SampleRequest request{};
-    instance.forward(0, first, tokens, 1, &request);
+    sequence.forward(first, tokens, 1, &request);
     const std::vector<OpRecord> step = dry->step();
     Speed speed{.what = std::move(what), .expected = count / trials.step_us(step, *dry) * 1e6};
     if (limits_known) speed.limit = count / least_us(step, *dry, limits) * 1e6;
@@ -237,14 +239,15 @@ void PlanCommand::run() {
     return;
   }
   write_stdout(fmt::format("model: {} ({}), {} layers of {}, vocabulary {}\n\nplacement:\n",
-                           config.name.empty() ? "unnamed" : printable(config.name), config.architecture, config.layers,
-                           config.width, config.vocabulary));
+                           config.name.empty() ? "unnamed" : printable(config.name), config.architecture,
+                           config.layer_count(), config.width, config.vocabulary));
   for (const PlacementRow& row : rows) {
     write_stdout(fmt::format("  {:<18}{:<10}{}\n", op_name(row.op), layers_text(row), row.backend));
   }
   if (fallback) {
     write_stdout(fmt::format("  {} of {} layers do not fit {} and stay on {}, with their cache\n",
-                             config.layers - fallback->first, config.layers, spec.backend, fallback->backend));
+                             config.layer_count() - fallback->first, config.layer_count(), spec.backend,
+                             fallback->backend));
   }
   write_stdout("\nmemory:\n");
   for (const auto& [backend, bytes] : weights) {
@@ -253,7 +256,8 @@ void PlanCommand::run() {
   write_stdout(fmt::format(
       "  {:<18}{:>12}   {} positions, {}{}\n", "kv cache", format_bytes(kv_bytes), kv.max_positions,
       dtype_name(kv.dtype),
-      fallback ? fmt::format(", of layers {}-{} on {}", fallback->first, config.layers - 1, fallback->backend) : ""));
+      fallback ? fmt::format(", of layers {}-{} on {}", fallback->first, config.layer_count() - 1, fallback->backend)
+               : ""));
   write_stdout(fmt::format("  {:<18}{:>12}   about, for steps of {} tokens\n", "workspace", format_bytes(workspace),
                            instance.decoder().limits().max_tokens));
   write_stdout(fmt::format("  {:<18}{:>12}\n\nspeed on {}", "all", format_bytes(total), real.description()));

@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "model/quantize_model.h"
+#include "model/weight_types.h"
 
 namespace inferno::cli {
 
@@ -15,7 +16,7 @@ void add_quantize(CLI::App& app) {
   };
   auto command = std::make_shared<Command>();
   CLI::App* sub = app.add_subcommand("quantize", "write a model file with its matrices in another type");
-  sub->footer("Types: " + quantize_type_names() +
+  sub->footer("Types: " + weight_type_names() +
               "\nQ4_K_M and Q5_K_M are mixes: the output head and some other tensors become Q6_K.\n"
               "Example:\n  inferno quantize model-bf16.gguf model-q4_k_m.gguf Q4_K_M");
   sub->add_option("input", command->input, "the .gguf file to read")->required();

@@ -8,14 +8,11 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "cli/cli.h"
-#include "generate/builtin_model.h"
-#if INFERNO_TOKENIZER
+#include "engine/builtin_model.h"
 #include "tokenizer/tokenizer.h"
-#endif
 
 namespace inferno::cli {
 
-#if INFERNO_TOKENIZER
 namespace {
 
 constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
@@ -56,6 +53,7 @@ void TokenizeCommand::run_jsonl(const Tokenizer& tokenizer) const {
 
 void TokenizeCommand::run() const {
   const std::unique_ptr<const Tokenizer> tokenizer = Tokenizer::load(open_model(model));
+  if (tokenizer == nullptr) fail("\"{}\" has no vocabulary, or this build no tokenizers", model);
   if (jsonl) {
     run_jsonl(*tokenizer);
     return;
@@ -75,11 +73,9 @@ void TokenizeCommand::run() const {
 }
 
 }  // namespace
-#endif
 
 void add_tokenize(CLI::App& app) {
   CLI::App* sub = app.add_subcommand("tokenize", "text to token ids, or back with --decode");
-#if INFERNO_TOKENIZER
   auto command = std::make_shared<TokenizeCommand>();
   sub->footer(
       "Examples:\n"
@@ -100,10 +96,6 @@ void add_tokenize(CLI::App& app) {
     command->has_text = text->count() > 0;
     command->run();
   });
-#else
-  sub->allow_extras();
-  sub->callback([] { fail("this build has no tokenizers"); });
-#endif
 }
 
 }  // namespace inferno::cli

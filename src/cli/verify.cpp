@@ -8,14 +8,12 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/cli.h"
-#include "generate/builtin_model.h"
-#include "generate/generate.h"
+#include "engine/builtin_model.h"
+#include "engine/generate.h"
+#include "engine/prompt.h"
 #include "verify/check.h"
 #include "verify/dump.h"
 #include "verify/whole.h"
-#if INFERNO_TOKENIZER
-#include "tokenizer/tokenizer.h"
-#endif
 
 namespace inferno::cli {
 namespace {
@@ -82,15 +80,9 @@ Numerics VerifyCommand::numerics_between(const Backend& a, const Backend& b) con
 
 std::vector<int32_t> VerifyCommand::encode(const Engine& instance, std::string_view text) const {
   if (!ids.empty()) return parse_ids(ids);
-#if INFERNO_TOKENIZER
   const Tokenizer* tokenizer = instance.tokenizer();
-  if (tokenizer == nullptr) fail("\"{}\" has no vocabulary; give the prompt as token ids with --ids", model);
-  return tokenizer->encode(text, {.parse_special = true, .add_bos = tokenizer->wants_bos()});
-#else
-  (void)instance;
-  (void)text;
-  fail("this build has no tokenizers; give the prompt as token ids with --ids");
-#endif
+  if (tokenizer == nullptr) fail("\"{}\" has no vocabulary, or this build no tokenizers: use --ids", model);
+  return encode_prompt(*tokenizer, text);
 }
 
 void VerifyCommand::run() {
@@ -121,12 +113,10 @@ void VerifyCommand::run_lockstep() {
   };
   Engine instance(file, options);
   const std::vector<int32_t> prompt_ids = encode(instance, prompt);
-  GenerationOptions generation;
-  generation.max_new_tokens = static_cast<int32_t>(tokens);
-  generation.stop_at_end = false;
-  (void)generate(instance, prompt_ids, generation);
+  (void)generate(instance,
+                 {.prompt = prompt_ids, .max_new_tokens = static_cast<int32_t>(tokens), .stop_at_end = false});
 
-  if (check.plant && checking->totals()[static_cast<size_t>(*check.plant)].calls == 0) {
+  if (check.plant && !checking->has_checked(*check.plant)) {
     fail_usage("--plant {}: this run never calls that op{}", plant, fused() ? "; primitives run with --fused off" : "");
   }
   write_stdout(fmt::format("verify: {} against {}: {} ops, {} tokens of prompt and {} more\n", tested(), against,
@@ -161,16 +151,15 @@ void VerifyCommand::run_replay() {
   BackendOptions options = engine.options().backend_options;
   options.fused = recorded.info.fused && fused();
   const std::string a = engine.backend.empty() ? recorded.info.tested : engine.backend;
-  const std::unique_ptr<Backend> tested_backend = create_backend(a, options);
-  const std::unique_ptr<Backend> reference = create_backend(against, options);
-  OpCheck check =
-      check_image(recorded.image, *tested_backend, *reference,
-                  !options.fused ? Numerics::default_bodies : numerics_between(*tested_backend, *reference));
+  std::unique_ptr<Backend> tested_backend = create_backend(a, options);
+  std::unique_ptr<Backend> reference = create_backend(against, options);
+  const Numerics numerics = !options.fused ? Numerics::default_bodies : numerics_between(*tested_backend, *reference);
+  const OpCheck check = check_image(recorded.image, std::move(tested_backend), std::move(reference), numerics);
   const std::string layer = recorded.info.layer < 0 ? "" : fmt::format(" of layer {}", recorded.info.layer);
   write_stdout(fmt::format(
-      "replay: {}{} on {} against {}\n  ({})\n  {}: max ulp {}, max abs {:.3g}, nmse {:.3g} (limit {:.3g}): {}\n",
-      op_name(check.op), layer, a, against, check.args, check.worst.field, check.worst.max_ulp, check.worst.max_abs,
-      check.worst.nmse, check.limit, check.diverges() ? "diverges" : "agrees"));
+      "replay: {}{} on {} against {}\n  ({})\n  {}: max ulp {}, max abs {:.3g}, nmse {:.3g} (limit {:.3g}): {}{}\n",
+      check.name(), layer, a, against, check.args, check.worst.field, check.worst.max_ulp, check.worst.max_abs,
+      check.worst.nmse, check.limit, check.diverges() ? "diverges" : "agrees", check.blame()));
   flush_stdout();
   if (check.diverges()) throw Exit{1};
 }
@@ -191,11 +180,9 @@ void VerifyCommand::run_whole() {
     const std::vector<int32_t> prompt_ids =
         encode(a, i == 0 ? std::string_view(prompt) : kPrompts[static_cast<size_t>(i) % std::size(kPrompts)]);
     a.check_tokens(prompt_ids);
-    GenerationOptions generation;
-    generation.max_new_tokens = static_cast<int32_t>(tokens);
-    generation.stop_at_end = false;
-    const std::vector<int32_t> text_a = generate(a, prompt_ids, generation).ids;
-    const std::vector<int32_t> text_b = generate(b, prompt_ids, generation).ids;
+    Request request{.prompt = prompt_ids, .max_new_tokens = static_cast<int32_t>(tokens), .stop_at_end = false};
+    const std::vector<int32_t> text_a = generate(a, request).samples.front().ids;
+    const std::vector<int32_t> text_b = generate(b, request).samples.front().ids;
     // Both read the reference's text, so that every position can be compared.
     std::vector<int32_t> sequence = prompt_ids;
     sequence.insert(sequence.end(), text_b.begin(), text_b.end());
@@ -204,9 +191,9 @@ void VerifyCommand::run_whole() {
     sequence.resize(static_cast<size_t>(rows));
     std::vector<float> logits_a(static_cast<size_t>(rows) * vocabulary);
     std::vector<float> logits_b(logits_a.size());
-    a.forward(0, 0, sequence, rows);
+    BareSequence(a).forward(0, sequence, rows);
     a.decoder().download_logits(logits_a);
-    b.forward(0, 0, sequence, rows);
+    BareSequence(b).forward(0, sequence, rows);
     b.decoder().download_logits(logits_b);
     comparison.add_logits(logits_a, logits_b);
     // The last token of the prompt gives the first of the text.
@@ -229,12 +216,14 @@ void add_verify(CLI::App& app) {
   CLI::App* sub = app.add_subcommand("verify", "check one backend against another, op by op");
   sub->footer(
       "Every op of a run is computed on both backends; the reference's result replaces the tested one, so the op that\n"
-      "is named is the op to blame. Exit code 1 when one is beyond its limit.\n\n"
+      "is named is the op to blame. Ops that a backend may run as one are compared as one. Exit code 1 when one is "
+      "beyond\n"
+      "its limit.\n\n"
       "Examples:\n"
       "  inferno verify --backend parallel --against scalar     the built-in model\n"
       "  inferno verify model.gguf --plant attention            see what it says when an op is wrong\n"
       "  inferno verify --fused off --plant matmul              the same for a primitive\n"
-      "  inferno verify --replay inferno-verify.dump            the op it found, alone\n"
+      "  inferno verify --replay inferno-verify.dump            what it found, alone\n"
       "  inferno verify model.gguf --whole 8                    logits and greedy texts instead of ops; texts may "
       "part\n"
       "                                                         only where two tokens are as likely as makes no "
@@ -246,9 +235,9 @@ void add_verify(CLI::App& app) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
       ->capture_default_str();
   sub->add_option("--ids", command->ids, "the prompt as token ids, for example 1,2,3");
-  sub->add_option("--plant", command->plant, "falsify the results of this op, to see it found");
+  sub->add_option("--plant", command->plant, "compute this op wrongly, to see it found");
   sub->add_option("--dump", command->dump, "where the inputs of the first diverging op go")->capture_default_str();
-  sub->add_option("--replay", command->replay, "run one op from such a file");
+  sub->add_option("--replay", command->replay, "run what is in such a file");
   sub->add_option("--whole", command->whole, "compare logits and greedy texts of so many prompts instead")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
   command->engine.add_to(*sub);

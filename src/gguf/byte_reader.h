@@ -26,7 +26,7 @@ static_assert(std::endian::native == std::endian::little, "GGUF files are read a
 
 class ByteReader {
  public:
-  // The file or the bytes must outlive the reader. Nothing at or behind byte `limit` is read: the head of a real file
+  // The file or the bytes must outlive the reader. Nothing at or after byte `limit` is read: the head of a real file
   // is small, whatever the size of the file.
   ByteReader(const InputFile& file, uint64_t limit);
   ByteReader(std::span<const std::byte> bytes, std::string_view name, uint64_t limit);

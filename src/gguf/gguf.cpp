@@ -19,33 +19,6 @@ struct Overloaded : Handlers... {
   using Handlers::operator()...;
 };
 
-template <typename T>
-constexpr bool kIsInteger = std::is_integral_v<T> && !std::is_same_v<T, bool>;
-
-std::optional<int64_t> as_int64(const GgufValue& value) {
-  return std::visit(
-      [](const auto& item) -> std::optional<int64_t> {
-        if constexpr (kIsInteger<std::decay_t<decltype(item)>>) {
-          if (std::in_range<int64_t>(item)) return static_cast<int64_t>(item);
-        }
-        return std::nullopt;
-      },
-      value.data());
-}
-
-std::optional<uint64_t> as_uint64(const GgufValue& value) {
-  if (const auto* item = value.as<uint64_t>()) return *item;
-  const std::optional<int64_t> item = as_int64(value);
-  if (!item || *item < 0) return std::nullopt;
-  return static_cast<uint64_t>(*item);
-}
-
-std::optional<double> as_double(const GgufValue& value) {
-  if (const auto* item = value.as<float>()) return *item;
-  if (const auto* item = value.as<double>()) return *item;
-  return std::nullopt;
-}
-
 // "NAME-00002-of-00003.gguf": 2 is `number` and 3 is `count`.
 struct SplitName {
   std::string stem;
@@ -78,15 +51,15 @@ const auto* find_by_name(const Items& items, const std::vector<uint32_t>& by_nam
   return found != by_name.end() && name_at(*found) == wanted ? &items[*found] : nullptr;
 }
 
-const GgufValue* find_value(const GgufHead& head, std::string_view key) {
-  const GgufMetadata* entry = find_by_name(head.metadata, head.keys_by_name, key,
-                                           [](const GgufMetadata& item) -> std::string_view { return item.key; });
+const MetadataValue* find_value(const GgufHead& head, std::string_view key) {
+  const MetadataEntry* entry = find_by_name(head.metadata, head.keys_by_name, key,
+                                            [](const MetadataEntry& item) -> std::string_view { return item.key; });
   return entry == nullptr ? nullptr : &entry->value;
 }
 
 // A number of the split keys: nullopt when missing.
 std::optional<uint64_t> find_split_number(const GgufHead& head, std::string_view key, const std::string& path) {
-  const GgufValue* value = find_value(head, key);
+  const MetadataValue* value = find_value(head, key);
   if (value == nullptr) return std::nullopt;
   const std::optional<uint64_t> number = as_uint64(*value);
   if (!number) fail("\"{}\": metadata key \"{}\" must be a whole number, not {}", path, key, value->type_text());
@@ -185,7 +158,7 @@ void GgufFile::add_split_parts(Part opened, uint64_t count) {
            count);
     add_part(std::move(part));
   }
-  const GgufValue* total = find(kSplitTensorsKey);
+  const MetadataValue* total = find(kSplitTensorsKey);
   if (total != nullptr && as_uint64(*total) != tensors_.size())
     fail("\"{}\": metadata key \"{}\" promises {} tensors but the {} parts hold {}", path_, kSplitTensorsKey,
          value_to_string(*total), count, tensors_.size());
@@ -217,152 +190,15 @@ uint64_t GgufFile::file_bytes() const {
   return total;
 }
 
-const GgufValue* GgufFile::find(std::string_view key) const {
-  const GgufMetadata* entry = find_by_name(metadata_, keys_by_name_, key,
-                                           [](const GgufMetadata& item) -> std::string_view { return item.key; });
+const MetadataValue* GgufFile::find(std::string_view key) const {
+  const MetadataEntry* entry = find_by_name(metadata_, keys_by_name_, key,
+                                            [](const MetadataEntry& item) -> std::string_view { return item.key; });
   return entry == nullptr ? nullptr : &entry->value;
-}
-
-void GgufFile::fail_type(std::string_view key, std::string_view expected, const GgufValue& value) const {
-  fail("\"{}\": metadata key \"{}\" must be {}, not {} ({})", path_, printable(key), expected, value.type_text(),
-       value_to_string(value, 40));
-}
-
-const std::string* GgufFile::find_string(std::string_view key) const {
-  const GgufValue* value = find(key);
-  if (value == nullptr) return nullptr;
-  const auto* text = value->as<std::string>();
-  if (text == nullptr) fail_type(key, "a string", *value);
-  return text;
-}
-
-std::optional<uint64_t> GgufFile::find_uint(std::string_view key) const {
-  const GgufValue* value = find(key);
-  if (value == nullptr) return std::nullopt;
-  const std::optional<uint64_t> number = as_uint64(*value);
-  if (!number) fail_type(key, "a whole number of at least 0", *value);
-  return number;
-}
-
-std::optional<int64_t> GgufFile::find_int(std::string_view key) const {
-  const GgufValue* value = find(key);
-  if (value == nullptr) return std::nullopt;
-  const std::optional<int64_t> number = as_int64(*value);
-  if (!number) fail_type(key, "a whole number that fits in i64", *value);
-  return number;
-}
-
-std::optional<double> GgufFile::find_float(std::string_view key) const {
-  const GgufValue* value = find(key);
-  if (value == nullptr) return std::nullopt;
-  const std::optional<double> number = as_double(*value);
-  if (!number) fail_type(key, "f32 or f64", *value);
-  return number;
-}
-
-std::optional<bool> GgufFile::find_bool(std::string_view key) const {
-  const GgufValue* value = find(key);
-  if (value == nullptr) return std::nullopt;
-  const auto* flag = value->as<bool>();
-  if (flag == nullptr) fail_type(key, "a bool", *value);
-  return *flag;
-}
-
-const GgufStrings* GgufFile::find_strings(std::string_view key) const {
-  const GgufValue* value = find(key);
-  if (value == nullptr) return nullptr;
-  const auto* array = value->as<GgufArray>();
-  const auto* strings = array == nullptr ? nullptr : std::get_if<GgufStrings>(&array->items);
-  if (strings == nullptr) fail_type(key, "an array of strings", *value);
-  return strings;
-}
-
-std::optional<std::vector<int64_t>> GgufFile::find_ints(std::string_view key) const {
-  const GgufValue* value = find(key);
-  if (value == nullptr) return std::nullopt;
-  std::vector<int64_t> numbers;
-  bool valid = false;
-  if (const auto* array = value->as<GgufArray>()) {
-    std::visit(
-        [&]<typename Items>(const Items& items) {
-          if constexpr (requires { requires kIsInteger<typename Items::value_type>; }) {
-            valid = std::ranges::all_of(items, [](auto item) { return std::in_range<int64_t>(item); });
-            if (valid) numbers.assign(items.begin(), items.end());
-          }
-        },
-        array->items);
-  }
-  if (!valid) fail_type(key, "an array of whole numbers", *value);
-  return numbers;
-}
-
-std::optional<std::vector<float>> GgufFile::find_floats(std::string_view key) const {
-  const GgufValue* value = find(key);
-  if (value == nullptr) return std::nullopt;
-  const auto* array = value->as<GgufArray>();
-  const auto* singles = array == nullptr ? nullptr : std::get_if<std::vector<float>>(&array->items);
-  if (singles != nullptr) return *singles;
-  const auto* doubles = array == nullptr ? nullptr : std::get_if<std::vector<double>>(&array->items);
-  if (doubles == nullptr) fail_type(key, "an array of f32 or f64", *value);
-  std::vector<float> numbers(doubles->size());
-  std::ranges::transform(*doubles, numbers.begin(), [](double number) { return static_cast<float>(number); });
-  return numbers;
-}
-
-void GgufFile::require(std::string_view key) const {
-  if (find(key) == nullptr)
-    fail("\"{}\" lacks the metadata key \"{}\": it is not a complete model of this kind", path_, printable(key));
-}
-
-const std::string& GgufFile::get_string(std::string_view key) const {
-  require(key);
-  return *find_string(key);
-}
-
-uint64_t GgufFile::get_uint(std::string_view key) const {
-  require(key);
-  return *find_uint(key);
-}
-
-int64_t GgufFile::get_int(std::string_view key) const {
-  require(key);
-  return *find_int(key);
-}
-
-double GgufFile::get_float(std::string_view key) const {
-  require(key);
-  return *find_float(key);
-}
-
-bool GgufFile::get_bool(std::string_view key) const {
-  require(key);
-  return *find_bool(key);
-}
-
-const GgufStrings& GgufFile::get_strings(std::string_view key) const {
-  require(key);
-  return *find_strings(key);
-}
-
-std::vector<int64_t> GgufFile::get_ints(std::string_view key) const {
-  require(key);
-  return *find_ints(key);
-}
-
-std::vector<float> GgufFile::get_floats(std::string_view key) const {
-  require(key);
-  return *find_floats(key);
 }
 
 const GgufTensor* GgufFile::find_tensor(std::string_view name) const {
   return find_by_name(tensors_, tensors_by_name_, name,
                       [](const GgufTensor& item) -> std::string_view { return item.name; });
-}
-
-const GgufTensor& GgufFile::get_tensor(std::string_view name) const {
-  const GgufTensor* tensor = find_tensor(name);
-  if (tensor == nullptr) fail("\"{}\" lacks the tensor \"{}\"", path_, printable(name));
-  return *tensor;
 }
 
 std::vector<GgufFile::TypeTotal> GgufFile::totals_by_type() const {
@@ -379,17 +215,15 @@ std::vector<GgufFile::TypeTotal> GgufFile::totals_by_type() const {
   return totals;
 }
 
-void GgufFile::read_tensor(const GgufTensor& tensor, std::span<std::byte> out, uint64_t begin) const {
+void GgufFile::read_tensor(const FileTensor& tensor, std::span<std::byte> out, uint64_t begin) const {
   INFERNO_CHECK(begin <= tensor.bytes && out.size() <= tensor.bytes - begin);
-  std::visit(Overloaded{[&](const InputFile& file) { file.read_at(tensor.offset + begin, out); },
+  const auto& placed = static_cast<const GgufTensor&>(tensor);  // this file gives out no others
+  const uint64_t offset = placed.offset + begin;
+  std::visit(Overloaded{[&](const InputFile& file) { file.read_at(offset, out); },
                         [&](const MemoryFile& file) {
-                          std::ranges::copy(file.bytes.subspan(tensor.offset + begin, out.size()), out.begin());
+                          std::ranges::copy(file.bytes.subspan(offset, out.size()), out.begin());
                         }},
-             sources_[tensor.part]);
-}
-
-void GgufFile::forget_tensor(const GgufTensor& tensor) const noexcept {
-  if (const auto* file = std::get_if<InputFile>(&sources_[tensor.part])) file->forget(tensor.offset, tensor.bytes);
+             sources_[placed.part]);
 }
 
 std::span<const std::byte> GgufFile::view_tensor(const GgufTensor& tensor) const {

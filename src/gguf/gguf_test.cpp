@@ -62,7 +62,7 @@ TEST(Gguf, WellFormedFilesOpenWhateverModelTheyHold) {
 TEST(Gguf, AVocabularyIsReadWhole) {
   const auto check = [](const std::string& path, size_t count, std::string_view first) {
     const GgufFile file = GgufFile::open(path);
-    const GgufStrings& tokens = file.get_strings("tokenizer.ggml.tokens");
+    const StringList& tokens = file.get_strings("tokenizer.ggml.tokens");
     EXPECT_EQ(tokens.size(), count);
     EXPECT_EQ(tokens[0], first);
     EXPECT_EQ(file.get_ints("tokenizer.ggml.token_type").size(), count);
@@ -99,16 +99,20 @@ TEST(Gguf, TheSampleFileIsReadValueByValueInBothVersions) {
     EXPECT_EQ(file.get_ints("a.i64"), (std::vector<int64_t>{-1}));
     EXPECT_EQ(file.get_floats("a.f32"), (std::vector<float>{0.5F, -0.25F}));
     EXPECT_EQ(file.get_floats("a.f64"), (std::vector<float>{3.25F}));
-    const GgufStrings& strings = file.get_strings("a.string");
+    EXPECT_EQ(file.find_bools("a.bool"), (std::vector<bool>{true, false, true}));
+    EXPECT_TRUE(file.is_array("a.bool"));
+    EXPECT_FALSE(file.is_array("s.true"));
+    EXPECT_FALSE(file.is_array("a.missing"));
+    const StringList& strings = file.get_strings("a.string");
     ASSERT_EQ(strings.size(), 3U);
     EXPECT_EQ(strings[0], "hello");
     EXPECT_EQ(strings[1], "");
     EXPECT_EQ(strings[2], "\xF0\x9F\x94\xA5");
-    const auto* nested = file.find("a.nested")->as<GgufArray>();
+    const auto* nested = file.find("a.nested")->as<MetadataArray>();
     ASSERT_NE(nested, nullptr);
-    const auto& items = std::get<std::vector<GgufArray>>(nested->items);
+    const auto& items = std::get<std::vector<MetadataArray>>(nested->items);
     EXPECT_EQ(std::get<std::vector<uint16_t>>(items.at(0).items), (std::vector<uint16_t>{5, 6}));
-    EXPECT_EQ(std::get<GgufStrings>(items.at(1).items)[0], "deep");
+    EXPECT_EQ(std::get<StringList>(items.at(1).items)[0], "deep");
   }
 }
 
@@ -118,12 +122,12 @@ TEST(Gguf, TensorsHaveTheirShapeOutermostFirstAndTheirPlaceInTheFile) {
   ASSERT_EQ(file.tensors().size(), 5U);
   EXPECT_EQ(file.get_tensor("t.f32").shape, Shape(3, 8));
   EXPECT_EQ(file.get_tensor("t.f16").shape, Shape(2, 3, 1, 2));
-  const GgufTensor& q8 = file.get_tensor("t.q8");
+  const GgufTensor& q8 = *file.find_tensor("t.q8");
   EXPECT_EQ(q8.shape, Shape(2, 64));
   EXPECT_EQ(q8.dtype, DType::q8_0);
   EXPECT_EQ(q8.bytes, 136U);
   EXPECT_EQ(q8.offset, sample.data_begin + 96);
-  const GgufTensor& unknown = file.get_tensor("t.iq4xs");
+  const GgufTensor& unknown = *file.find_tensor("t.iq4xs");
   EXPECT_EQ(unknown.dtype, std::nullopt);
   EXPECT_EQ(unknown.type->name, "IQ4_XS");
   EXPECT_EQ(unknown.bytes, 136U);
@@ -160,6 +164,8 @@ TEST(Gguf, AWrongTypeIsAnErrorThatNamesKeyAndTypes) {
   EXPECT_NE(message([&] { return file.get_ints("a.u64"); }), "");
   EXPECT_NE(message([&] { return file.get_ints("a.bool"); }), "");
   EXPECT_NE(message([&] { return file.get_floats("a.i32"); }), "");
+  EXPECT_NE(message([&] { return file.find_bools("a.i32"); }), "");
+  EXPECT_NE(message([&] { return file.find_bools("s.true"); }), "");
   EXPECT_NE(message([&] { return file.get_float("s.i32"); }), "");
   EXPECT_NE(message([&] { return file.get_bool("s.u8"); }), "");
   EXPECT_NE(message([&] { return file.get_uint("s.true"); }), "");
@@ -178,7 +184,7 @@ TEST(Gguf, ValuesPrintShortAndSafe) {
   EXPECT_EQ(text("s.string"), "\"tab\\x09nul\"");
   EXPECT_EQ(text("a.bool"), "[3] true, false, true");
   EXPECT_EQ(text("a.nested"), "[2] [2] 5, 6, [1] \"deep\"");
-  const GgufValue tokens(GgufArray{GgufStrings(std::vector<std::string>(1000, "token"))});
+  const MetadataValue tokens(MetadataArray{StringList(std::vector<std::string>(1000, "token"))});
   EXPECT_LT(value_to_string(tokens, 60).size(), 80U);
   EXPECT_EQ(value_to_string(tokens, 60).substr(0, 22), "[1000] \"token\", \"token");
 }

@@ -81,10 +81,10 @@ class HeadParser {
     return name;
   }
 
-  GgufType read_type(std::string_view what) {
+  MetadataType read_type(std::string_view what) {
     const auto type = reader_.read<uint32_t>();
-    if (type >= kGgufTypeCount) reader_.reject("{} {} does not exist", what, type);
-    return static_cast<GgufType>(type);
+    if (type >= kMetadataTypeCount) reader_.reject("{} {} does not exist", what, type);
+    return static_cast<MetadataType>(type);
   }
 
   bool read_bool() {
@@ -96,94 +96,94 @@ class HeadParser {
   void read_metadata() {
     std::string key = read_name("key", kMaxKeyBytes);
     reader_.describe(fmt::format("metadata key \"{}\"", printable(key)));
-    const GgufType type = read_type("value type");
+    const MetadataType type = read_type("value type");
     head_.metadata.push_back({std::move(key), read_value(type)});
   }
 
-  GgufValue read_value(GgufType type) {
+  MetadataValue read_value(MetadataType type) {
     switch (type) {
-      case GgufType::u8:
-        return GgufValue(reader_.read<uint8_t>());
-      case GgufType::i8:
-        return GgufValue(reader_.read<int8_t>());
-      case GgufType::u16:
-        return GgufValue(reader_.read<uint16_t>());
-      case GgufType::i16:
-        return GgufValue(reader_.read<int16_t>());
-      case GgufType::u32:
-        return GgufValue(reader_.read<uint32_t>());
-      case GgufType::i32:
-        return GgufValue(reader_.read<int32_t>());
-      case GgufType::f32:
-        return GgufValue(reader_.read<float>());
-      case GgufType::boolean:
-        return GgufValue(read_bool());
-      case GgufType::string:
-        return GgufValue(read_string("string", kMaxStringBytes));
-      case GgufType::array:
-        return GgufValue(read_array(1));
-      case GgufType::u64:
-        return GgufValue(reader_.read<uint64_t>());
-      case GgufType::i64:
-        return GgufValue(reader_.read<int64_t>());
-      case GgufType::f64:
-        return GgufValue(reader_.read<double>());
+      case MetadataType::u8:
+        return MetadataValue(reader_.read<uint8_t>());
+      case MetadataType::i8:
+        return MetadataValue(reader_.read<int8_t>());
+      case MetadataType::u16:
+        return MetadataValue(reader_.read<uint16_t>());
+      case MetadataType::i16:
+        return MetadataValue(reader_.read<int16_t>());
+      case MetadataType::u32:
+        return MetadataValue(reader_.read<uint32_t>());
+      case MetadataType::i32:
+        return MetadataValue(reader_.read<int32_t>());
+      case MetadataType::f32:
+        return MetadataValue(reader_.read<float>());
+      case MetadataType::boolean:
+        return MetadataValue(read_bool());
+      case MetadataType::string:
+        return MetadataValue(read_string("string", kMaxStringBytes));
+      case MetadataType::array:
+        return MetadataValue(read_array(1));
+      case MetadataType::u64:
+        return MetadataValue(reader_.read<uint64_t>());
+      case MetadataType::i64:
+        return MetadataValue(reader_.read<int64_t>());
+      case MetadataType::f64:
+        return MetadataValue(reader_.read<double>());
     }
     __builtin_unreachable();
   }
 
-  GgufArray read_array(int depth) {
+  MetadataArray read_array(int depth) {
     if (depth > kMaxArrayDepth) reader_.reject("arrays are nested deeper than {}", kMaxArrayDepth);
-    const GgufType type = read_type("array element type");
+    const MetadataType type = read_type("array element type");
     const auto count = reader_.read<uint64_t>();
     switch (type) {
-      case GgufType::u8:
+      case MetadataType::u8:
         return read_numbers<uint8_t>(count);
-      case GgufType::i8:
+      case MetadataType::i8:
         return read_numbers<int8_t>(count);
-      case GgufType::u16:
+      case MetadataType::u16:
         return read_numbers<uint16_t>(count);
-      case GgufType::i16:
+      case MetadataType::i16:
         return read_numbers<int16_t>(count);
-      case GgufType::u32:
+      case MetadataType::u32:
         return read_numbers<uint32_t>(count);
-      case GgufType::i32:
+      case MetadataType::i32:
         return read_numbers<int32_t>(count);
-      case GgufType::f32:
+      case MetadataType::f32:
         return read_numbers<float>(count);
-      case GgufType::boolean:
+      case MetadataType::boolean:
         return read_bools(count);
-      case GgufType::string:
+      case MetadataType::string:
         return read_strings(count);
-      case GgufType::array:
+      case MetadataType::array:
         return read_arrays(count, depth + 1);
-      case GgufType::u64:
+      case MetadataType::u64:
         return read_numbers<uint64_t>(count);
-      case GgufType::i64:
+      case MetadataType::i64:
         return read_numbers<int64_t>(count);
-      case GgufType::f64:
+      case MetadataType::f64:
         return read_numbers<double>(count);
     }
     __builtin_unreachable();
   }
 
   template <typename T>
-  GgufArray read_numbers(uint64_t count) {
+  MetadataArray read_numbers(uint64_t count) {
     reader_.require(count, sizeof(T), "array elements");
     std::vector<T> numbers(count);
     reader_.read_bytes(std::as_writable_bytes(std::span(numbers)));
-    return GgufArray{std::move(numbers)};
+    return MetadataArray{std::move(numbers)};
   }
 
-  GgufArray read_bools(uint64_t count) {
+  MetadataArray read_bools(uint64_t count) {
     reader_.require(count, 1, "array elements");
     std::vector<bool> bools(count);
     for (uint64_t i = 0; i < count; ++i) bools[i] = read_bool();
-    return GgufArray{std::move(bools)};
+    return MetadataArray{std::move(bools)};
   }
 
   // Walks the strings twice, first for the length of the text, so that it is allocated once and never too large.
-  GgufArray read_strings(uint64_t count) {
+  MetadataArray read_strings(uint64_t count) {
     reader_.require(count, kMinStringBytes, "strings");
     const uint64_t begin = reader_.position();
     uint64_t total = 0;
@@ -194,7 +194,7 @@ class HeadParser {
       total += length;
     }
     reader_.rewind(begin);
-    GgufStrings strings;
+    StringList strings;
     strings.reserve(count, total);
     for (uint64_t i = 0; i < count; ++i) {
       const auto length = reader_.read<uint64_t>();
@@ -203,18 +203,18 @@ class HeadParser {
       total -= length;
       reader_.read_bytes(std::as_writable_bytes(std::span(strings.append(length), length)));
     }
-    return GgufArray{std::move(strings)};
+    return MetadataArray{std::move(strings)};
   }
 
-  GgufArray read_arrays(uint64_t count, int depth) {
+  MetadataArray read_arrays(uint64_t count, int depth) {
     reader_.require(count, kMinNestedArrayBytes, "nested arrays");
     if (count > kMaxNestedArrays - nested_arrays_)
       reader_.reject("there are more than {} nested arrays", kMaxNestedArrays);
     nested_arrays_ += count;
-    std::vector<GgufArray> arrays;
+    std::vector<MetadataArray> arrays;
     arrays.reserve(count);
     for (uint64_t i = 0; i < count; ++i) arrays.push_back(read_array(depth));
-    return GgufArray{std::move(arrays)};
+    return MetadataArray{std::move(arrays)};
   }
 
   void sort_keys() {
@@ -229,7 +229,7 @@ class HeadParser {
   }
 
   uint64_t find_alignment() {
-    const auto found = std::ranges::find(head_.metadata, kAlignmentKey, &GgufMetadata::key);
+    const auto found = std::ranges::find(head_.metadata, kAlignmentKey, &MetadataEntry::key);
     if (found == head_.metadata.end()) return kDefaultAlignment;
     reader_.describe(fmt::format("metadata key \"{}\"", kAlignmentKey));
     const auto* alignment = found->value.as<uint32_t>();
@@ -258,6 +258,7 @@ class HeadParser {
     const auto type_id = reader_.read<uint32_t>();
     tensor.type = find_ggml_type(type_id);
     if (tensor.type == nullptr) reader_.reject("tensor type {} does not exist", type_id);
+    tensor.type_name = tensor.type->name;
     tensor.dtype = dtype_from_gguf(type_id);
     if (tensor.shape.cols() % tensor.type->block_size != 0)
       reader_.reject("rows of {} elements are not a multiple of {}, the block of {}", tensor.shape.cols(),
@@ -271,7 +272,7 @@ class HeadParser {
   }
 
   // Turns offsets into positions in the file, and checks that the tensors fill the data section one after the other
-  // (in whatever order), each at the first aligned place behind the one before it.
+  // (in whatever order), each at the first aligned offset after the one before it.
   void place_tensors(uint64_t alignment) {
     std::vector<uint32_t> order(head_.tensors.size());
     std::iota(order.begin(), order.end(), 0U);
@@ -285,8 +286,7 @@ class HeadParser {
       const std::optional<uint64_t> begin = checked_add(data_begin, tensor.offset);
       const std::optional<uint64_t> end = begin ? checked_add(*begin, tensor.bytes) : std::nullopt;
       if (!end || *end > reader_.file_size())
-        reader_.reject("its data of {} bytes at offset {} ends behind the end of the file", tensor.bytes,
-                       tensor.offset);
+        reader_.reject("its data of {} bytes at offset {} ends after the end of the file", tensor.bytes, tensor.offset);
       if (tensor.offset % alignment != 0)
         reader_.reject("its data offset {} is not a multiple of the alignment {}", tensor.offset, alignment);
       if (*begin < expected) reader_.reject("its data overlaps that of another tensor");

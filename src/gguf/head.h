@@ -31,7 +31,7 @@ inline constexpr std::string_view kAlignmentKey = "general.alignment";
 
 struct GgufHead {
   uint32_t version = 0;
-  std::vector<GgufMetadata> metadata;
+  std::vector<MetadataEntry> metadata;
   std::vector<uint32_t> keys_by_name;  // positions in metadata, sorted by key
   std::vector<GgufTensor> tensors;     // offsets from the start of the file; part is 0
 };

@@ -77,7 +77,7 @@ Outcome try_file(Open open) {
   try {
     const GgufFile file = open();
     size_t text = 0;
-    for (const GgufMetadata& entry : file.metadata()) text += value_to_string(entry.value).size();
+    for (const MetadataEntry& entry : file.metadata()) text += value_to_string(entry.value).size();
     std::vector<std::byte> data;
     for (const GgufTensor& tensor : file.tensors()) {
       data.resize(tensor.bytes);

@@ -36,10 +36,10 @@ class GgufSplitTest : public testing::Test {
   // Every tensor holds eight bytes of its own name's last letter.
   void write_part(const PartSpec& part) const {
     GgufWriter writer(path(part.file));
-    if (part.number == 0) writer.set("general.name", GgufValue("split model"));
-    writer.set("split.no", GgufValue(part.number));
-    writer.set("split.count", GgufValue(part.count));
-    writer.set("split.tensors.count", GgufValue(part.total));
+    if (part.number == 0) writer.set("general.name", MetadataValue("split model"));
+    writer.set("split.no", MetadataValue(part.number));
+    writer.set("split.count", MetadataValue(part.count));
+    writer.set("split.tensors.count", MetadataValue(part.total));
     for (const std::string& name : part.tensors) writer.add_tensor(name, DType::f32, Shape(2));
     for (const std::string& name : part.tensors)
       writer.write_data(std::vector<std::byte>(8, static_cast<std::byte>(name.back())));
@@ -75,7 +75,7 @@ TEST_F(GgufSplitTest, OpeningAnyPartOpensTheWholeModel) {
       file.read_tensor(file.get_tensor(tensor_name), bytes);
       EXPECT_EQ(bytes, std::vector<std::byte>(8, static_cast<std::byte>(tensor_name[0])));
     }
-    EXPECT_EQ(file.get_tensor("d").part, 2U);
+    EXPECT_EQ(file.find_tensor("d")->part, 2U);
   }
 }
 

@@ -94,7 +94,7 @@ constexpr uint64_t bit(int n) {
   return uint64_t{1} << n;
 }
 
-// Values that are wrong in a field of this kind wherever it stands in the sample.
+// Values that are wrong in a field of this kind anywhere in the sample.
 std::vector<uint64_t> bad_values(FieldKind kind) {
   // Times 1, 2, 4, 8 or 32 these wrap to something small; plus anything, the last ones do.
   std::vector<uint64_t> huge = {bit(31), bit(32), bit(40),  bit(59),   bit(60),     bit(61),     bit(62),
@@ -374,7 +374,7 @@ std::string mutate(const BuiltFile& base, std::mt19937_64& random) {
   const auto below = [&](size_t n) { return static_cast<size_t>(random() % n); };
   const auto pick_field = [&]() -> const FileField& { return base.fields[below(base.fields.size())]; };
   std::string bytes = base.bytes;
-  // Changes of fields come first: inserting or erasing bytes moves the fields behind.
+  // Changes of fields come first: inserting or erasing bytes moves the fields after them.
   const size_t field_changes = below(4);
   for (size_t i = 0; i < field_changes; ++i) {
     const FileField& field = pick_field();

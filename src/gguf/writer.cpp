@@ -26,16 +26,16 @@ void append_string(std::string& out, std::string_view text) {
   out.append(text);
 }
 
-void append_array(std::string& out, const GgufArray& array, int depth) {
+void append_array(std::string& out, const MetadataArray& array, int depth) {
   if (depth > kMaxArrayDepth) fail("a metadata array is nested deeper than {}", kMaxArrayDepth);
   append_number(out, static_cast<uint32_t>(array.element_type()));
   append_number(out, uint64_t{array.size()});
   std::visit(
       [&]<typename Items>(const Items& items) {
-        if constexpr (std::is_same_v<Items, GgufStrings>) {
+        if constexpr (std::is_same_v<Items, StringList>) {
           for (size_t i = 0; i < items.size(); ++i) append_string(out, items[i]);
-        } else if constexpr (std::is_same_v<Items, std::vector<GgufArray>>) {
-          for (const GgufArray& item : items) append_array(out, item, depth + 1);
+        } else if constexpr (std::is_same_v<Items, std::vector<MetadataArray>>) {
+          for (const MetadataArray& item : items) append_array(out, item, depth + 1);
         } else if constexpr (std::is_same_v<Items, std::vector<bool>>) {
           for (const bool item : items) out.push_back(item ? 1 : 0);
         } else {
@@ -46,13 +46,13 @@ void append_array(std::string& out, const GgufArray& array, int depth) {
       array.items);
 }
 
-void append_value(std::string& out, const GgufValue& value) {
+void append_value(std::string& out, const MetadataValue& value) {
   append_number(out, static_cast<uint32_t>(value.type()));
   std::visit(
       [&]<typename T>(const T& item) {
         if constexpr (std::is_same_v<T, std::string>) {
           append_string(out, item);
-        } else if constexpr (std::is_same_v<T, GgufArray>) {
+        } else if constexpr (std::is_same_v<T, MetadataArray>) {
           append_array(out, item, 1);
         } else {
           append_number(out, item);
@@ -70,7 +70,7 @@ void check_name(const std::string& path, std::string_view what, std::string_view
 
 GgufWriter::GgufWriter(const std::string& path) : path_(path), file_(path), alignment_(kDefaultAlignment) {}
 
-void GgufWriter::set(const std::string& key, const GgufValue& value) {
+void GgufWriter::set(const std::string& key, const MetadataValue& value) {
   INFERNO_CHECK(!head_written_);
   check_name(path_, "metadata key", key, kMaxKeyBytes);
   if (keys_.size() == kMaxMetadataCount) fail("cannot write \"{}\": more than {} metadata keys", path_, keys_.size());

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "base/file.h"
+#include "file/metadata.h"
 #include "gguf/ggml_types.h"
-#include "gguf/value.h"
 #include "tensor/dtype.h"
 #include "tensor/tensor.h"
 
@@ -27,7 +27,7 @@ class GgufWriter {
   explicit GgufWriter(const std::string& path);
 
   // A key may be set once; "general.alignment" (u32) also sets the alignment of the tensor data (default 32).
-  void set(const std::string& key, const GgufValue& value);
+  void set(const std::string& key, const MetadataValue& value);
   // `shape` outermost first; its last dimension must be a multiple of the type's block size.
   void add_tensor(const std::string& name, DType dtype, const Shape& shape);
   void add_tensor(const std::string& name, const GgmlType& type, const Shape& shape);

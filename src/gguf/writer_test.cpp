@@ -40,35 +40,36 @@ std::vector<std::byte> numbered_bytes(size_t count, int seed) {
 }
 
 TEST_F(GgufWriterTest, EveryMetadataTypeComesBackEqual) {
-  const std::vector<GgufValue> values = {
-      GgufValue(uint8_t{255}),
-      GgufValue(int8_t{-128}),
-      GgufValue(uint16_t{65535}),
-      GgufValue(int16_t{-32768}),
-      GgufValue(std::numeric_limits<uint32_t>::max()),
-      GgufValue(std::numeric_limits<int32_t>::min()),
-      GgufValue(1.0e-30F),
-      GgufValue(true),
-      GgufValue(false),
-      GgufValue(std::string("nul \0 and \xFF", 11)),
-      GgufValue(std::string()),
-      GgufValue(std::numeric_limits<uint64_t>::max()),
-      GgufValue(std::numeric_limits<int64_t>::min()),
-      GgufValue(-0.1),
-      GgufValue(GgufArray{std::vector<uint8_t>{1, 2}}),
-      GgufValue(GgufArray{std::vector<int8_t>{-1, 2}}),
-      GgufValue(GgufArray{std::vector<uint16_t>{1, 65535}}),
-      GgufValue(GgufArray{std::vector<int16_t>{}}),
-      GgufValue(GgufArray{std::vector<uint32_t>(100000, 7)}),
-      GgufValue(GgufArray{std::vector<int32_t>{-7}}),
-      GgufValue(GgufArray{std::vector<float>{0.5F}}),
-      GgufValue(GgufArray{std::vector<bool>{true, false, true}}),
-      GgufValue(GgufArray{GgufStrings({"a", "", std::string(70000, 'x'), "\xE2\x82\xAC"})}),
-      GgufValue(GgufArray{std::vector<GgufArray>{GgufArray{std::vector<uint16_t>{4}}, GgufArray{GgufStrings({"b"})},
-                                                 GgufArray{std::vector<GgufArray>{}}}}),
-      GgufValue(GgufArray{std::vector<uint64_t>{1, ~uint64_t{0}}}),
-      GgufValue(GgufArray{std::vector<int64_t>{-1}}),
-      GgufValue(GgufArray{std::vector<double>{0.1, -2}}),
+  const std::vector<MetadataValue> values = {
+      MetadataValue(uint8_t{255}),
+      MetadataValue(int8_t{-128}),
+      MetadataValue(uint16_t{65535}),
+      MetadataValue(int16_t{-32768}),
+      MetadataValue(std::numeric_limits<uint32_t>::max()),
+      MetadataValue(std::numeric_limits<int32_t>::min()),
+      MetadataValue(1.0e-30F),
+      MetadataValue(true),
+      MetadataValue(false),
+      MetadataValue(std::string("nul \0 and \xFF", 11)),
+      MetadataValue(std::string()),
+      MetadataValue(std::numeric_limits<uint64_t>::max()),
+      MetadataValue(std::numeric_limits<int64_t>::min()),
+      MetadataValue(-0.1),
+      MetadataValue(MetadataArray{std::vector<uint8_t>{1, 2}}),
+      MetadataValue(MetadataArray{std::vector<int8_t>{-1, 2}}),
+      MetadataValue(MetadataArray{std::vector<uint16_t>{1, 65535}}),
+      MetadataValue(MetadataArray{std::vector<int16_t>{}}),
+      MetadataValue(MetadataArray{std::vector<uint32_t>(100000, 7)}),
+      MetadataValue(MetadataArray{std::vector<int32_t>{-7}}),
+      MetadataValue(MetadataArray{std::vector<float>{0.5F}}),
+      MetadataValue(MetadataArray{std::vector<bool>{true, false, true}}),
+      MetadataValue(MetadataArray{StringList({"a", "", std::string(70000, 'x'), "\xE2\x82\xAC"})}),
+      MetadataValue(MetadataArray{std::vector<MetadataArray>{MetadataArray{std::vector<uint16_t>{4}},
+                                                             MetadataArray{StringList({"b"})},
+                                                             MetadataArray{std::vector<MetadataArray>{}}}}),
+      MetadataValue(MetadataArray{std::vector<uint64_t>{1, ~uint64_t{0}}}),
+      MetadataValue(MetadataArray{std::vector<int64_t>{-1}}),
+      MetadataValue(MetadataArray{std::vector<double>{0.1, -2}}),
   };
   GgufWriter writer(path());
   for (size_t i = 0; i < values.size(); ++i) writer.set("key " + std::to_string(i), values[i]);
@@ -98,7 +99,7 @@ TEST_F(GgufWriterTest, TensorsOfEveryTypeComeBackWhateverThePiecesTheyWereWritte
     EXPECT_EQ(size, std::filesystem::file_size(path()));
     const GgufFile file = GgufFile::open(path());
     for (const DTypeInfo& info : kDTypes) {
-      const GgufTensor& tensor = file.get_tensor(info.name);
+      const GgufTensor& tensor = *file.find_tensor(info.name);
       EXPECT_EQ(tensor.dtype, info.dtype);
       EXPECT_EQ(tensor.shape, Shape(2, 3, 256));
       EXPECT_EQ(tensor.offset % 32, 0U);
@@ -113,12 +114,12 @@ TEST_F(GgufWriterTest, AnyValidAlignmentIsKept) {
   for (const uint32_t alignment : {1U, 2U, 8U, 24U, 64U, 4096U}) {
     GgufWriter writer(path());
     writer.add_tensor("a", DType::f16, Shape(3));
-    writer.set("general.alignment", GgufValue(alignment));
+    writer.set("general.alignment", MetadataValue(alignment));
     writer.add_tensor("b", DType::f16, Shape(5));
     writer.write_data(numbered_bytes(16, 0));
     writer.finish();
     const GgufFile file = GgufFile::open(path());
-    const GgufTensor& b = file.get_tensor("b");
+    const GgufTensor& b = *file.find_tensor("b");
     EXPECT_EQ(b.offset % alignment, 0U);
     std::vector<std::byte> bytes(4);
     file.read_tensor(b, bytes, 6);
@@ -131,7 +132,7 @@ TEST_F(GgufWriterTest, ACopyOfAFileHasTheSameContents) {
   const BuiltFile sample = build_sample_file();
   const GgufFile source = GgufFile::from_memory(sample.span(), "sample");
   GgufWriter writer(path());
-  for (const GgufMetadata& entry : source.metadata()) writer.set(entry.key, entry.value);
+  for (const MetadataEntry& entry : source.metadata()) writer.set(entry.key, entry.value);
   for (const GgufTensor& tensor : source.tensors()) writer.add_tensor(tensor.name, *tensor.type, tensor.shape);
   for (const GgufTensor& tensor : source.tensors()) writer.write_data(source.view_tensor(tensor));
   writer.finish();
@@ -147,19 +148,19 @@ TEST_F(GgufWriterTest, ACopyOfAFileHasTheSameContents) {
 
 TEST_F(GgufWriterTest, DuplicatesAndImpossibleTensorsAreRefused) {
   GgufWriter writer(path());
-  writer.set("key", GgufValue(1.0F));
-  EXPECT_THROW(writer.set("key", GgufValue(1.0F)), Error);
-  EXPECT_THROW(writer.set("", GgufValue(1.0F)), Error);
-  EXPECT_THROW(writer.set("general.alignment", GgufValue(uint32_t{13})), Error);
+  writer.set("key", MetadataValue(1.0F));
+  EXPECT_THROW(writer.set("key", MetadataValue(1.0F)), Error);
+  EXPECT_THROW(writer.set("", MetadataValue(1.0F)), Error);
+  EXPECT_THROW(writer.set("general.alignment", MetadataValue(uint32_t{13})), Error);
   writer.add_tensor("t", DType::f32, Shape(1));
   EXPECT_THROW(writer.add_tensor("t", DType::f32, Shape(1)), Error);
   EXPECT_THROW(writer.add_tensor("", DType::f32, Shape(1)), Error);
   EXPECT_THROW(writer.add_tensor("odd", DType::q8_0, Shape(2, 33)), Error);
   EXPECT_THROW(writer.add_tensor("none", DType::f32, Shape(0)), Error);
   EXPECT_THROW(writer.add_tensor("huge", DType::f32, Shape(int64_t{1} << 62, 4)), Error);
-  GgufArray deep{std::vector<uint8_t>{1}};
-  for (int i = 0; i < 4; ++i) deep = GgufArray{std::vector<GgufArray>{deep}};
-  EXPECT_THROW(writer.set("deep", GgufValue(deep)), Error);
+  MetadataArray deep{std::vector<uint8_t>{1}};
+  for (int i = 0; i < 4; ++i) deep = MetadataArray{std::vector<MetadataArray>{deep}};
+  EXPECT_THROW(writer.set("deep", MetadataValue(deep)), Error);
 }
 
 TEST_F(GgufWriterTest, NothingIsLeftBehindWithoutFinish) {

@@ -6,69 +6,93 @@
 namespace inferno {
 namespace {
 
-KvLayerView empty_view(const KvConfig& config) {
+KvLayerView empty_view(const KvConfig& config, size_t layer) {
   KvLayerView view;
   view.page_size = KvCache::kPageSize;
-  view.kv_heads = config.kv_heads;
-  view.head_dim = config.head_dim;
+  view.kv_heads = config.layers[layer].kv_heads;
+  view.head_dim = config.layers[layer].head_dim;
   view.dtype = config.dtype;
   return view;
 }
 
-int32_t pages_for(int32_t positions) {
-  return static_cast<int32_t>(ceil_div(positions, KvCache::kPageSize));
+KvConfig with_pages(KvConfig config) {
+  if (config.pages == 0) config.pages = KvCache::pages_for(config.max_positions);
+  return config;
 }
 
 }  // namespace
 
-uint64_t KvCache::bytes_needed(const KvConfig& config) {
-  const int64_t pages = int64_t{pages_for(config.max_positions)} * config.max_sequences;
-  return static_cast<uint64_t>(2 * config.layers * pages * empty_view(config).page_bytes());
+int32_t KvCache::pages_for(int64_t positions) {
+  return static_cast<int32_t>(ceil_div(positions, kPageSize));
+}
+
+uint64_t KvCache::layer_page_bytes(const KvConfig& config, size_t layer) {
+  return 2 * static_cast<uint64_t>(empty_view(config, layer).page_bytes());
+}
+
+uint64_t KvCache::page_bytes(const KvConfig& config) {
+  uint64_t sum = 0;
+  for (size_t i = 0; i < config.layers.size(); ++i) sum += layer_page_bytes(config, i);
+  return sum;
 }
 
 KvCache::KvCache(Backend& backend, const KvConfig& config)
-    : config_(config), max_pages_(pages_for(config.max_positions)) {
-  const int32_t pages = max_pages_ * config.max_sequences;
-  layer_bytes_ = pages * empty_view(config).page_bytes();
-  for (int32_t i = 0; i < config.layers; ++i)
-    memory_.push_back(backend.allocate_cache(i, static_cast<size_t>(2 * layer_bytes_)));
-  free_.reserve(static_cast<size_t>(pages));
-  for (int32_t page = pages - 1; page >= 0; --page) free_.push_back(page);
-  sequences_.resize(static_cast<size_t>(config.max_sequences));
-  for (Sequence& sequence : sequences_) sequence.pages.reserve(static_cast<size_t>(max_pages_));
+    : backend_(backend), config_(with_pages(config)), pool_(config_.pages, kPageSize) {
+  for (size_t i = 0; i < config_.layers.size(); ++i) {
+    memory_.push_back(backend.allocate_cache(static_cast<int32_t>(i),
+                                             layer_page_bytes(config_, i) * static_cast<size_t>(config_.pages)));
+  }
 }
 
 KvLayerView KvCache::layer(int32_t index) const {
-  KvLayerView view = empty_view(config_);
-  view.k = memory_[static_cast<size_t>(index)].data();
-  view.v = static_cast<char*>(view.k) + layer_bytes_;
-  view.pages = max_pages_ * config_.max_sequences;
+  const auto i = static_cast<size_t>(index);
+  KvLayerView view = empty_view(config_, i);
+  view.pages = config_.pages;
+  view.k = memory_[i].data();
+  view.v = static_cast<std::byte*>(view.k) + view.pages * view.page_bytes();
   return view;
 }
 
-bool KvCache::resize(int32_t sequence, int32_t length) {
-  Sequence& s = sequences_[static_cast<size_t>(sequence)];
-  const auto wanted = static_cast<size_t>(pages_for(length));
-  if (length > config_.max_positions || (wanted > s.pages.size() && wanted - s.pages.size() > free_.size()))
-    return false;
-  while (s.pages.size() > wanted) {
-    free_.push_back(s.pages.back());
-    s.pages.pop_back();
+void KvCache::copy_page(int32_t from, int32_t to) {
+  for (int32_t i = 0; i < static_cast<int32_t>(config_.layers.size()); ++i) {
+    const KvLayerView view = layer(i);
+    for (void* base : {view.k, view.v}) {
+      auto* memory = static_cast<std::byte*>(base);
+      backend_.copy_cache(i, memory + to * view.page_bytes(), memory + from * view.page_bytes(),
+                          static_cast<size_t>(view.page_bytes()));
+    }
   }
-  while (s.pages.size() < wanted) {
-    s.pages.push_back(free_.back());
-    free_.pop_back();
+}
+
+KvSequence::KvSequence(KvCache& cache) : cache_(cache) {
+  pages_.reserve(static_cast<size_t>(cache.max_pages()));
+}
+
+bool KvSequence::resize(int32_t length) {
+  const auto wanted = static_cast<size_t>(KvCache::pages_for(length));
+  if (length > cache_.config().max_positions) return false;
+  if (wanted > pages_.size() && wanted - pages_.size() > static_cast<size_t>(cache_.pool().available())) return false;
+  while (pages_.size() > wanted) {
+    cache_.pool().release(pages_.back());
+    pages_.pop_back();
   }
-  s.length = length;
+  while (pages_.size() < wanted) pages_.push_back(cache_.pool().allocate());
   return true;
 }
 
-std::span<const int32_t> KvCache::pages(int32_t sequence) const {
-  return sequences_[static_cast<size_t>(sequence)].pages;
+void KvSequence::share(std::span<const int32_t> pages) {
+  INFERNO_CHECK(pages_.empty());
+  for (const int32_t page : pages) {
+    cache_.pool().retain(page);
+    pages_.push_back(page);
+  }
 }
 
-int32_t KvCache::slot(int32_t sequence, int32_t position) const {
-  return pages(sequence)[static_cast<size_t>(position / kPageSize)] * kPageSize + position % kPageSize;
+void KvSequence::clear() {
+  while (!pages_.empty()) {
+    cache_.pool().release(pages_.back());
+    pages_.pop_back();
+  }
 }
 
 }  // namespace inferno

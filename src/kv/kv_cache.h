@@ -1,8 +1,8 @@
-// The KV cache: who owns which page.
+// The KV cache: memory for keys and values, cut into pages of kPageSize positions.
 //
-// Memory is cut into pages of kPageSize positions, each holding all kv heads of one layer (see KvLayerView); a page
-// number means the same page in every layer. A sequence has a block table of pages. One sequence alone gets pages 0, 1,
-// 2, ... in order, so its block table is the identity. Nothing here allocates after construction.
+// A page number means the same page in every layer, where it holds the layer's kv heads (see KvLayerView); layers may
+// differ in heads and head sizes. Which page belongs to whom is PagePool's business; a KvSequence is one sequence's
+// block table. A sequence alone in a new cache gets pages 0, 1, 2, ...: the identity.
 //
 // Used by one thread at a time.
 #pragma once
@@ -12,16 +12,20 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "kv/page_pool.h"
 
 namespace inferno {
 
-struct KvConfig {
-  int32_t layers = 0;
+struct KvLayerShape {
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
+};
+
+struct KvConfig {
+  std::vector<KvLayerShape> layers;
   DType dtype = DType::f32;
   int32_t max_positions = 0;  // of one sequence
-  int32_t max_sequences = 1;
+  int32_t pages = 0;          // of all sequences together; 0: for one sequence of max_positions
 };
 
 class KvCache {
@@ -32,32 +36,50 @@ class KvCache {
 
   KvCache(Backend& backend, const KvConfig& config);
 
-  [[nodiscard]] static uint64_t bytes_needed(const KvConfig& config);
-  [[nodiscard]] const KvConfig& config() const { return config_; }
-  [[nodiscard]] KvLayerView layer(int32_t index) const;
-  [[nodiscard]] int32_t max_pages() const { return max_pages_; }
-  [[nodiscard]] int32_t free_pages() const { return static_cast<int32_t>(free_.size()); }
+  [[nodiscard]] static int32_t pages_for(int64_t positions);
+  // Of one page in all layers, keys and values.
+  [[nodiscard]] static uint64_t page_bytes(const KvConfig& config);
+  [[nodiscard]] static uint64_t layer_page_bytes(const KvConfig& config, size_t layer);
 
-  // Makes room for `length` positions of a sequence (0 .. max_sequences - 1), or shortens it. False, with nothing
-  // changed, when the sequence may not be that long or no pages are left.
-  [[nodiscard]] bool resize(int32_t sequence, int32_t length);
-  [[nodiscard]] int32_t length(int32_t sequence) const { return sequences_[static_cast<size_t>(sequence)].length; }
-  [[nodiscard]] std::span<const int32_t> pages(int32_t sequence) const;
-  // Where the key and value of a position go.
-  [[nodiscard]] int32_t slot(int32_t sequence, int32_t position) const;
+  [[nodiscard]] const KvConfig& config() const { return config_; }
+  [[nodiscard]] uint64_t bytes() const { return page_bytes(config_) * static_cast<uint64_t>(config_.pages); }
+  [[nodiscard]] KvLayerView layer(int32_t index) const;
+  // Of one sequence.
+  [[nodiscard]] int32_t max_pages() const { return pages_for(config_.max_positions); }
+  [[nodiscard]] PagePool& pool() { return pool_; }
+  [[nodiscard]] const PagePool& pool() const { return pool_; }
+  // Between steps.
+  void copy_page(int32_t from, int32_t to);
 
  private:
-  struct Sequence {
-    std::vector<int32_t> pages;
-    int32_t length = 0;
-  };
-
+  Backend& backend_;
   KvConfig config_;
-  int32_t max_pages_;           // of one sequence
-  std::vector<Buffer> memory_;  // per layer: keys, then values
-  int64_t layer_bytes_;         // of the keys of one layer
-  std::vector<int32_t> free_;   // the next page to give out is last
-  std::vector<Sequence> sequences_;
+  std::vector<Buffer> memory_;  // per layer: the keys of all pages, then the values
+  PagePool pool_;
+};
+
+// The pages of one sequence; they go back to the pool with it. Allocates only when made.
+class KvSequence {
+ public:
+  explicit KvSequence(KvCache& cache);
+  ~KvSequence() { clear(); }
+  KvSequence(const KvSequence&) = delete;
+  KvSequence& operator=(const KvSequence&) = delete;
+
+  // Positions there are pages for.
+  [[nodiscard]] int32_t capacity() const { return static_cast<int32_t>(pages_.size()) * KvCache::kPageSize; }
+  [[nodiscard]] std::span<const int32_t> pages() const { return pages_; }
+  // Makes room for `length` positions, or gives back pages beyond them. False, with nothing changed, when a sequence
+  // may not be that long or the pool has too few pages.
+  [[nodiscard]] bool resize(int32_t length);
+  // Begins with pages that others hold or held.
+  void share(std::span<const int32_t> pages);
+  // Gives back the last pages first: what more texts begin with is evicted later.
+  void clear();
+
+ private:
+  KvCache& cache_;
+  std::vector<int32_t> pages_;
 };
 
 }  // namespace inferno

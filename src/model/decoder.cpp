@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <vector>
 
 #include "base/error.h"
 
@@ -20,24 +20,26 @@ size_t matrix_bytes(int64_t rows, int64_t cols) {
   return static_cast<size_t>(rows * cols) * sizeof(float);
 }
 
-constexpr size_t kHistoryBytes = kSampleHistory * sizeof(int32_t);
-
 }  // namespace
 
-Decoder::Decoder(Backend& backend, const Model& model, KvCache& cache, const StepLimits& limits)
-    : backend_(backend), model_(model), cache_(cache), limits_(limits), batch_(capacity_of(limits, cache)) {
+Decoder::Decoder(Backend& backend, const Model& model, const KvCache& cache, const StepLimits& limits)
+    : backend_(backend),
+      model_(model),
+      cache_(cache),
+      limits_(limits),
+      batch_(capacity_of(limits, cache)),
+      samples_({.max_rows = limits.max_logit_rows,
+                .vocabulary = model.config().vocabulary,
+                .max_history = cache.config().max_positions}) {
   const ModelConfig& c = model.config();
-  const auto rows = static_cast<size_t>(limits.max_logit_rows);
-  const int64_t attention_width = int64_t{c.q_heads} * c.head_dim;
+  const int64_t attention_width = c.attention_width();
   batch_memory_ = backend.allocate(batch_.block().size() * sizeof(int32_t));
   x_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, c.width));
   q_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, attention_width));
   attn_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, attention_width));
   logits_memory_ = backend.allocate(matrix_bytes(limits.max_logit_rows, c.vocabulary));
-  request_memory_ = backend.allocate(rows * (sizeof(SampleParams) + kHistoryBytes));
-  sampled_memory_ = backend.allocate(rows * sizeof(int32_t));
-  requests_.resize(rows * (sizeof(SampleParams) + kHistoryBytes));
-  sampled_.resize(rows);
+  request_memory_ = backend.allocate(static_cast<size_t>(samples_.request_bytes()));
+  result_memory_ = backend.allocate(static_cast<size_t>(samples_.result_bytes()));
   plan();
 }
 
@@ -55,70 +57,63 @@ void Decoder::plan() {
     batch_.add_token(0, position, 0, i >= limits_.max_tokens - std::min(limits_.max_tokens, limits_.max_logit_rows));
   }
   backend_.upload(batch_memory_.data(), batch_.block().data(), batch_.block().size() * sizeof(int32_t));
+  samples_.set(std::vector<SampleRequest>(static_cast<size_t>(batch_.logit_rows()), {.top_logprobs = kMaxTopLogprobs}));
   backend_.begin_step(StepMode::plan);
   record(batch_.view(static_cast<const int32_t*>(batch_memory_.data())), 0, true);
   backend_.end_step();
   batch_.clear();
 }
 
-void Decoder::add(int32_t sequence, int32_t first, std::span<const int32_t> tokens, int32_t logit_rows) {
+void Decoder::add(std::span<const int32_t> pages, int32_t first, std::span<const int32_t> tokens, int32_t logit_rows) {
+  constexpr int32_t kPage = KvCache::kPageSize;
   const auto count = static_cast<int32_t>(tokens.size());
-  INFERNO_CHECK(first + count <= cache_.length(sequence));
-  const std::span<const int32_t> pages = cache_.pages(sequence);
+  INFERNO_CHECK(first + count <= static_cast<int32_t>(pages.size()) * kPage);
   batch_.begin_sequence(first + count, pages.data(), static_cast<int32_t>(pages.size()));
   for (int32_t i = 0; i < count; ++i) {
-    batch_.add_token(tokens[static_cast<size_t>(i)], first + i, cache_.slot(sequence, first + i),
-                     i >= count - logit_rows);
+    const int32_t position = first + i;
+    const int32_t slot = pages[static_cast<size_t>(position / kPage)] * kPage + position % kPage;
+    batch_.add_token(tokens[static_cast<size_t>(i)], position, slot, i >= count - logit_rows);
   }
-}
-
-void Decoder::upload_requests(std::span<const SampleRequest> requests) {
-  const size_t history_begin = static_cast<size_t>(limits_.max_logit_rows) * sizeof(SampleParams);
-  for (size_t i = 0; i < requests.size(); ++i) {
-    const std::span<const int32_t> history =
-        requests[i].history.last(std::min<size_t>(requests[i].history.size(), kSampleHistory));
-    SampleParams params = requests[i].params;
-    params.history_length = static_cast<int32_t>(history.size());
-    std::memcpy(requests_.data() + i * sizeof params, &params, sizeof params);
-    if (!history.empty()) {
-      std::memcpy(requests_.data() + history_begin + i * kHistoryBytes, history.data(), history.size_bytes());
-    }
-  }
-  backend_.upload(request_memory_.data(), requests_.data(), requests_.size());
 }
 
 void Decoder::run(std::span<const SampleRequest> requests) {
   INFERNO_CHECK(batch_.tokens() > 0);
   INFERNO_CHECK(requests.empty() || requests.size() == static_cast<size_t>(batch_.logit_rows()));
   backend_.upload(batch_memory_.data(), batch_.block().data(), batch_.block().size() * sizeof(int32_t));
-  if (!requests.empty()) upload_requests(requests);
+  if (!requests.empty()) {
+    samples_.set(requests);
+    backend_.upload(request_memory_.data(), samples_.block().data(), samples_.block().size());
+  }
   // The logits of one sequence are those of its last tokens.
-  const int32_t unwanted = batch_.sequences() == 1 ? batch_.tokens() - batch_.logit_rows() : 0;
+  const int32_t first_needed_token = batch_.sequences() == 1 ? batch_.tokens() - batch_.logit_rows() : 0;
   backend_.begin_step(StepMode::run);
-  record(batch_.view(static_cast<const int32_t*>(batch_memory_.data())), unwanted, !requests.empty());
+  record(batch_.view(static_cast<const int32_t*>(batch_memory_.data())), first_needed_token, !requests.empty());
   backend_.end_step();
   if (!requests.empty()) {
-    backend_.download(sampled_.data(), sampled_memory_.data(), requests.size() * sizeof(int32_t));
+    const std::span<int32_t> results = samples_.results();
+    backend_.download(results.data(), result_memory_.data(), results.size_bytes());
   }
 }
 
-// The transformer. x [T, d] is the residual stream; every op writes only what it is given. Behind the last layer's keys
-// and values nobody asks for the first `unwanted` tokens.
-void Decoder::record(const StepBatch& batch, int32_t unwanted, bool sample) {
+// The transformer. x [T, d] is the residual stream; every op writes only what it is given. q and what attention makes
+// of it are private results: each is read by the op recorded next and by nobody else. After the last layer's keys and
+// values only tokens from `first_needed_token` on are needed.
+void Decoder::record(const StepBatch& batch, int32_t first_needed_token, bool sample) {
   const ModelConfig& c = model_.config();
   const int64_t tokens = batch.tokens;
-  const int64_t attention_width = int64_t{c.q_heads} * c.head_dim;
   const Tensor ids{const_cast<int32_t*>(batch.token_ids), Shape(tokens), DType::i32};
   const Tensor x{x_memory_.data(), Shape(tokens, c.width)};
-  const Tensor q{q_memory_.data(), Shape(tokens, attention_width)};
-  const Tensor attended{attn_memory_.data(), Shape(tokens, attention_width)};
 
   backend_.embed({.table = &model_.embedding(), .ids = ids, .out = x});
 
-  for (int32_t i = 0; i < c.layers; ++i) {
+  for (int32_t i = 0; i < c.layer_count(); ++i) {
+    const LayerConfig& layer = c.layers[static_cast<size_t>(i)];
     const LayerWeights& w = model_.layer(i);
     const KvLayerView kv = cache_.layer(i);
-    const bool last = i + 1 == c.layers;
+    const Tensor q{q_memory_.data(), Shape(tokens, layer.attention_width())};
+    const Tensor attended{attn_memory_.data(), Shape(tokens, layer.attention_width())};
+    const bool last = i + 1 == c.layer_count();
+    const bool ends_here = last && first_needed_token == tokens;
 
     // Attention block: norm, project, rotate, store K and V; attend; project back onto the residual stream.
     backend_.qkv_rope_store({.x = x,
@@ -128,15 +123,20 @@ void Decoder::record(const StepBatch& batch, int32_t unwanted, bool sample) {
                              .bias = {w.bq.get(), w.bk.get(), w.bv.get()},
                              .q_norm = w.q_norm.get(),
                              .k_norm = w.k_norm.get(),
-                             .rope = model_.rope(),
+                             .rope = model_.rope(i),
                              .kv = kv,
                              .batch = batch,
+                             .private_result = !ends_here,
                              .q = q});
-    if (last && unwanted == tokens) return;
-    backend_.attention(
-        {.q = q, .kv = kv, .batch = batch, .scale = 1.0F / std::sqrt(static_cast<float>(c.head_dim)), .out = attended});
-    const Tensor rest = last ? x.row_range(unwanted, tokens - unwanted) : x;
-    const Tensor rest_attended = last ? attended.row_range(unwanted, tokens - unwanted) : attended;
+    if (ends_here) return;
+    backend_.attention({.q = q,
+                        .kv = kv,
+                        .batch = batch,
+                        .scale = 1.0F / std::sqrt(static_cast<float>(layer.head_dim)),
+                        .private_result = true,
+                        .out = attended});
+    const Tensor rest = last ? x.row_range(first_needed_token, tokens - first_needed_token) : x;
+    const Tensor rest_attended = last ? attended.row_range(first_needed_token, tokens - first_needed_token) : attended;
     backend_.linear({.x = rest_attended, .w = {w.wo.get()}, .residual = rest, .out = {rest}});
 
     // Feed-forward block: norm, gate and up, SwiGLU, down, onto the residual stream.
@@ -155,13 +155,7 @@ void Decoder::record(const StepBatch& batch, int32_t unwanted, bool sample) {
   const Tensor logits{logits_memory_.data(), Shape(batch.logit_rows, c.vocabulary)};
   backend_.logits(
       {.x = x, .rows = rows, .norm = &model_.output_norm(), .eps = c.norm_eps, .head = &model_.head(), .out = logits});
-  if (!sample) return;
-  auto* params = static_cast<std::byte*>(request_memory_.data());
-  auto* history = params + static_cast<size_t>(limits_.max_logit_rows) * sizeof(SampleParams);
-  backend_.sample({.logits = logits,
-                   .params = {params, Shape(batch.logit_rows, sizeof(SampleParams) / 4), DType::i32},
-                   .history = {history, Shape(batch.logit_rows, kSampleHistory), DType::i32},
-                   .out = {sampled_memory_.data(), Shape(batch.logit_rows), DType::i32}});
+  if (sample) backend_.sample(samples_.args(logits, request_memory_.data(), result_memory_.data()));
 }
 
 void Decoder::download_logits(std::span<float> out) {

@@ -16,23 +16,9 @@ struct QuantizeReport {
   std::vector<std::string> fallbacks;
 };
 
-// Names a user may ask for: every weight type, and the mixes Q4_K_M and Q5_K_M.
-[[nodiscard]] std::string quantize_type_names();
-
-struct WeightType {
-  DType dtype;
-  DType wanted;  // another one when its blocks do not divide the rows
-};
-// What a matrix becomes in a file of the named type or mix. `tied`: the model has no output.weight of its own. An
-// unknown name is a usage Error.
-[[nodiscard]] WeightType choose_weight_type(std::string_view type, std::string_view tensor, const Shape& shape,
-                                            bool tied, int64_t layers);
-// general.file_type of such a file, as other programs number it, and back: empty for a number without a name here.
-[[nodiscard]] uint32_t gguf_file_type(std::string_view type);
-[[nodiscard]] std::string_view file_type_name(uint64_t file_type);
-
-// `type` is one of those names, in any case; anything else is a usage Error. Matrices take the type (or what the mix
-// says for them), vectors stay F32, metadata is copied. The file appears under `output` only when it is complete.
+// `type` is one of weight_type_names(), in any case; anything else is a usage Error. Matrices take the type (or what
+// the mix says for them), vectors stay F32, metadata is copied. The file appears under `output` only when it is
+// complete.
 QuantizeReport quantize_model(const GgufFile& input, const std::string& output, std::string_view type, int threads,
                               bool quiet);
 

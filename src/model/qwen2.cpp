@@ -3,9 +3,9 @@
 
 namespace inferno {
 
-const Architecture kQwen2 = {"qwen2", [](ModelConfig& config) {
-                               config.pairing = RopePairing::half_split;
-                               config.qkv_bias = true;
+const Architecture kQwen2 = {"qwen2", [](const ConfigKeys& /*keys*/, ModelConfig& config) {
+                               config.ropes[0].pairing = RopePairing::half_split;
+                               for (LayerConfig& layer : config.layers) layer.qkv_bias = true;
                              }};
 
 }  // namespace inferno

@@ -3,9 +3,9 @@
 
 namespace inferno {
 
-const Architecture kQwen3 = {"qwen3", [](ModelConfig& config) {
-                               config.pairing = RopePairing::half_split;
-                               config.qk_norm = true;
+const Architecture kQwen3 = {"qwen3", [](const ConfigKeys& /*keys*/, ModelConfig& config) {
+                               config.ropes[0].pairing = RopePairing::half_split;
+                               for (LayerConfig& layer : config.layers) layer.qk_norm = true;
                              }};
 
 }  // namespace inferno

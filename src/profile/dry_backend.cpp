@@ -46,7 +46,7 @@ void DryBackend::download(void* host, const void* source, size_t bytes) {
 }
 
 std::unique_ptr<Weight> DryBackend::load_weight(const WeightSource& source, WeightUse /*uses*/) {
-  return std::make_unique<DryWeight>(source.name(), source.dtype(), source.shape());
+  return std::make_unique<DryWeight>(source);
 }
 
 void DryBackend::begin_step(StepMode /*mode*/) {

@@ -46,7 +46,7 @@ StepPredictor::StepPredictor(Backend& backend, double weight_bytes) : backend_(b
     args.w[0] = others.image.weight("others", DType::f32, Shape(rows, kWidth),
                                     std::vector<std::byte>(static_cast<size_t>(rows * kRowBytes)));
     args.out[0] = others.image.tensor({1, rows});
-    others.image.set(args);
+    others.image.add(args);
     others.weights = std::make_unique<WeightCopies>(backend_);
     others.op = std::make_unique<PlacedOp>(others.image, backend_, *others.weights);
   }
@@ -54,9 +54,9 @@ StepPredictor::StepPredictor(Backend& backend, double weight_bytes) : backend_(b
 
 double StepPredictor::run_once(const PlacedOp& op) {
   backend_.begin_step(StepMode::run);
-  call_op(backend_, others_[0].op->record());
-  call_op(backend_, op.record());
-  call_op(backend_, others_[1].op->record());
+  call_op(backend_, others_[0].op->records()[0]);
+  call_op(backend_, op.records()[0]);
+  call_op(backend_, others_[1].op->records()[0]);
   backend_.end_step();
   const StepTimes& times = *backend_.step_times();
   StepView view;
@@ -65,7 +65,7 @@ double StepPredictor::run_once(const PlacedOp& op) {
 }
 
 double StepPredictor::try_out(const OpRecord& record, Backend& recorder) {
-  const OpImage image = OpImage::capture(recorder, record);
+  const OpImage image = OpImage::capture(recorder, {&record, 1});
   WeightCopies weights(backend_);
   const PlacedOp op(image, backend_, weights);
   backend_.set_timing(true);

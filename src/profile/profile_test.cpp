@@ -48,7 +48,7 @@ class TwoWorkers : public testing::Test {
  protected:
   TwoWorkers() {
     LinearArgs linear{.x = image_.tensor({1, 64})};
-    linear.w[0] = image_.weight("blk.3.w", DType::q8_0, Shape(10, 64), std::vector<std::byte>(680));
+    linear.w[0] = image_.weight("w", DType::q8_0, Shape(10, 64), std::vector<std::byte>(680), 3);
     linear.out[0] = image_.tensor({1, 10});
     times_.workers = 2;
     times_.begin = 1'000'000;

@@ -32,7 +32,7 @@ struct ByteAlphabet {
 };
 constexpr ByteAlphabet kAlphabet;
 
-// The bytes a token's text stands for; false when the text has other characters than the alphabet's.
+// The bytes that a token's text spells; false when the text has other characters than the alphabet's.
 bool decode_alphabet(std::string_view text, std::string& bytes) {
   bytes.clear();
   while (!text.empty()) {
@@ -51,7 +51,7 @@ bool is_added(TokenType type) {
   return type == TokenType::control || type == TokenType::user_defined || type == TokenType::unknown;
 }
 
-// A user-defined token may stand in the merges too; control tokens never come out of plain text.
+// A user-defined token may be in the merges too; control tokens never come out of plain text.
 bool is_mergeable(TokenType type) {
   return type == TokenType::normal || type == TokenType::undefined || type == TokenType::user_defined;
 }
@@ -103,7 +103,7 @@ void ByteBpe::index_tokens() {
   for (size_t i = 0; i < vocab.tokens.size(); ++i) {
     const std::string_view text = vocab.tokens[i];
     const bool in_alphabet = decode_alphabet(text, bytes);
-    // Added tokens are stored as plain text. One that stands in the merges too reads the same both ways.
+    // Added tokens are stored as plain text. One that is in the merges too reads the same both ways.
     const bool plain_text = is_added(vocab.types[i]) || !in_alphabet;
     mergeable[i] = in_alphabet && is_mergeable(vocab.types[i]) && (!plain_text || bytes == text);
     pieces_.append(plain_text ? text : std::string_view(bytes));
@@ -119,7 +119,7 @@ void ByteBpe::index_tokens() {
 }
 
 void ByteBpe::index_merges() {
-  const GgufStrings& merges = vocabulary().merges;
+  const StringList& merges = vocabulary().merges;
   size_t skipped = 0;
   std::string left_bytes;
   std::string right_bytes;

@@ -51,7 +51,7 @@ std::string_view strip_newlines(std::string_view text, bool front, bool back) {
   return text;
 }
 
-// An answer that holds its thinking: what stands before the first </think> and what stands after the last.
+// An answer that holds its thinking: what is before the first </think> and what is after the last.
 struct Answer {
   std::string_view thinking;
   std::string_view content;
@@ -73,6 +73,23 @@ bool looks_like_tool_response(const ChatMessage& message) {
 }
 
 }  // namespace
+
+// Collects pieces; neighbours of one kind become one.
+class ChatFormat::Pieces {
+ public:
+  Pieces& control(std::string_view text) { return append(text, true); }
+  Pieces& text(std::string_view text) { return append(text, false); }
+  [[nodiscard]] std::vector<PromptPiece> take() { return std::move(pieces_); }
+
+ private:
+  Pieces& append(std::string_view text, bool control) {
+    if (text.empty()) return *this;
+    if (pieces_.empty() || pieces_.back().control != control) pieces_.push_back({.text = {}, .control = control});
+    pieces_.back().text += text;
+    return *this;
+  }
+  std::vector<PromptPiece> pieces_;
+};
 
 ChatFormat ChatFormat::from_tokenizer(const Tokenizer& tokenizer) {
   return from_template(tokenizer.chat_template(),
@@ -102,28 +119,30 @@ std::string_view ChatFormat::name() const {
   return form_ == Form::chatml ? "ChatML" : "Llama-3";
 }
 
-std::string ChatFormat::render(std::span<const ChatMessage> messages, const ChatOptions& options) const {
+std::vector<PromptPiece> ChatFormat::render(std::span<const ChatMessage> messages, const ChatOptions& options) const {
   if (messages.empty()) fail_usage("a chat needs at least one message");
   for (const ChatMessage& message : messages) {
     if (message.role != "system" && message.role != "user" && message.role != "assistant") {
       fail_usage("unknown role \"{}\" in a chat message (supported: system, user, assistant)", printable(message.role));
     }
   }
-  std::string out;
+  Pieces out;
   if (form_ == Form::chatml) {
     render_chatml(messages, options, out);
   } else {
     render_llama3(messages, options, out);
   }
-  return out;
+  return out.take();
 }
 
-void ChatFormat::render_chatml(std::span<const ChatMessage> messages, const ChatOptions& options,
-                               std::string& out) const {
-  const auto append = [&](std::string_view role, std::string_view thinking_block, std::string_view content) {
-    out.append(kImStart).append(role).append("\n").append(thinking_block).append(content).append(kImEnd).append("\n");
-  };
-  if (messages.front().role != "system" && !default_system_.empty()) append("system", {}, default_system_);
+void ChatFormat::render_chatml(std::span<const ChatMessage> messages, const ChatOptions& options, Pieces& out) const {
+  const auto begin = [&](std::string_view role) { out.control(kImStart).control(role).control("\n"); };
+  const auto end = [&] { out.control(kImEnd).control("\n"); };
+  if (messages.front().role != "system" && !default_system_.empty()) {
+    begin("system");
+    out.control(default_system_);
+    end();
+  }
   // Thinking is kept only in answers after the last question.
   size_t last_question = messages.size() - 1;
   for (size_t i = messages.size(); i-- > 0;) {
@@ -134,42 +153,43 @@ void ChatFormat::render_chatml(std::span<const ChatMessage> messages, const Chat
   }
   for (size_t i = 0; i < messages.size(); ++i) {
     const ChatMessage& message = messages[i];
+    begin(message.role);
     if (!thinking_ || message.role != "assistant") {
-      append(message.role, {}, message.content);
-      continue;
-    }
-    const Answer answer = split_thinking(message.content);
-    if (i > last_question && (i + 1 == messages.size() || !answer.thinking.empty())) {
-      const std::string block = "<think>\n" + std::string(answer.thinking) + "\n</think>\n\n";
-      append(message.role, block, strip_newlines(answer.content, true, false));
+      out.text(message.content);
     } else {
-      append(message.role, {}, answer.content);
+      const Answer answer = split_thinking(message.content);
+      if (i > last_question && (i + 1 == messages.size() || !answer.thinking.empty())) {
+        out.control("<think>\n").text(answer.thinking).control("\n</think>\n\n");
+        out.text(strip_newlines(answer.content, true, false));
+      } else {
+        out.text(answer.content);
+      }
     }
+    end();
   }
   if (options.add_generation_prompt) {
-    out.append(kImStart).append("assistant\n");
-    if (thinking_ && !options.enable_thinking) out += "<think>\n\n</think>\n\n";
+    begin("assistant");
+    if (thinking_ && !options.enable_thinking) out.control("<think>\n\n</think>\n\n");
   }
 }
 
-void ChatFormat::render_llama3(std::span<const ChatMessage> messages, const ChatOptions& options,
-                               std::string& out) const {
+void ChatFormat::render_llama3(std::span<const ChatMessage> messages, const ChatOptions& options, Pieces& out) const {
   const auto append_header = [&](std::string_view role) {
-    out.append(kHeaderStart).append(role).append(kHeaderEnd).append("\n\n");
+    out.control(kHeaderStart).control(role).control(kHeaderEnd).control("\n\n");
   };
-  out += bos_text_;
+  out.control(bos_text_);
   if (date_header_) {
     append_header("system");
-    out += kDateHeader;
+    out.control(kDateHeader);
     if (messages.front().role == "system") {
-      out += trim(messages.front().content);
+      out.text(trim(messages.front().content));
       messages = messages.subspan(1);
     }
-    out += kEot;
+    out.control(kEot);
   }
   for (const ChatMessage& message : messages) {
     append_header(message.role);
-    out.append(trim(message.content)).append(kEot);
+    out.text(trim(message.content)).control(kEot);
   }
   if (options.add_generation_prompt) append_header("assistant");
 }

@@ -29,14 +29,17 @@ class ChatFormat {
   [[nodiscard]] static ChatFormat from_tokenizer(const Tokenizer& tokenizer);
   [[nodiscard]] static ChatFormat from_template(std::string_view chat_template, std::string_view bos_text);
 
-  // The text to encode with parse_special and without add_bos: it begins with the bos text where the form has one.
-  [[nodiscard]] std::string render(std::span<const ChatMessage> messages, const ChatOptions& options = {}) const;
+  // What to encode: the form's own marks, the bos text among them where it has one, are control pieces; what messages
+  // say is not.
+  [[nodiscard]] std::vector<PromptPiece> render(std::span<const ChatMessage> messages,
+                                                const ChatOptions& options = {}) const;
   [[nodiscard]] std::string_view name() const;  // "ChatML", "Llama-3"
 
  private:
   enum class Form { chatml, llama3 };
-  void render_chatml(std::span<const ChatMessage> messages, const ChatOptions& options, std::string& out) const;
-  void render_llama3(std::span<const ChatMessage> messages, const ChatOptions& options, std::string& out) const;
+  class Pieces;
+  void render_chatml(std::span<const ChatMessage> messages, const ChatOptions& options, Pieces& out) const;
+  void render_llama3(std::span<const ChatMessage> messages, const ChatOptions& options, Pieces& out) const;
 
   Form form_ = Form::chatml;
   std::string bos_text_;

@@ -22,7 +22,7 @@ bool needs_work(std::string_view stretch) {
   return std::any_of(stretch.begin(), stretch.end(), [](char c) { return static_cast<unsigned char>(c) >= 0xCC; });
 }
 
-// Canonical order: each run of combining marks by class, equal ones as they stood. utf8proc's own sort takes quadratic
+// Canonical order: each run of combining marks by class, equal ones in their order. utf8proc's own sort takes quadratic
 // time on a long run.
 void order_marks(std::vector<utf8proc_int32_t>& characters) {
   struct Mark {

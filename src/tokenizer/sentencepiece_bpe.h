@@ -12,7 +12,7 @@
 namespace inferno {
 
 // Spaces are written as U+2581. A character that is no token is encoded by the byte tokens <0xNN>, as is every byte
-// that is not UTF-8; where the vocabulary lacks one, the unknown token stands for it, or nothing where there is none.
+// that is not UTF-8; where the vocabulary lacks one, the unknown token is used, or nothing where there is none.
 class SentencePieceBpe final : public Tokenizer {
  public:
   explicit SentencePieceBpe(Vocabulary vocabulary);

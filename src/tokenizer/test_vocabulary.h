@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "tokenizer/vocabulary.h"
+#include "file/vocabulary.h"
 
 namespace inferno {
 
-// The letter that stands for a byte in byte-level vocabularies, written from its definition.
+// The letter that spells a byte in byte-level vocabularies, written from its definition.
 inline std::string byte_letter(int byte) {
   int letter = byte;
   if (byte <= 0x20) letter = 0x100 + byte;
@@ -38,8 +38,8 @@ inline Vocabulary byte_vocabulary(std::string pre, const std::vector<std::string
     tokens.push_back(text);
     vocabulary.types.push_back(TokenType::control);
   }
-  vocabulary.tokens = GgufStrings(tokens);
-  vocabulary.merges = GgufStrings(merges);
+  vocabulary.tokens = StringList(tokens);
+  vocabulary.merges = StringList(merges);
   return vocabulary;
 }
 
@@ -60,7 +60,7 @@ inline Vocabulary scored_vocabulary(const std::vector<std::pair<std::string, flo
     vocabulary.types.push_back(TokenType::normal);
     vocabulary.scores.push_back(score);
   }
-  vocabulary.tokens = GgufStrings(tokens);
+  vocabulary.tokens = StringList(tokens);
   vocabulary.unknown = 0;
   vocabulary.bos = 1;
   vocabulary.eos = 2;

@@ -7,8 +7,6 @@
 
 #include "base/error.h"
 #include "tokenizer/added_tokens.h"
-#include "tokenizer/byte_bpe.h"
-#include "tokenizer/sentencepiece_bpe.h"
 
 namespace inferno {
 
@@ -40,16 +38,6 @@ std::vector<int32_t> find_end_tokens(const Vocabulary& vocabulary) {
 
 }  // namespace
 
-std::unique_ptr<const Tokenizer> Tokenizer::create(Vocabulary vocabulary) {
-  validate_vocabulary(vocabulary, "vocabulary");
-  if (vocabulary.model == "llama") return std::make_unique<const SentencePieceBpe>(std::move(vocabulary));
-  return std::make_unique<const ByteBpe>(std::move(vocabulary));
-}
-
-std::unique_ptr<const Tokenizer> Tokenizer::load(const GgufFile& file) {
-  return create(load_vocabulary(file));
-}
-
 Tokenizer::Tokenizer(Vocabulary vocabulary)
     : vocabulary_(std::move(vocabulary)),
       added_(std::make_unique<const AddedTokens>(vocabulary_)),
@@ -57,10 +45,40 @@ Tokenizer::Tokenizer(Vocabulary vocabulary)
 
 Tokenizer::~Tokenizer() = default;
 
-std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+void Tokenizer::check_size(size_t bytes) {
   // A space may grow to three bytes inside, and positions are 32 bits wide.
   constexpr size_t kMaxBytes = std::numeric_limits<int32_t>::max() / 4;
-  if (text.size() > kMaxBytes) fail("the text has {} bytes; at most {} can be encoded at once", text.size(), kMaxBytes);
+  if (bytes > kMaxBytes) fail("the text has {} bytes; at most {} can be encoded at once", bytes, kMaxBytes);
+}
+
+std::vector<int32_t> Tokenizer::encode(std::span<const PromptPiece> pieces) const {
+  std::vector<int32_t> ids;
+  std::string plain;
+  const auto flush = [&] {
+    if (!plain.empty()) encode_plain(plain, ids);
+    plain.clear();
+  };
+  size_t bytes = 0;
+  for (const PromptPiece& piece : pieces) {
+    check_size(bytes += piece.text.size());
+    size_t done = 0;
+    while (done < piece.text.size()) {
+      AddedTokens::Match added{piece.text.size(), 0, -1};
+      if (piece.control) added = added_->find(piece.text, done);
+      plain.append(piece.text, done, added.begin - done);
+      if (added.length > 0) {
+        flush();
+        ids.push_back(added.id);
+      }
+      done = added.begin + added.length;
+    }
+  }
+  flush();
+  return ids;
+}
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+  check_size(text.size());
   std::vector<int32_t> ids;
   if (options.add_bos && vocabulary_.bos) ids.push_back(*vocabulary_.bos);
   size_t done = 0;

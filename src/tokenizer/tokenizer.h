@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tokenizer/vocabulary.h"
+#include "file/vocabulary.h"
 
 namespace inferno {
 
@@ -23,21 +23,30 @@ class AddedTokens;
 struct EncodeOptions {
   // Recognise the text of added tokens (control and user-defined, such as <|im_end|>); without it they are plain text.
   bool parse_special = true;
-  bool add_bos = false;  // put bos in front, when the vocabulary has one
-  bool add_eos = false;  // put eos behind, when the vocabulary has one
+  bool add_bos = false;  // put bos before, when the vocabulary has one
+  bool add_eos = false;  // put eos after, when the vocabulary has one
+};
+
+// A stretch of a prompt. Added tokens are recognised in control pieces only: what a user typed is never one.
+struct PromptPiece {
+  std::string text;
+  bool control = false;
 };
 
 class Tokenizer {
  public:
   // An Error when the vocabulary contradicts itself or names an unknown model or pre-tokenizer.
   [[nodiscard]] static std::unique_ptr<const Tokenizer> create(Vocabulary vocabulary);
-  [[nodiscard]] static std::unique_ptr<const Tokenizer> load(const GgufFile& file);
+  // Null when the file has no vocabulary, or this build no tokenizers.
+  [[nodiscard]] static std::unique_ptr<const Tokenizer> load(const ModelFile& file);
   virtual ~Tokenizer();
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
 
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
-  // The bytes the ids stand for, added tokens as their text; not always whole UTF-8 (see StreamDecoder).
+  // Pieces that follow each other; text that spans several of them is encoded as if it were one.
+  [[nodiscard]] std::vector<int32_t> encode(std::span<const PromptPiece> pieces) const;
+  // The bytes of the ids, added tokens as their text; not always whole UTF-8 (see StreamDecoder).
   [[nodiscard]] std::string decode(std::span<const int32_t> ids) const;
   // The bytes of one token; valid as long as the tokenizer. An id outside the vocabulary is an Error.
   [[nodiscard]] std::string_view piece(int32_t id) const;
@@ -64,10 +73,11 @@ class Tokenizer {
   [[nodiscard]] const Vocabulary& vocabulary() const { return vocabulary_; }
   // Frees what is needed only while the indexes are built.
   void drop_merges() { vocabulary_.merges = {}; }
-  GgufStrings pieces_;  // (vocab_size) bytes of each token; filled by the concrete class
+  StringList pieces_;  // (vocab_size) bytes of each token; filled by the concrete class
 
  private:
   void check_id(int32_t id) const;
+  static void check_size(size_t bytes);
 
   Vocabulary vocabulary_;
   std::unique_ptr<const AddedTokens> added_;

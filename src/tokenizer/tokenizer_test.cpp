@@ -106,7 +106,7 @@ TEST(ByteBpe, WholeWordsWinOverMergesOnlyForLlama3) {
   // "xyz" is a token that no merge builds.
   const auto make = [](const char* pre) {
     Vocabulary vocabulary = byte_vocabulary(pre, {"x y", "xy z"});
-    vocabulary.merges = GgufStrings(std::vector<std::string>{"x y"});
+    vocabulary.merges = StringList(std::vector<std::string>{"x y"});
     return Tokenizer::create(std::move(vocabulary));
   };
   EXPECT_EQ(make("llama-bpe")->encode("xyz"), (Ids{257}));
@@ -157,7 +157,7 @@ TEST(ByteBpe, HugeInputsTakeNoQuadraticTime) {
 
 TEST(ByteBpe, BytesTheVocabularyLacksEncodeToNothing) {
   Vocabulary vocabulary = byte_vocabulary("gpt-2", {});
-  vocabulary.tokens = GgufStrings(std::vector<std::string>{"a", "<|endoftext|>"});
+  vocabulary.tokens = StringList(std::vector<std::string>{"a", "<|endoftext|>"});
   vocabulary.types = {TokenType::normal, TokenType::control};
   vocabulary.unknown = 1;
   EXPECT_EQ(Tokenizer::create(vocabulary)->encode("aba"), (Ids{0, 0}));

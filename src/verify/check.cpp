@@ -3,12 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "backend/op_fields.h"
 #include "backend/op_print.h"
-#include "quant/quant.h"
 
 namespace inferno {
 namespace {
@@ -21,36 +19,63 @@ double badness(const FieldDifference& d, double limit) {
   return limit > 0 ? d.nmse / limit : std::numeric_limits<double>::infinity();
 }
 
-FieldDifference worst_of(std::vector<FieldDifference> differences, double limit) {
-  if (differences.empty()) return {};
-  return std::move(*std::max_element(differences.begin(), differences.end(),
-                                     [&](const FieldDifference& a, const FieldDifference& b) {
-                                       const double x = badness(a, limit);
-                                       const double y = badness(b, limit);
-                                       return x != y ? x < y : a.max_abs < b.max_abs;
-                                     }));
+// The index of the difference furthest beyond, or nearest to, the limit of its op.
+size_t worst_of(const std::vector<FieldDifference>& differences, const std::vector<double>& limits) {
+  const auto found =
+      std::max_element(differences.begin(), differences.end(), [&](const FieldDifference& a, const FieldDifference& b) {
+        const double x = badness(a, limits[a.op]);
+        const double y = badness(b, limits[b.op]);
+        return x != y ? x < y : a.max_abs < b.max_abs;
+      });
+  return static_cast<size_t>(found - differences.begin());
 }
 
 std::string where(const OpCheck& check) {
   const std::string layer = check.layer < 0 ? "" : fmt::format(" in layer {}", check.layer);
-  return fmt::format("{}{} (step {}, op {})", op_name(check.op), layer, check.step, check.index);
+  return fmt::format("{}{} (step {}, op {})", check.name(), layer, check.step, check.index);
 }
 
 }  // namespace
+
+std::string OpCheck::name() const {
+  std::string names;
+  for (const OpId op : ops) names += fmt::format("{}{}", names.empty() ? "" : " + ", op_name(op));
+  return names;
+}
+
+std::string OpCheck::blame() const {
+  if (ops.size() == 1 || !diverges()) return "";
+  if (!blamed) return ", of which none diverges by itself: how they run as one is to blame";
+  return fmt::format(", of which {} diverges by itself, too", op_name(*blamed));
+}
 
 CheckingBackend::CheckingBackend(std::unique_ptr<Backend> tested, std::unique_ptr<Backend> reference,
                                  const CheckOptions& options)
     : BackendDecorator(std::move(tested)),
       reference_(std::move(reference)),
       weights_(std::make_unique<WeightCopies>(*reference_)),
-      options_(options) {}
+      options_(options) {
+  if (options_.plant) wrong_.emplace(inner());
+}
 
 void CheckingBackend::begin_step(StepMode mode) {
   planning_ = mode == StepMode::plan;
   layer_ = -1;
   index_ = 0;
+  group_.clear();
   if (!planning_) ++step_;
   inner().begin_step(mode);
+}
+
+void CheckingBackend::end_step() {
+  INFERNO_CHECK(group_.empty());
+  inner().end_step();
+}
+
+bool CheckingBackend::has_checked(OpId op) const {
+  return std::any_of(totals_.begin(), totals_.end(), [&](const auto& entry) {
+    return std::find(entry.first.begin(), entry.first.end(), op) != entry.first.end();
+  });
 }
 
 bool CheckingBackend::is_due() {
@@ -67,40 +92,85 @@ bool CheckingBackend::is_due() {
 }
 
 template <typename Args>
-void CheckingBackend::check(const Args& args) {
-  constexpr OpId kOp = OpOf<Args>::kId;
-  const int64_t index = index_++;
-  OpRecord record;
-  record.assign(args);
-  layer_ = layer_of(record).value_or(layer_);
+void CheckingBackend::collect(const Args& args) {
+  ++index_;
+  if (!group_.add(args)) return;
+  // Ops of default bodies come while the group runs, and are groups of their own.
+  OpGroup group = group_;
+  group_.clear();
+  check(group.ops(), index_ - static_cast<int64_t>(group.ops().size()));
+}
+
+void CheckingBackend::check(std::span<const OpRecord> group, int64_t index) {
+  layer_ = layer_of(group[0]).value_or(layer_);
   const int layer = layer_;
   if (planning_ || !is_due()) {
-    OpOf<Args>::call(inner(), args);
+    for (const OpRecord& record : group) call_op(inner(), record);
     return;
   }
-  const OpImage inputs = OpImage::capture(inner(), record);
-  OpOf<Args>::call(inner(), args);
-  OpImage tested = inputs.clone();
-  tested.read_written(inner());
-  if (options_.plant == kOp) plant_error(tested);
-
   // A shadow check must not hold a second copy of the model, so its weights go again.
   if (options_.every > 1) weights_ = std::make_unique<WeightCopies>(*reference_);
-  OpImage expected = inputs.clone();
-  PlacedOp placed(inputs, *reference_, *weights_);
-  placed.run();
-  placed.download(expected);
+  Outcome outcome = run_both(group, group.size() > 1);
+  outcome.check.layer = layer;
+  outcome.check.step = step_;
+  outcome.check.index = index;
+  const bool looks_for_blame = outcome.check.diverges() && !first_;
+  if (looks_for_blame) {
+    outcome.check.blamed = group.size() == 1 ? group[0].op() : find_blamed(group, outcome.inputs);
+  }
+  note(outcome.check, outcome.inputs);
+  if (options_.every == 1) {
+    outcome.expected.replace_written(inner());
+  } else if (looks_for_blame) {
+    outcome.tested.replace_written(inner());
+  }
+}
 
-  OpCheck result{.op = kOp, .layer = layer, .step = step_, .index = index, .args = format_args(record)};
-  result.limit = nmse_limit(record, options_.numerics);
-  result.worst = worst_of(compare_written(expected, tested), result.limit);
-  note(result, inputs);
-  if (options_.every == 1) expected.replace_written(inner());
+CheckingBackend::Outcome CheckingBackend::run_both(std::span<const OpRecord> group, bool plant_arguments) {
+  Outcome outcome;
+  outcome.inputs = OpImage::capture(inner(), group);
+  std::vector<OpRecord> records(group.begin(), group.end());
+  for (OpRecord& record : records) {
+    if (plant_arguments && options_.plant == record.op()) record = wrong_->of(record);
+  }
+  for (const OpRecord& record : records) call_op(inner(), record);
+  outcome.tested = outcome.inputs.clone();
+  outcome.tested.read_written(inner());
+  if (!plant_arguments && options_.plant == group[0].op()) plant_error(outcome.tested);
+
+  PlacedOp placed(outcome.inputs, *reference_, *weights_);
+  placed.run();
+  outcome.expected = outcome.inputs.clone();
+  placed.download(outcome.expected);
+
+  for (const OpRecord& record : group) {
+    outcome.check.ops.push_back(record.op());
+    outcome.check.args += fmt::format("{}{}", outcome.check.args.empty() ? "" : "; ", format_args(record));
+  }
+  const std::vector<double> limits = nmse_limits(group, options_.numerics);
+  std::vector<FieldDifference> differences = compare_written(outcome.inputs, outcome.expected, outcome.tested);
+  if (!differences.empty()) {
+    outcome.check.worst = std::move(differences[worst_of(differences, limits)]);
+    outcome.check.limit = limits[outcome.check.worst.op];
+  }
+  return outcome;
+}
+
+std::optional<OpId> CheckingBackend::find_blamed(std::span<const OpRecord> group, const OpImage& inputs) {
+  inputs.replace_written(inner());
+  for (OpRecord record : group) {
+    make_public(record);
+    const Outcome alone = run_both({&record, 1}, true);
+    if (alone.check.diverges()) return record.op();
+    alone.expected.replace_written(inner());
+  }
+  return std::nullopt;
 }
 
 void CheckingBackend::note(const OpCheck& check, const OpImage& inputs) {
-  ++checked_;
-  OpCheckTotals& totals = totals_[static_cast<size_t>(check.op)];
+  checked_ += static_cast<int64_t>(check.ops.size());
+  last_ = check;
+  OpCheckTotals& totals = totals_[check.ops];
   ++totals.calls;
   totals.max_abs = std::max(totals.max_abs, check.worst.max_abs);
   totals.max_ulp = std::max(totals.max_ulp, check.worst.max_ulp);
@@ -123,15 +193,13 @@ void CheckingBackend::note(const OpCheck& check, const OpImage& inputs) {
 }
 
 std::string CheckingBackend::report() const {
-  std::string text = fmt::format("  {:<22}{:>8}{:>14}{:>14}{:>12}{:>12}{:>9}\n", "op", "calls", "max ulp", "max abs",
+  std::string text = fmt::format("  {:<38}{:>6}{:>12}{:>12}{:>11}{:>11}{:>8}\n", "op", "calls", "max ulp", "max abs",
                                  "max nmse", "limit", "beyond");
-  for (int i = 0; i < kOpCount; ++i) {
-    const OpCheckTotals& op = totals_[static_cast<size_t>(i)];
-    if (op.calls == 0) continue;
-    const bool broken = op.max_ulp == std::numeric_limits<uint64_t>::max();
-    text +=
-        fmt::format("  {:<22}{:>8}{:>14}{:>14.3g}{:>12.2g}{:>12.2g}{:>9}\n", op_name(static_cast<OpId>(i)), op.calls,
-                    broken ? "nan" : std::to_string(op.max_ulp), op.max_abs, op.max_nmse, op.limit, op.diverging);
+  for (const auto& [ops, total] : totals_) {
+    const bool broken = total.max_ulp == std::numeric_limits<uint64_t>::max();
+    text += fmt::format("  {:<38}{:>6}{:>12}{:>12.3g}{:>11.2g}{:>11.2g}{:>8}\n", OpCheck{.ops = ops}.name(),
+                        total.calls, broken ? "nan" : std::to_string(total.max_ulp), total.max_abs, total.max_nmse,
+                        total.limit, total.diverging);
   }
   if (!worst_.empty()) text += "worst:\n";
   for (const OpCheck& check : worst_) {
@@ -140,75 +208,25 @@ std::string CheckingBackend::report() const {
                         check.worst.nmse, check.limit);
   }
   if (first_) {
-    text += fmt::format("first divergence: {}\n  ({})\n", where(*first_), first_->args);
+    text += fmt::format("first divergence: {}{}\n  ({})\n", where(*first_), first_->blame(), first_->args);
   }
   return text;
 }
 
-void plant_error(OpImage& image) {
-  class Plant final : public FieldVisitor {
-   public:
-    void tensor(FieldTag tag, std::string_view /*name*/, Tensor& t) override {
-      if (done_ || !is_written(tag) || t.data == nullptr || t.elements() == 0) return;
-      done_ = true;
-      if (t.dtype == DType::i32) {
-        t.as<int32_t>()[0] ^= 1;
-      } else {
-        falsify(t.f32(), t.elements());
-      }
-    }
-    void kv(FieldTag tag, std::string_view /*name*/, KvLayerView& view) override {
-      if (is_written(tag)) view_ = view;
-    }
-    void batch(std::string_view /*name*/, StepBatch& b) override {
-      if (done_ || view_.k == nullptr) return;
-      for (int32_t t = 0; t < b.tokens && !done_; ++t) {
-        if (b.slot[t] < 0) continue;
-        done_ = true;
-        std::vector<float> row(static_cast<size_t>(view_.head_dim));
-        void* const stored = static_cast<char*>(view_.k) + view_.row_offset(b.slot[t], 0);
-        dequantize_row(view_.dtype, stored, row.data(), view_.head_dim);
-        falsify(row.data(), view_.head_dim);
-        quantize_row(view_.dtype, row.data(), stored, view_.head_dim);
-      }
-    }
-
-   private:
-    static void falsify(float* values, int64_t count) {
-      double squares = 0;
-      for (int64_t i = 0; i < count; ++i) {
-        if (std::isfinite(values[i])) squares += static_cast<double>(values[i]) * values[i];
-      }
-      // A fifth of the vector's length in one element: nmse 0.04.
-      const float shift = 0.2F * static_cast<float>(std::sqrt(squares)) + 0.01F;
-      values[0] = std::isfinite(values[0]) ? values[0] + shift : shift;
-    }
-    bool done_ = false;
-    KvLayerView view_;
-  };
-  Plant plant;
-  visit_fields(image.record(), plant);
-}
-
-OpCheck check_image(const OpImage& image, Backend& tested, Backend& reference, Numerics numerics) {
-  const auto run = [&](Backend& backend) {
-    WeightCopies weights(backend);
-    PlacedOp placed(image, backend, weights);
-    placed.run();
-    OpImage result = image.clone();
-    placed.download(result);
-    return result;
-  };
-  OpCheck check{.op = image.record().op(), .args = format_args(image.record())};
-  check.layer = layer_of(image.record()).value_or(-1);
-  check.limit = nmse_limit(image.record(), numerics);
-  check.worst = worst_of(compare_written(run(reference), run(tested)), check.limit);
+OpCheck check_image(const OpImage& image, std::unique_ptr<Backend> tested, std::unique_ptr<Backend> reference,
+                    Numerics numerics) {
+  CheckingBackend backend(std::move(tested), std::move(reference), {.numerics = numerics});
+  WeightCopies weights(backend);
+  PlacedOp placed(image, backend, weights);
+  placed.run();
+  OpCheck check = backend.first_divergence() ? *backend.first_divergence() : *backend.last();
+  check.layer = layer_of(image.records()[0]).value_or(-1);
   return check;
 }
 
 #define OP(name, Args)                           \
   void CheckingBackend::name(const Args& args) { \
-    check(args);                                 \
+    collect(args);                               \
   }
 #include "backend/op_list.inc"
 

@@ -4,37 +4,50 @@
 // side's, so that errors do not pile up and the op to blame is the one that is named. Shadow: one op in N is computed
 // again on the reference and compared; the run itself is left alone.
 //
-// The decorator sits around the tested backend; the reference gets each op with copies of its inputs and weights of its
-// own, so the two may have nothing in common.
+// Ops connected by private results run, and are compared, as the group they are: what is checked is what users run.
+// Where a group diverges for the first time, its ops are compared once more, one by one, to name the one to blame.
+//
+// The decorator sits around the tested backend; the reference gets each group with copies of its inputs and weights of
+// its own, so the two may have nothing in common.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "backend/decorator.h"
+#include "backend/op_group.h"
 #include "backend/op_image.h"
 #include "verify/compare.h"
+#include "verify/plant.h"
 
 namespace inferno {
 
-// One op that was compared.
+// An op, or a group of them, that was compared.
 struct OpCheck {
-  OpId op = OpId::count;
+  std::vector<OpId> ops;
   int layer = -1;
   int64_t step = 0;
-  int64_t index = 0;  // of the op in its step
+  int64_t index = 0;  // of the first op in its step
   std::string args;   // with shapes and types
   FieldDifference worst;
-  double limit = 0;
+  double limit = 0;  // of the worst field
+  // The op that diverges by itself. None: nothing diverges, or only the group as a whole does. Of groups it is looked
+  // for once, at the first divergence.
+  std::optional<OpId> blamed;
 
-  [[nodiscard]] bool diverges() const { return worst.nmse > limit; }
+  [[nodiscard]] bool diverges() const { return worst.beyond(limit); }
+  // "attention", or "qkv_rope_store + attention + linear".
+  [[nodiscard]] std::string name() const;
+  // Of a group that diverges: ", of which attention diverges by itself, too", or that none does.
+  [[nodiscard]] std::string blame() const;
 };
 
-// All calls of one op.
+// All calls of one op or group.
 struct OpCheckTotals {
   int64_t calls = 0;
   int64_t diverging = 0;
@@ -46,8 +59,8 @@ struct OpCheckTotals {
 
 struct CheckOptions {
   Numerics numerics = Numerics::cpu_kernels;
-  int64_t every = 1;          // 1: lockstep; N: shadow, one op in N
-  std::optional<OpId> plant;  // falsify what the tested side computed for this op
+  int64_t every = 1;          // 1: lockstep; N: shadow, one op or group in N
+  std::optional<OpId> plant;  // make the tested side compute this op wrongly (plant.h)
 };
 
 class CheckingBackend final : public BackendDecorator {
@@ -55,12 +68,16 @@ class CheckingBackend final : public BackendDecorator {
   CheckingBackend(std::unique_ptr<Backend> tested, std::unique_ptr<Backend> reference, const CheckOptions& options);
 
   void begin_step(StepMode mode) override;
+  void end_step() override;
 #define OP(name, Args) void name(const Args& args) override;
 #include "backend/op_list.inc"
 
+  // Ops that were compared, alone or in groups.
   [[nodiscard]] int64_t checked() const { return checked_; }
-  [[nodiscard]] const std::array<OpCheckTotals, kOpCount>& totals() const { return totals_; }
-  // The first op beyond its limit, and everything it read.
+  [[nodiscard]] bool has_checked(OpId op) const;
+  [[nodiscard]] const std::map<std::vector<OpId>, OpCheckTotals>& totals() const { return totals_; }
+  [[nodiscard]] const std::optional<OpCheck>& last() const { return last_; }
+  // The first op or group beyond its limit, and everything it read.
   [[nodiscard]] const std::optional<OpCheck>& first_divergence() const { return first_; }
   [[nodiscard]] const OpImage& first_image() const { return first_image_; }
   // The checks nearest to, or furthest beyond, their limits; worst first.
@@ -70,16 +87,29 @@ class CheckingBackend final : public BackendDecorator {
   [[nodiscard]] std::string report() const;
 
  private:
+  // What a group read, and what the two sides made of it.
+  struct Outcome {
+    OpCheck check;
+    OpImage inputs, tested, expected;
+  };
+
   template <typename Args>
-  void check(const Args& args);
+  void collect(const Args& args);
+  void check(std::span<const OpRecord> group, int64_t index);
+  // Runs the group on both sides; an error is planted into the arguments, or into what an op wrote.
+  Outcome run_both(std::span<const OpRecord> group, bool plant_arguments);
+  // Puts the inputs back and compares the ops of a group one by one.
+  std::optional<OpId> find_blamed(std::span<const OpRecord> group, const OpImage& inputs);
   void note(const OpCheck& check, const OpImage& inputs);
-  // One of every N ops, at a place that changes: always the first of them would be always the same op of a step whose
-  // length N divides.
+  // One of every N groups, at a place that changes: always the first of them would be always the same op of a step
+  // whose length N divides.
   bool is_due();
 
   std::unique_ptr<Backend> reference_;
   std::unique_ptr<WeightCopies> weights_;
   CheckOptions options_;
+  std::optional<WrongArguments> wrong_;
+  OpGroup group_;  // not yet complete
   bool planning_ = false;
   int layer_ = -1;
   int64_t step_ = -1;
@@ -87,15 +117,15 @@ class CheckingBackend final : public BackendDecorator {
   int64_t seen_ = 0;
   int64_t due_place_ = 0;  // among the N
   int64_t checked_ = 0;
-  std::array<OpCheckTotals, kOpCount> totals_ = {};
+  std::map<std::vector<OpId>, OpCheckTotals> totals_;
+  std::optional<OpCheck> last_;
   std::optional<OpCheck> first_;
   OpImage first_image_;
   std::vector<OpCheck> worst_;
 };
 
-// Falsifies the first value the op wrote, by more than any limit allows.
-void plant_error(OpImage& image);
-// Runs the image on both backends and compares.
-[[nodiscard]] OpCheck check_image(const OpImage& image, Backend& tested, Backend& reference, Numerics numerics);
+// Runs the image on both backends and compares; of default bodies the first primitive that diverges, if one does.
+[[nodiscard]] OpCheck check_image(const OpImage& image, std::unique_ptr<Backend> tested,
+                                  std::unique_ptr<Backend> reference, Numerics numerics);
 
 }  // namespace inferno

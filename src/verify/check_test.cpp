@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/kernels/select.h"
 #include "backend/factory.h"
 #include "backend/op_fields.h"
 #include "base/error.h"
@@ -26,28 +28,138 @@ std::filesystem::path scratch_file(const std::string& name) {
   return folder.path / name;
 }
 
-// A step of one op on a checked backend.
-void run_checked(CheckingBackend& backend, const OpImage& image) {
-  WeightCopies weights(backend);
-  PlacedOp placed(image, backend, weights);
-  placed.run();
+// One thread, or more than there may be CPUs.
+std::unique_ptr<Backend> with_threads(int threads) {
+  if (threads == 1) return create_backend("simd");
+  auto pool = std::make_unique<ThreadPool>(ThreadPoolOptions{.threads = threads, .allow_oversubscription = true});
+  return std::make_unique<CpuBackend>("parallel", best_kernels(), std::move(pool), DType::bf16);
 }
 
 TEST(Check, PlantedErrorsAreFoundInEveryOp) {
-  for (int i = 0; i < kOpCount; ++i) {
-    const auto op = static_cast<OpId>(i);
-    const std::vector<OpCase> cases = op_cases(op);
-    for (const bool planted : {false, true}) {
-      CheckOptions options;
-      if (planted) options.plant = op;
-      CheckingBackend backend(create_backend("simd"), create_backend("scalar"), options);
-      run_checked(backend, cases.back().image);
-      EXPECT_EQ(backend.checked(), 1) << op_name(op);
-      EXPECT_EQ(backend.first_divergence().has_value(), planted) << op_name(op) << "\n" << backend.report();
-      if (planted) {
-        EXPECT_EQ(backend.first_divergence()->op, op);
+  for (const int threads : {1, 4}) {
+    for (int i = 0; i < kOpCount; ++i) {
+      const auto op = static_cast<OpId>(i);
+      const std::vector<OpCase> cases = op_cases(op);
+      for (const bool planted : {false, true}) {
+        CheckOptions options;
+        if (planted) options.plant = op;
+        CheckingBackend backend(with_threads(threads), create_backend("scalar"), options);
+        (void)run_on(backend, cases.back().image);
+        EXPECT_EQ(backend.checked(), 1) << op_name(op);
+        EXPECT_EQ(backend.first_divergence().has_value(), planted) << op_name(op) << "\n" << backend.report();
+        if (planted) {
+          EXPECT_EQ(backend.first_divergence()->blamed, op);
+        }
       }
     }
+  }
+}
+
+// The attention of a layer, at a depth of 20 positions.
+OpImage attention_block(DType weight, int32_t queries, bool private_results) {
+  return attention_block_case({.attention = {.sequences = {{.cached = 20, .queries = queries}},
+                                             .q_heads = 8,
+                                             .kv_heads = 4,
+                                             .head_dim = 64,
+                                             .kv = DType::bf16},
+                               .width = 256,
+                               .weight = weight,
+                               .qk_norm = true},
+                              private_results, 1);
+}
+
+TEST(Check, PlantedErrorsAreFoundInEveryOpOfAGroupAsItRunsFused) {
+  const std::vector<OpId> group = {OpId::qkv_rope_store, OpId::attention, OpId::linear};
+  for (const int threads : {1, 2, 4, 7}) {
+    for (const DType weight : {DType::f32, DType::f16, DType::q8_0, DType::q4_k}) {
+      for (const int32_t queries : {1, 5}) {
+        SCOPED_TRACE(std::string(dtype_name(weight)) + ", threads " + std::to_string(threads) + ", queries " +
+                     std::to_string(queries));
+        std::vector<std::optional<OpId>> planted = {std::nullopt};
+        planted.insert(planted.end(), group.begin(), group.end());
+        for (const std::optional<OpId>& op : planted) {
+          CheckingBackend backend(with_threads(threads), create_backend("scalar"), {.plant = op});
+          backend.set_timing(true);
+          (void)run_on(backend, attention_block(weight, queries, true));
+          EXPECT_EQ(backend.checked(), 3);
+          ASSERT_EQ(backend.totals().size(), 1U);
+          EXPECT_EQ(backend.totals().begin()->first, group);
+          ASSERT_EQ(backend.first_divergence().has_value(), op.has_value()) << backend.report();
+          if (op) {
+            EXPECT_EQ(backend.first_divergence()->blamed, op);
+          }
+          // The ops that were compared ran as users' ops do.
+          const StepTimes& times = *backend.step_times();
+          ASSERT_GE(times.ops.size(), 3U);
+          const bool joins = threads >= 4 && queries == 1;
+          EXPECT_EQ(times.fused[1], joins ? 1 : 0);
+#ifdef __x86_64__
+          EXPECT_EQ(times.fused[2], joins && is_quantized(weight) ? 1 : 0);
+#endif
+        }
+      }
+    }
+  }
+}
+
+TEST(Check, OpsWithoutPrivateResultsAreComparedOneByOneAndNeverFused) {
+  CheckingBackend backend(with_threads(4), create_backend("scalar"), {});
+  backend.set_timing(true);
+  (void)run_on(backend, attention_block(DType::q8_0, 1, false));
+  EXPECT_EQ(backend.totals().size(), 3U);
+  EXPECT_EQ(backend.step_times()->fused, (std::vector<uint8_t>{0, 0, 0}));
+  const auto alone = with_threads(4);
+  alone->set_timing(true);
+  (void)run_on(*alone, attention_block(DType::q8_0, 1, false));
+  EXPECT_EQ(alone->step_times()->fused, (std::vector<uint8_t>{0, 0, 0}));
+}
+
+// A backend that is wrong only where ops run as one.
+class WrongWhenFused final : public BackendDecorator {
+ public:
+  using BackendDecorator::BackendDecorator;
+  void attention(const AttentionArgs& args) override {
+    AttentionArgs changed = args;
+    if (args.private_result) changed.scale *= 2;
+    inner().attention(changed);
+  }
+};
+
+TEST(Check, AnErrorOfTheFusedFormAloneIsFoundAndBlamedOnNoOp) {
+  for (const int64_t every : {1, 2}) {
+    CheckingBackend backend(std::make_unique<WrongWhenFused>(create_backend("simd")), create_backend("scalar"),
+                            {.every = every});
+    const OpImage image = attention_block(DType::q8_0, 5, true);
+    WeightCopies weights(backend);
+    PlacedOp placed(image, backend, weights);
+    while (!backend.first_divergence() && backend.checked() < 6) placed.run();
+    ASSERT_TRUE(backend.first_divergence().has_value()) << backend.report();
+    EXPECT_EQ(backend.first_divergence()->blamed, std::nullopt);
+    EXPECT_NE(backend.report().find("none diverges by itself: how they run as one is to blame"), std::string::npos);
+  }
+}
+
+TEST(Check, LookingForTheOpToBlameLeavesAShadowedRunAlone) {
+  const OpImage image = attention_block(DType::q8_0, 5, true);
+  WrongWhenFused wrong(create_backend("simd"));
+  const OpImage expected = run_on(wrong, image);
+  CheckingBackend backend(std::make_unique<WrongWhenFused>(create_backend("simd")), create_backend("scalar"),
+                          {.every = 2});
+  for (int i = 0; i < 8 && !backend.first_divergence(); ++i) {
+    for (const FieldDifference& d : compare_written(image, expected, run_on(backend, image))) EXPECT_EQ(d.max_ulp, 0U);
+  }
+  EXPECT_TRUE(backend.first_divergence().has_value());
+}
+
+TEST(Check, ASmallErrorBesideALargeResidualIsFound) {
+  OpImage image = attention_block(DType::f16, 5, true);
+  const Tensor& x = image.records()[0].args<QkvRopeStoreArgs>().x;
+  for (int64_t i = 0; i < x.elements(); ++i) x.f32()[i] *= 1e4F;  // the projections normalize it
+  for (const bool planted : {false, true}) {
+    CheckingBackend backend(create_backend("simd"), create_backend("scalar"),
+                            {.plant = planted ? std::optional(OpId::attention) : std::nullopt});
+    (void)run_on(backend, image);
+    EXPECT_EQ(backend.first_divergence().has_value(), planted) << backend.report();
   }
 }
 
@@ -56,10 +168,10 @@ TEST(Check, InsideDefaultBodiesThePrimitiveIsBlamedAndNotTheOpAroundIt) {
   for (const OpId op : {OpId::matmul, OpId::softmax_rows, OpId::kv_load, OpId::scale, OpId::copy_2d_into_cols}) {
     CheckingBackend backend(create_backend("simd", {.fused = false}), create_backend("scalar", {.fused = false}),
                             {.numerics = Numerics::default_bodies, .plant = op});
-    run_checked(backend, image);
+    (void)run_on(backend, image);
     ASSERT_TRUE(backend.first_divergence().has_value()) << op_name(op);
-    EXPECT_EQ(backend.first_divergence()->op, op);
-    EXPECT_EQ(backend.totals()[static_cast<size_t>(OpId::attention)].diverging, 0) << "the error was put right";
+    EXPECT_EQ(backend.first_divergence()->blamed, op);
+    EXPECT_EQ(backend.totals().at({OpId::attention}).diverging, 0) << "the error was put right";
   }
 }
 
@@ -68,15 +180,8 @@ TEST(Check, LockstepPutsTheReferencesResultInPlaceAndShadowDoesNot) {
     CheckingBackend backend(create_backend("scalar"), create_backend("simd"), {.every = every});
     const OpImage image = linear_case({.tokens = 3, .k = 100, .n = {50}}, 1);
     const auto reference = create_backend(every == 1 ? "simd" : "scalar");
-    const auto run = [&](Backend& on) {
-      WeightCopies weights(on);
-      PlacedOp placed(image, on, weights);
-      placed.run();
-      OpImage result = image.clone();
-      placed.download(result);
-      return result;
-    };
-    const std::vector<FieldDifference> differences = compare_written(run(*reference), run(backend));
+    const std::vector<FieldDifference> differences =
+        compare_written(image, run_on(*reference, image), run_on(backend, image));
     EXPECT_EQ(differences[0].nmse, 0) << every;
   }
 }
@@ -103,14 +208,23 @@ TEST(Check, ShadowReachesEveryOpOfAStepItsRateDivides) {
     backend.end_step();
   }
   EXPECT_EQ(backend.checked(), 20);
-  EXPECT_GT(backend.totals()[static_cast<size_t>(OpId::scale)].calls, 0);
-  EXPECT_GT(backend.totals()[static_cast<size_t>(OpId::silu)].calls, 0);
+  EXPECT_TRUE(backend.has_checked(OpId::scale));
+  EXPECT_TRUE(backend.has_checked(OpId::silu));
+}
+
+// The same inputs give the same outputs.
+void expect_same_results(const OpImage& image, const OpImage& read) {
+  const auto backend = create_backend("scalar");
+  for (const FieldDifference& d : compare_written(image, run_on(*backend, image), run_on(*backend, read))) {
+    EXPECT_EQ(d.nmse, 0) << d.field;
+  }
 }
 
 TEST(Dump, AnyOpSurvivesTheWayThroughAFile) {
   const auto path = scratch_file("op.dump");
   for (int i = 0; i < kOpCount; ++i) {
     const auto op = static_cast<OpId>(i);
+    SCOPED_TRACE(op_name(op));
     const OpCase c = std::move(op_cases(op).back());
     write_dump(path, c.image, {.model = "m", .tested = "simd", .reference = "scalar", .fused = false, .layer = 4});
     const Dump dump = read_dump(path);
@@ -119,20 +233,35 @@ TEST(Dump, AnyOpSurvivesTheWayThroughAFile) {
     EXPECT_EQ(dump.info.fused, false);
     EXPECT_EQ(dump.info.layer, 4);
     ASSERT_EQ(dump.image.record().op(), op);
-    // The same inputs give the same outputs.
-    const auto run = [&](const OpImage& image) {
-      const auto backend = create_backend("scalar");
-      WeightCopies weights(*backend);
-      PlacedOp placed(image, *backend, weights);
-      placed.run();
-      OpImage result = image.clone();
-      placed.download(result);
-      return result;
-    };
-    for (const FieldDifference& d : compare_written(run(c.image), run(dump.image))) {
-      EXPECT_EQ(d.nmse, 0) << op_name(op) << " " << d.field;
-    }
+    expect_same_results(c.image, dump.image);
   }
+}
+
+TEST(Dump, AWeightKeepsItsLayer) {
+  const auto path = scratch_file("layer.dump");
+  OpImage image;
+  const Weight* w = image.weight("w", DType::f32, Shape(2, 4), std::vector<std::byte>(2 * 4 * sizeof(float)), 3);
+  image.add(LinearArgs{.x = image.tensor({1, 4}), .w = {w}, .out = {image.tensor({1, 2})}});
+  write_dump(path, image, {});
+  EXPECT_EQ(layer_of(read_dump(path).image.records().front()), 3);
+  image.own_weights();
+  EXPECT_EQ(layer_of(image.records().front()), 3);
+}
+
+TEST(Dump, AGroupIsReplayedAsTheGroupItIs) {
+  const auto path = scratch_file("group.dump");
+  const OpImage image = attention_block(DType::q8_0, 1, true);
+  write_dump(path, image, {});
+  const Dump dump = read_dump(path);
+  ASSERT_EQ(dump.image.records().size(), 3U);
+  expect_same_results(image, dump.image);
+  const OpCheck check = check_image(dump.image, with_threads(4), create_backend("scalar"), Numerics::cpu_kernels);
+  EXPECT_EQ(check.name(), "qkv_rope_store + attention + linear");
+  EXPECT_FALSE(check.diverges());
+  const OpCheck wrong = check_image(dump.image, std::make_unique<WrongWhenFused>(create_backend("simd")),
+                                    create_backend("scalar"), Numerics::cpu_kernels);
+  EXPECT_TRUE(wrong.diverges());
+  EXPECT_EQ(wrong.blamed, std::nullopt);
 }
 
 TEST(Dump, ADamagedFileIsAnError) {

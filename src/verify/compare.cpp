@@ -1,5 +1,7 @@
 #include "verify/compare.h"
 
+#include <fmt/core.h>
+
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -20,14 +22,20 @@ int64_t ordered(float value) {
 
 class Accumulator {
  public:
-  explicit Accumulator(std::string field) { result_.field = std::move(field); }
+  Accumulator(size_t op, std::string field) {
+    result_.op = op;
+    result_.field = std::move(field);
+  }
 
-  void add(float reference, float tested) {
+  // `base` is the part of both that the op did not make.
+  void add(float reference, float tested, float base = 0) {
     const int64_t index = result_.elements++;
-    if (std::bit_cast<uint32_t>(reference) == std::bit_cast<uint32_t>(tested)) {
-      if (std::isfinite(reference)) squares_ += static_cast<double>(reference) * reference;
-      return;
+    if (std::isfinite(reference)) {
+      const double made = static_cast<double>(reference) - base;
+      squares_ += made * made;
+      if (base != 0) roundings_ += static_cast<double>(reference) * reference * kRounding * kRounding;
     }
+    if (std::bit_cast<uint32_t>(reference) == std::bit_cast<uint32_t>(tested)) return;
     if (std::isnan(reference) && std::isnan(tested)) return;
     const double difference = std::fabs(static_cast<double>(tested) - reference);
     if (!std::isfinite(difference)) {  // a lone NaN or infinity
@@ -40,7 +48,6 @@ class Accumulator {
     result_.max_ulp = std::max(result_.max_ulp, ulp);
     note(index, difference, reference, tested);
     errors_ += difference * difference;
-    squares_ += static_cast<double>(reference) * reference;
   }
   void add(int32_t reference, int32_t tested) {
     const int64_t index = result_.elements++;
@@ -55,10 +62,13 @@ class Accumulator {
     } else if (errors_ > 0) {
       result_.nmse = squares_ > 0 ? errors_ / squares_ : kInfinite;
     }
+    if (squares_ > 0) result_.rounding = roundings_ / squares_;
     return std::move(result_);
   }
 
  private:
+  static constexpr double kRounding = 0x1p-23;  // of two sums, half a unit in the last place each
+
   void note(int64_t index, double difference, double reference, double tested) {
     if (difference > 0) result_.max_rel = std::max(result_.max_rel, difference / std::fabs(reference));
     if (difference <= result_.max_abs) return;
@@ -71,24 +81,37 @@ class Accumulator {
   FieldDifference result_;
   double errors_ = 0;
   double squares_ = 0;
+  double roundings_ = 0;
   bool broken_ = false;
 };
 
 struct Written {
+  size_t op = 0;
   std::string name;
   Tensor tensor;
+  Tensor residual;
   KvLayerView kv;
   StepBatch batch;
 };
 
-// The written fields of a record, with the batch that goes with a cache.
+// The written fields of an image's ops, with the batch that goes with a cache and the residual that goes with a sum.
 class Collect final : public FieldVisitor {
  public:
+  explicit Collect(const OpImage& image) : names_ops_(image.records().size() > 1) {
+    for (; op_ < image.records().size(); ++op_) {
+      residual_ = {};
+      name_ = op_name(image.records()[op_].op());
+      visit_fields(image.records()[op_], *this);
+    }
+  }
   void tensor(FieldTag tag, std::string_view name, Tensor& t) override {
-    if (is_written(tag) && t.data != nullptr) written.push_back({std::string(name), t, {}, {}});
+    if (name == "residual") residual_ = t;
+    if (!is_written(tag) || t.data == nullptr) return;
+    written.push_back({.op = op_, .name = full(name), .tensor = t, .residual = residual_, .kv = {}, .batch = {}});
   }
   void kv(FieldTag tag, std::string_view name, KvLayerView& view) override {
-    if (is_written(tag)) written.push_back({std::string(name), {}, view, {}});
+    if (!is_written(tag)) return;
+    written.push_back({.op = op_, .name = full(name), .tensor = {}, .residual = {}, .kv = view, .batch = {}});
   }
   void batch(std::string_view /*name*/, StepBatch& b) override {
     for (Written& field : written) {
@@ -96,15 +119,25 @@ class Collect final : public FieldVisitor {
     }
   }
   std::vector<Written> written;
+
+ private:
+  [[nodiscard]] std::string full(std::string_view name) const {
+    return names_ops_ ? fmt::format("{}.{}", name_, name) : std::string(name);
+  }
+  bool names_ops_;
+  size_t op_ = 0;
+  std::string_view name_;
+  Tensor residual_;
 };
 
-FieldDifference compare_tensor(const Written& reference, const Written& tested) {
-  Accumulator sum(reference.name);
+FieldDifference compare_tensor(const Written& before, const Written& reference, const Written& tested) {
+  Accumulator sum(reference.op, reference.name);
+  const float* residual = before.residual.f32();
   for (int64_t i = 0; i < reference.tensor.elements(); ++i) {
     if (reference.tensor.dtype == DType::i32) {
       sum.add(reference.tensor.as<int32_t>()[i], tested.tensor.as<int32_t>()[i]);
     } else {
-      sum.add(reference.tensor.f32()[i], tested.tensor.f32()[i]);
+      sum.add(reference.tensor.f32()[i], tested.tensor.f32()[i], residual == nullptr ? 0 : residual[i]);
     }
   }
   return sum.take();
@@ -112,7 +145,7 @@ FieldDifference compare_tensor(const Written& reference, const Written& tested) 
 
 FieldDifference compare_cache(const Written& reference, const Written& tested, bool values) {
   const KvLayerView& view = reference.kv;
-  Accumulator sum(reference.name + (values ? ".v" : ".k"));
+  Accumulator sum(reference.op, reference.name + (values ? ".v" : ".k"));
   std::vector<float> a(static_cast<size_t>(view.head_dim));
   std::vector<float> b(a.size());
   for (int32_t t = 0; t < reference.batch.tokens; ++t) {
@@ -191,17 +224,20 @@ double attention_limit(DType dtype) {
   }
 }
 
+// After a norm, an activation function or another op, inputs differ in their last bits, and now and then one of them
+// falls to the other side of a rounding boundary when it is converted for a product.
+constexpr double kFlips = 1e-5;
+
 }  // namespace
 
-std::vector<FieldDifference> compare_written(const OpImage& reference, const OpImage& tested) {
-  Collect a;
-  Collect b;
-  visit_fields(reference.record(), a);
-  visit_fields(tested.record(), b);
+std::vector<FieldDifference> compare_written(const OpImage& before, const OpImage& reference, const OpImage& tested) {
+  const Collect inputs(before);
+  const Collect a(reference);
+  const Collect b(tested);
   std::vector<FieldDifference> differences;
   for (size_t i = 0; i < a.written.size(); ++i) {
     if (a.written[i].kv.k == nullptr) {
-      differences.push_back(compare_tensor(a.written[i], b.written[i]));
+      differences.push_back(compare_tensor(inputs.written[i], a.written[i], b.written[i]));
     } else {
       differences.push_back(compare_cache(a.written[i], b.written[i], false));
       differences.push_back(compare_cache(a.written[i], b.written[i], true));
@@ -211,9 +247,6 @@ std::vector<FieldDifference> compare_written(const OpImage& reference, const OpI
 }
 
 double nmse_limit(const OpRecord& record, Numerics numerics) {
-  // Behind a norm or an activation function inputs differ in their last bits, and now and then one of them falls to the
-  // other side of a rounding boundary.
-  constexpr double kFlips = 1e-5;
   Types types;
   visit_fields(record, types);
   const double product = product_limit(types.matrix, numerics);
@@ -237,13 +270,29 @@ double nmse_limit(const OpRecord& record, Numerics numerics) {
       return product + store_limit(types.cache) + (types.matrix == DType::f32 ? 0 : kFlips);
     case OpId::logits:
       return product + (types.matrix == DType::f32 ? 0 : kFlips);
-    case OpId::gated_mlp:  // two products in a row, the second of products
-      return 4 * product + (types.matrix == DType::f32 ? 0 : kFlips);
+    case OpId::gated_mlp:  // two products in a row, the second of products of errors; of few values they add up
+      return 10 * product + (types.matrix == DType::f32 ? 0 : kFlips);
     case OpId::attention:
       return attention_limit(types.cache);
-    default:  // copies, look-ups, single operations, draws: the same bits everywhere
+    case OpId::sample:  // log-probabilities; a drawn token that differs is beyond any limit
+      return 1e-12;
+    default:  // copies, look-ups, single operations: the same bits everywhere
       return 0;
   }
+}
+
+std::vector<double> nmse_limits(std::span<const OpRecord> group, Numerics numerics) {
+  std::vector<double> limits;
+  for (const OpRecord& record : group) {
+    double limit = nmse_limit(record, numerics);
+    if (!limits.empty()) {
+      Types types;
+      visit_fields(record, types);
+      limit += limits.back() + (types.has_matrix && types.matrix != DType::f32 ? kFlips : 0);
+    }
+    limits.push_back(limit);
+  }
+  return limits;
 }
 
 }  // namespace inferno

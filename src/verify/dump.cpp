@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "backend/op_fields.h"
+#include "backend/op_group.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -15,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr char kMagic[8] = {'I', 'N', 'F', 'E', 'R', 'O', 'P', '1'};
+constexpr char kMagic[8] = {'I', 'N', 'F', 'E', 'R', 'O', 'P', '2'};
 constexpr uint64_t kHeadLimit = uint64_t{1} << 20;
 
 struct Preamble {
@@ -54,42 +55,43 @@ class WriteFields final : public FieldVisitor {
   explicit WriteFields(const OpImage& image) : image_(image) {}
   void tensor(FieldTag /*tag*/, std::string_view name, Tensor& t) override {
     if (t.data == nullptr) return;
-    fields[std::string(name)] = {{"dtype", dtype_name(t.dtype)}, {"shape", shape_json(t.shape)}, {"at", place(t.data)}};
+    fields_[std::string(name)] = {
+        {"dtype", dtype_name(t.dtype)}, {"shape", shape_json(t.shape)}, {"at", place(t.data)}};
   }
   void weight(std::string_view name, const Weight*& w) override {
     if (w == nullptr) return;
-    fields[std::string(name)] = {{"weight", weights.size()}};
+    fields_[std::string(name)] = {{"weight", weights.size()}};
     weights.push_back(w);
   }
   void kv(FieldTag /*tag*/, std::string_view name, KvLayerView& v) override {
-    fields[std::string(name)] = {
+    fields_[std::string(name)] = {
         {"dtype", dtype_name(v.dtype)}, {"pages", v.pages}, {"page_size", v.page_size}, {"kv_heads", v.kv_heads},
         {"head_dim", v.head_dim},       {"k", place(v.k)},  {"v", place(v.v)}};
   }
   void batch(std::string_view name, StepBatch& b) override {
-    fields[std::string(name)] = {{"tokens", b.tokens},
-                                 {"sequences", b.sequences},
-                                 {"logit_rows", b.logit_rows},
-                                 {"max_pages", b.max_pages},
-                                 {"token_ids", place(b.token_ids)},
-                                 {"pos", place(b.pos)},
-                                 {"seq_of_token", place(b.seq_of_token)},
-                                 {"q_begin", place(b.q_begin)},
-                                 {"kv_len", place(b.kv_len)},
-                                 {"slot", place(b.slot)},
-                                 {"block_table", place(b.block_table)},
-                                 {"logit_row_ids", place(b.logit_row_ids)}};
+    fields_[std::string(name)] = {{"tokens", b.tokens},
+                                  {"sequences", b.sequences},
+                                  {"logit_rows", b.logit_rows},
+                                  {"max_pages", b.max_pages},
+                                  {"token_ids", place(b.token_ids)},
+                                  {"pos", place(b.pos)},
+                                  {"seq_of_token", place(b.seq_of_token)},
+                                  {"q_begin", place(b.q_begin)},
+                                  {"kv_len", place(b.kv_len)},
+                                  {"slot", place(b.slot)},
+                                  {"block_table", place(b.block_table)},
+                                  {"logit_row_ids", place(b.logit_row_ids)}};
   }
   void attribute(std::string_view name, double& value) override {
     // JSON has no infinities; such a value is kept as text.
     if (std::isfinite(value)) {
-      fields[std::string(name)] = value;
+      fields_[std::string(name)] = value;
     } else {
-      fields[std::string(name)] = value > 0 ? "inf" : "-inf";
+      fields_[std::string(name)] = value > 0 ? "inf" : "-inf";
     }
   }
-  Json fields = Json::object();
-  std::vector<const Weight*> weights;
+  Json take_fields() { return std::exchange(fields_, Json::object()); }
+  std::vector<const Weight*> weights;  // of all ops
 
  private:
   [[nodiscard]] Json place(const void* address) const {
@@ -98,6 +100,7 @@ class WriteFields final : public FieldVisitor {
     return {block, offset};
   }
   const OpImage& image_;
+  Json fields_ = Json::object();
 };
 
 // ---- reading
@@ -204,16 +207,23 @@ class ReadFields final : public FieldVisitor {
 
 void write_dump(const std::string& path, const OpImage& image, const DumpInfo& info) {
   WriteFields fields(image);
-  visit_fields(image.record(), fields);
-  Json head = {{"op", op_name(image.record().op())}, {"model", info.model}, {"tested", info.tested},
-               {"reference", info.reference},        {"fused", info.fused}, {"layer", info.layer}};
+  Json head = {{"model", info.model},
+               {"tested", info.tested},
+               {"reference", info.reference},
+               {"fused", info.fused},
+               {"layer", info.layer}};
+  for (const OpRecord& record : image.records()) {
+    visit_fields(record, fields);
+    head["ops"].push_back({{"op", op_name(record.op())}, {"fields", fields.take_fields()}});
+  }
   for (size_t i = 0; i < image.block_count(); ++i) head["blocks"].push_back(image.block(i).size());
   head["weights"] = Json::array();
   for (const Weight* w : fields.weights) {
-    head["weights"].push_back(
-        {{"name", w->name()}, {"dtype", dtype_name(w->dtype())}, {"shape", shape_json(w->shape())}});
+    head["weights"].push_back({{"name", w->name()},
+                               {"layer", w->layer()},
+                               {"dtype", dtype_name(w->dtype())},
+                               {"shape", shape_json(w->shape())}});
   }
-  head["fields"] = std::move(fields.fields);
   const std::string text = head.dump();
 
   Checksum checksum;
@@ -269,15 +279,21 @@ Dump read_dump(const std::string& path) {
       check_room(static_cast<uint64_t>(size));
       std::vector<std::byte> bytes(static_cast<size_t>(size));
       read(bytes);
-      weights.push_back(dump.image.weight(w.at("name").get<std::string>(), dtype, shape, std::move(bytes)));
+      weights.push_back(dump.image.weight(w.at("name").get<std::string>(), dtype, shape, std::move(bytes),
+                                          w.at("layer").get<int32_t>()));
     }
     if (checksum.value() != preamble.checksum) throw std::runtime_error("its checksum is wrong");
-    const auto op = op_from_name(head.at("op").get<std::string>());
-    if (!op) throw std::runtime_error("an op this version does not know");
-    OpRecord record = empty_record(*op);
-    ReadFields fields(head.at("fields"), dump.image, weights);
-    visit_fields(record, fields);
-    dump.image.set_record(record);
+    const Json& ops = head.at("ops");
+    if (ops.empty() || ops.size() > OpGroup::kMaxOps) throw std::runtime_error("a bad number of ops");
+    for (const Json& entry : ops) {
+      const auto op = op_from_name(entry.at("op").get<std::string>());
+      if (!op) throw std::runtime_error("an op this version does not know");
+      OpRecord record = empty_record(*op);
+      ReadFields fields(entry.at("fields"), dump.image, weights);
+      visit_fields(record, fields);
+      dump.image.add_record(record);
+    }
+    if (has_private_result(dump.image.records().back())) throw std::runtime_error("an incomplete group of ops");
     dump.info = {.model = head.at("model").get<std::string>(),
                  .tested = head.at("tested").get<std::string>(),
                  .reference = head.at("reference").get<std::string>(),

@@ -1,6 +1,6 @@
-// One op in a file: what verify leaves behind when it finds a divergence, and --replay runs again.
+// An op or a group of ops in a file: what verify leaves when it finds a divergence, and --replay runs again.
 //
-//   "INFEROP1", u64 length of the head, u64 checksum of all that follows; the head as JSON; then the memory blocks and
+//   "INFEROP2", u64 length of the head, u64 checksum of all that follows; the head as JSON; then the memory blocks and
 //   the weights' bytes, one after another, as the head lists them.
 #pragma once
 

@@ -1,9 +1,7 @@
 #include "verify/op_cases.h"
 
 #include <cmath>
-#include <cstring>
 
-#include "backend/sampling.h"
 #include "verify/case_data.h"
 
 namespace inferno {
@@ -27,7 +25,7 @@ class CaseList {
   void add(std::string name, Build build) {
     OpImage image;
     CaseData data(image, static_cast<uint32_t>(cases_.size() + 1));
-    image.set(build(data));
+    image.add(build(data));
     cases_.push_back({std::move(name), std::move(image)});
   }
   void add_image(std::string name, OpImage image) { cases_.push_back({std::move(name), std::move(image)}); }
@@ -371,24 +369,7 @@ void build(CaseList& list, const LogitsArgs& /*tag*/) {
 }
 
 void build(CaseList& list, const SampleArgs& /*tag*/) {
-  constexpr SampleParams kParams[] = {
-      {},
-      {.temperature = 0.8F, .top_k = 40, .sequence = 1, .position = 5, .seed = 7},
-      {.temperature = 1.2F, .top_p = 0.9F, .sequence = 2, .position = 6, .seed = 8},
-      {.temperature = 1, .top_k = 20, .top_p = 0.95F, .min_p = 0.05F, .repeat_penalty = 1.3F, .history_length = 9},
-      {.repeat_penalty = 2, .history_length = kSampleHistory},
-  };
-  const auto rows = static_cast<int64_t>(std::size(kParams));
-  for (const int64_t vocabulary : {67, 5003}) {
-    list.add(std::to_string(vocabulary), [&](CaseData& d) {
-      const Tensor logits = d.normals({rows, vocabulary}, 3);
-      std::vector<int32_t> params(std::size(kParams) * sizeof(SampleParams) / 4);
-      std::memcpy(params.data(), static_cast<const void*>(kParams), sizeof(kParams));
-      const Tensor history = d.ints_below(rows * kSampleHistory, static_cast<int32_t>(vocabulary));
-      return SampleArgs{logits, d.ints(params).view({rows, static_cast<int64_t>(sizeof(SampleParams) / 4)}),
-                        history.view({rows, kSampleHistory}), d.output(Shape(rows), DType::i32)};
-    });
-  }
+  for (OpCase& c : sample_cases()) list.add_image(std::move(c.name), std::move(c.image));
 }
 
 void build(CaseList& list, const AllReduceArgs& /*tag*/) {

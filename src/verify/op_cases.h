@@ -60,6 +60,9 @@ struct QkvShape {
   bool partial_rotation = false;  // half of the head rotates
 };
 [[nodiscard]] OpImage qkv_case(const QkvShape& shape, uint32_t seed);
+// The three ops of a layer's attention as the decoder records them: projections, attention, and the output projection
+// onto x.
+[[nodiscard]] OpImage attention_block_case(const QkvShape& shape, bool private_results, uint32_t seed);
 
 struct MlpShape {
   int64_t tokens = 1;
@@ -80,5 +83,7 @@ struct LogitsShape {
   DType weight = DType::f32;
 };
 [[nodiscard]] OpImage logits_case(const LogitsShape& shape, uint32_t seed);
+
+[[nodiscard]] std::vector<OpCase> sample_cases();
 
 }  // namespace inferno

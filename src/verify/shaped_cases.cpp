@@ -27,8 +27,11 @@ OpImage attention_case(const AttentionShape& shape, uint32_t seed) {
   CaseData d(image, seed);
   const auto [view, batch] = d.cache(shape, true);
   const Shape rows(token_count(shape), int64_t{shape.q_heads} * shape.head_dim);
-  image.set(AttentionArgs{d.normals(rows), view, batch, 1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
-                          d.output(rows)});
+  image.add(AttentionArgs{.q = d.normals(rows),
+                          .kv = view,
+                          .batch = batch,
+                          .scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
+                          .out = d.output(rows)});
   return image;
 }
 
@@ -46,13 +49,13 @@ OpImage linear_case(const LinearShape& shape, uint32_t seed) {
   if (shape.swiglu) args.epilogue = Epilogue::swiglu;
   if (shape.residual) args.residual = d.normals({out_rows, shape.n[0]});
   if (shape.residual_is_out) args.out[0] = args.residual;
-  image.set(args);
+  image.add(args);
   return image;
 }
 
-OpImage qkv_case(const QkvShape& shape, uint32_t seed) {
-  OpImage image;
-  CaseData d(image, seed);
+namespace {
+
+QkvRopeStoreArgs qkv_args(const QkvShape& shape, CaseData& d) {
   const auto [view, batch] = d.cache(shape.attention, false);
   const int64_t q = int64_t{shape.attention.q_heads} * shape.attention.head_dim;
   const int64_t kv = int64_t{shape.attention.kv_heads} * shape.attention.head_dim;
@@ -75,7 +78,35 @@ OpImage qkv_case(const QkvShape& shape, uint32_t seed) {
   args.kv = view;
   args.batch = batch;
   args.q = d.output({batch.tokens, q});
-  image.set(args);
+  return args;
+}
+
+}  // namespace
+
+OpImage qkv_case(const QkvShape& shape, uint32_t seed) {
+  OpImage image;
+  CaseData d(image, seed);
+  image.add(qkv_args(shape, d));
+  return image;
+}
+
+OpImage attention_block_case(const QkvShape& shape, bool private_results, uint32_t seed) {
+  OpImage image;
+  CaseData d(image, seed);
+  QkvRopeStoreArgs projections = qkv_args(shape, d);
+  projections.private_result = private_results;
+  const AttentionArgs attention{.q = projections.q,
+                                .kv = projections.kv,
+                                .batch = projections.batch,
+                                .scale = 1.0F / std::sqrt(static_cast<float>(shape.attention.head_dim)),
+                                .private_result = private_results,
+                                .out = d.output(projections.q.shape)};
+  LinearArgs output{.x = attention.out, .residual = projections.x};
+  output.w[0] = d.matrix("wo", shape.weight, shape.width, projections.q.cols());
+  output.out[0] = projections.x;
+  image.add(projections);
+  image.add(attention);
+  image.add(output);
   return image;
 }
 
@@ -89,14 +120,14 @@ OpImage mlp_case(const MlpShape& shape, uint32_t seed) {
   args.down = d.matrix("down", shape.down, shape.width, shape.ffn);
   if (shape.residual_is_out) args.residual = args.x;  // as the decoder calls it: the stream is updated in place
   args.out = shape.residual_is_out ? args.x : d.output({shape.tokens, shape.width});
-  image.set(args);
+  image.add(args);
   return image;
 }
 
 OpImage logits_case(const LogitsShape& shape, uint32_t seed) {
   OpImage image;
   CaseData d(image, seed);
-  image.set(LogitsArgs{.x = d.normals({shape.tokens, shape.width}),
+  image.add(LogitsArgs{.x = d.normals({shape.tokens, shape.width}),
                        .rows = d.ints(shape.rows),
                        .norm = d.vector("output_norm", shape.width),
                        .eps = 1e-6F,

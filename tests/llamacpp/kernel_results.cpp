@@ -66,20 +66,11 @@ class Case {
   std::vector<char> bytes_;
 };
 
-OpImage run(const OpImage& image, Backend& backend) {
-  WeightCopies weights(backend);
-  PlacedOp op(image, backend, weights);
-  op.run();
-  OpImage result = image.clone();
-  op.download(result);
-  return result;
-}
-
 void write_linear(Backend& backend, const ModelShape& model, const MatrixShape& matrix, DType dtype, int64_t tokens,
                   bool bias) {
   const OpImage image =
       linear_case({.tokens = tokens, .k = matrix.cols, .n = {matrix.rows}, .weight = dtype, .bias = bias}, 1);
-  const OpImage result = run(image, backend);
+  const OpImage result = run_on(backend, image);
   const auto& args = image.record().args<LinearArgs>();
   Case c(fmt::format("{} {} {}x{}, {} token{}{}", model.name, matrix.name, matrix.rows, matrix.cols, tokens,
                      tokens == 1 ? "" : "s", bias ? ", bias" : ""),
@@ -98,8 +89,8 @@ void write_vector_ops(Backend& backend, const ModelShape& model, int64_t tokens)
     CaseData d(image, 1);
     const RmsNormArgs args{d.normals({tokens, model.width}), d.vector("norm", model.width), kEps,
                            d.output({tokens, model.width})};
-    image.set(args);
-    const OpImage result = run(image, backend);
+    image.add(args);
+    const OpImage result = run_on(backend, image);
     Case c(name("rms_norm"), "rms_norm", {{"eps", kEps}});
     c.add("x", args.x);
     c.add("w", *args.weight);
@@ -110,8 +101,8 @@ void write_vector_ops(Backend& backend, const ModelShape& model, int64_t tokens)
     OpImage image;
     CaseData d(image, 2);
     const SiluArgs args{d.normals({tokens, model.ffn}, 4), d.output({tokens, model.ffn})};
-    image.set(args);
-    const OpImage result = run(image, backend);
+    image.add(args);
+    const OpImage result = run_on(backend, image);
     Case c(name("silu"), "silu", Json::object());
     c.add("x", args.x);
     c.add("out", result.record().args<SiluArgs>().out);
@@ -121,8 +112,8 @@ void write_vector_ops(Backend& backend, const ModelShape& model, int64_t tokens)
     OpImage image;
     CaseData d(image, 3);
     const SoftmaxRowsArgs args{d.normals({tokens, 700}, 5), d.output({tokens, 700})};
-    image.set(args);
-    const OpImage result = run(image, backend);
+    image.add(args);
+    const OpImage result = run_on(backend, image);
     Case c(name("softmax_rows"), "softmax", Json::object());
     c.add("x", args.x);
     c.add("out", result.record().args<SoftmaxRowsArgs>().out);
@@ -134,8 +125,8 @@ void write_vector_ops(Backend& backend, const ModelShape& model, int64_t tokens)
     const bool half = pairing == RopePairing::half_split;
     const ApplyRopeArgs args{d.normals({tokens, int64_t{model.q_heads} * model.head_dim}), d.ints_below(tokens, 1000),
                              model.head_dim, d.rope(1000, model.head_dim, pairing)};
-    image.set(args);
-    const OpImage result = run(image, backend);
+    image.add(args);
+    const OpImage result = run_on(backend, image);
     Case c(name(half ? "apply_rope, half split" : "apply_rope, interleaved"), "rope",
            {{"base", kRopeBase}, {"head_dim", model.head_dim}, {"half_split", half}});
     c.add("x", args.x);
@@ -166,7 +157,7 @@ void write_attention(Backend& backend, const ModelShape& model, int32_t cached, 
                                         .page_size = 64,
                                         .kv = kv},
                                        5);
-  const OpImage result = run(image, backend);
+  const OpImage result = run_on(backend, image);
   const auto& args = image.record().args<AttentionArgs>();
   Case c(fmt::format("{} attention, {} cached, {} quer{}", model.name, cached, queries, queries == 1 ? "y" : "ies"),
          "attention",

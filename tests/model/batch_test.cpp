@@ -3,7 +3,7 @@
 
 #include <unistd.h>
 
-#include <atomic>
+#include <limits>
 #include <map>
 
 #include "backend/cpu/cpu_backend.h"
@@ -29,37 +29,6 @@ std::vector<std::string> cpu_backends() {
     }
   }
   return names;
-}
-
-// The same text for all: long enough to cross a page and an attention span.
-std::vector<int32_t> tokens_of(int32_t seed, int32_t count, int32_t vocabulary) {
-  std::vector<int32_t> tokens;
-  for (int32_t i = 0; i < count; ++i) tokens.push_back((seed * 7919 + i * 104729 + i * i * 31) % vocabulary);
-  return tokens;
-}
-
-// The fixture with a longer context than its own, and in another type: its weights are random anyway.
-const std::string& long_model(const std::string& type) {
-  static std::map<std::string, std::string> paths;
-  std::string& path = paths[type];
-  if (!path.empty()) return path;
-  const std::string stem = ::testing::TempDir() + "inferno_long_" + std::to_string(::getpid()) + "_";
-  const GgufFile fixture_file = GgufFile::open(fixture("qwen3-tied.gguf"));
-  GgufWriter writer(stem + "f32.gguf");
-  for (const GgufMetadata& entry : fixture_file.metadata()) {
-    const bool context = entry.key == "qwen3.context_length";
-    writer.set(entry.key, context ? GgufValue(uint32_t{1024}) : entry.value);
-  }
-  for (const GgufTensor& tensor : fixture_file.tensors()) writer.add_tensor(tensor.name, *tensor.dtype, tensor.shape);
-  for (const GgufTensor& tensor : fixture_file.tensors()) {
-    std::vector<std::byte> bytes(tensor.bytes);
-    fixture_file.read_tensor(tensor, bytes);
-    writer.write_data(bytes);
-  }
-  writer.finish();
-  path = stem + type + ".gguf";
-  if (type != "f32") quantize_model(GgufFile::open(stem + "f32.gguf"), path, type, 1, true);
-  return path;
 }
 
 class Steps : public ::testing::TestWithParam<std::string> {
@@ -89,18 +58,20 @@ TEST_P(Steps, AStepThatMixesPrefillAndDecodeIsBitIdenticalToRunningThemApart) {
     const int32_t vocabulary = alone->model().config().vocabulary;
     const std::vector<int32_t> a = tokens_of(1, 300, vocabulary);
     const std::vector<int32_t> b = tokens_of(2, 45, vocabulary);
-    alone->forward(0, 0, a, 1);
+    BareSequence(*alone).forward(0, a, 1);
     const std::vector<float> a_alone = logits(*alone);
-    alone->forward(0, 0, b, 1);
+    BareSequence(*alone).forward(0, b, 1);
     const std::vector<float> b_alone = logits(*alone);
 
     auto both = engine(kv, 2);
-    both->forward(0, 0, std::span(a).first(299), 0);  // a is cached but for its last token
-    ASSERT_TRUE(both->cache().resize(0, 300));
-    ASSERT_TRUE(both->cache().resize(1, 45));
+    BareSequence first(*both);
+    first.forward(0, std::span(a).first(299), 0);  // a is cached but for its last token
+    KvSequence second(both->cache());
+    ASSERT_TRUE(first.kv().resize(300));
+    ASSERT_TRUE(second.resize(45));
     both->decoder().clear();
-    both->decoder().add(0, 299, std::span(a).last(1), 1);
-    both->decoder().add(1, 0, b, 1);
+    both->decoder().add(first.kv().pages(), 299, std::span(a).last(1), 1);
+    both->decoder().add(second.pages(), 0, b, 1);
     both->decoder().run();
     const std::vector<float> mixed = logits(*both);
     const auto v = static_cast<size_t>(vocabulary);
@@ -114,24 +85,26 @@ TEST_P(Steps, InterleavedPagesOfTwoSequencesGiveTheSameBits) {
   const int32_t vocabulary = alone->model().config().vocabulary;
   const std::vector<int32_t> a = tokens_of(3, 400, vocabulary);
   const std::vector<int32_t> b = tokens_of(4, 400, vocabulary);
-  alone->forward(0, 0, a, 1);
+  BareSequence(*alone).forward(0, a, 1);
   const std::vector<float> a_alone = logits(*alone);
-  alone->forward(0, 0, b, 1);
+  BareSequence(*alone).forward(0, b, 1);
   const std::vector<float> b_alone = logits(*alone);
 
   auto both = engine(DType::bf16, 2);
+  BareSequence first(*both);
+  BareSequence second(*both);
   for (int32_t length = 50; length <= 400; length += 50) {  // alternating, so that their pages interleave
     const auto begin = static_cast<size_t>(length - 50);
-    both->forward(0, length - 50, std::span(a).subspan(begin, 50), 1);
+    first.forward(length - 50, std::span(a).subspan(begin, 50), 1);
     const std::vector<float> a_now = logits(*both);
-    both->forward(1, length - 50, std::span(b).subspan(begin, 50), 1);
+    second.forward(length - 50, std::span(b).subspan(begin, 50), 1);
     const std::vector<float> b_now = logits(*both);
     if (length == 400) {
       EXPECT_EQ(a_now, a_alone);
       EXPECT_EQ(b_now, b_alone);
     }
   }
-  const std::span<const int32_t> pages = both->cache().pages(0);
+  const std::span<const int32_t> pages = first.kv().pages();
   EXPECT_NE(pages[1], pages[0] + 1) << "the test must really interleave";
 }
 
@@ -141,17 +114,18 @@ TEST_P(Steps, ChunkSizesDoNotChangeABit) {
   for (const auto& [kv, type] : cases) {
     auto whole = engine(kv, 1, 512, 4, type);
     const std::vector<int32_t> tokens = tokens_of(5, 300, whole->model().config().vocabulary);
-    whole->forward(0, 0, tokens, 4);
+    BareSequence(*whole).forward(0, tokens, 4);
     const std::vector<float> expected = logits(*whole);
     for (const int32_t chunk : {1, 7, 32, 256}) {
       auto chunked = engine(kv, 1, chunk, std::min(chunk, 4), type);
       const auto rows = static_cast<size_t>(std::min(chunk, 4));
       // Feed so that the last chunk holds the compared rows.
       const auto head = tokens.size() - rows;
-      chunked->forward(0, 0, std::span(tokens).first(head), 0);
-      chunked->forward(0, static_cast<int32_t>(head), std::span(tokens).last(rows), static_cast<int32_t>(rows));
-      const std::vector<float> actual = logits(*chunked);
-      EXPECT_TRUE(std::equal(actual.rbegin(), actual.rend(), expected.rbegin())) << "chunk " << chunk << " " << type;
+      BareSequence sequence(*chunked);
+      sequence.forward(0, std::span(tokens).first(head), 0);
+      sequence.forward(static_cast<int32_t>(head), std::span(tokens).last(rows), static_cast<int32_t>(rows));
+      const std::vector<float> made = logits(*chunked);
+      EXPECT_TRUE(std::equal(made.rbegin(), made.rend(), expected.rbegin())) << "chunk " << chunk << " " << type;
     }
   }
 }
@@ -161,17 +135,18 @@ TEST_P(Steps, FewerWantedLogitsDoNotChangeThemAndNoneStillFillTheCache) {
   const int32_t vocabulary = all->model().config().vocabulary;
   const std::vector<int32_t> tokens = tokens_of(5, 64, vocabulary);
   const std::span<const int32_t> first = std::span(tokens).first(40);
-  all->forward(0, 0, tokens, 64);
+  BareSequence(*all).forward(0, tokens, 64);
   const std::vector<float> expected = logits(*all);
   const auto last_rows = [&](size_t rows) {
     return std::vector<float>(expected.end() - static_cast<ptrdiff_t>(rows) * vocabulary, expected.end());
   };
   auto some = engine(DType::bf16, 1, 512, 64);
-  some->forward(0, 0, tokens, 3);
+  BareSequence(*some).forward(0, tokens, 3);
   EXPECT_EQ(logits(*some), last_rows(3));
   auto none = engine(DType::bf16, 1, 512, 64);
-  none->forward(0, 0, first, 0);
-  none->forward(0, 40, std::span(tokens).subspan(40), 1);
+  BareSequence sequence(*none);
+  sequence.forward(0, first, 0);
+  sequence.forward(40, std::span(tokens).subspan(40), 1);
   EXPECT_EQ(logits(*none), last_rows(1));
 }
 
@@ -179,64 +154,91 @@ TEST_P(Steps, KvOffAndBasicGiveTheSameTokens) {
   for (const DType kv : {DType::f32, DType::bf16, DType::f16}) {
     auto e = engine(kv);
     const std::vector<int32_t> prompt = tokens_of(6, 20, e->model().config().vocabulary);
-    GenerationOptions options{.max_new_tokens = 30, .stop_at_end = false};
-    const Generation cached = generate(*e, prompt, options);
-    options.use_cache = false;
-    EXPECT_EQ(generate(*e, prompt, options).ids, cached.ids);
+    Request request{.prompt = prompt, .max_new_tokens = 30, .stop_at_end = false};
+    const std::vector<int32_t> cached = generate(*e, request).samples.front().ids;
+    request.recompute = true;
+    EXPECT_EQ(generate(*e, request).samples.front().ids, cached);
   }
 }
 
 TEST_P(Steps, ASeedGivesTheSameTextTwiceAndAnotherSeedAnother) {
   auto e = engine(DType::f32);
   const std::vector<int32_t> prompt = tokens_of(7, 10, e->model().config().vocabulary);
-  GenerationOptions options{.max_new_tokens = 40, .sampling = {.temperature = 1, .seed = 42}, .stop_at_end = false};
-  const std::vector<int32_t> first = generate(*e, prompt, options).ids;
-  EXPECT_EQ(generate(*e, prompt, options).ids, first);
-  options.sampling.seed = 43;
-  EXPECT_NE(generate(*e, prompt, options).ids, first);
+  const std::vector<int32_t> first = generate_ids(*e, prompt, 40, {.temperature = 1, .seed = 42});
+  EXPECT_EQ(generate_ids(*e, prompt, 40, {.temperature = 1, .seed = 42}), first);
+  EXPECT_NE(generate_ids(*e, prompt, 40, {.temperature = 1, .seed = 43}), first);
+}
+
+TEST_P(Steps, ARowIsSampledTheSameWhateverTheOtherRowsAskFor) {
+  auto e = engine(DType::f32);
+  const int32_t vocabulary = e->model().config().vocabulary;
+  const std::vector<int32_t> tokens = tokens_of(10, 40, vocabulary);
+  const std::vector<LogitBias> bias = {{7, -std::numeric_limits<float>::infinity()}, {11, 2}};
+  const std::vector<uint32_t> allowed(static_cast<size_t>(bitset_words(vocabulary)), 0x55555555U);
+  const std::vector<uint32_t> nothing(allowed.size(), 0);
+  const std::vector<SampleRequest> requests = {
+      {.settings = {.temperature = 0.9F, .top_p = 0.9F, .frequency_penalty = 0.3F, .penalty_window = -1, .seed = 1},
+       .position = 37,
+       .history = std::span(tokens).first(37),
+       .bias = bias,
+       .top_logprobs = 5},
+      {},
+      {.settings = {.temperature = 1, .seed = 2}, .position = 39, .allowed = allowed, .top_logprobs = 0},
+      {.allowed = nothing}};
+  // The last four tokens in one step.
+  BareSequence sequence(*e);
+  sequence.forward(0, std::span(tokens).first(36), 0);
+  ASSERT_TRUE(sequence.kv().resize(40));
+  Decoder& decoder = e->decoder();
+  decoder.clear();
+  decoder.add(sequence.kv().pages(), 36, std::span(tokens).last(4), 4);
+  decoder.run(requests);
+  const std::vector<int32_t> drawn(decoder.sampled().begin(), decoder.sampled().end());
+  std::vector<std::vector<TokenLogprob>> logprobs;
+  for (int32_t r = 0; r < 4; ++r) logprobs.emplace_back(decoder.logprobs(r).begin(), decoder.logprobs(r).end());
+  EXPECT_EQ(logprobs[0].size(), 6U);
+  EXPECT_EQ(logprobs[2].size(), 1U);
+  EXPECT_EQ(drawn[2] % 2, 0);
+  EXPECT_EQ(drawn[3], kNothingAllowed);
+
+  for (int32_t r = 0; r < 4; ++r) {
+    const auto at = static_cast<size_t>(r);
+    BareSequence(*e).forward(0, std::span(tokens).first(37 + at), 1, &requests[at]);
+    EXPECT_EQ(decoder.sampled()[0], drawn[at]) << r;
+    const std::span<const TokenLogprob> alone = decoder.logprobs(0);
+    ASSERT_EQ(alone.size(), logprobs[at].size()) << r;
+    for (size_t i = 0; i < alone.size(); ++i) {
+      EXPECT_EQ(alone[i].id, logprobs[at][i].id) << r;
+      EXPECT_EQ(alone[i].logprob, logprobs[at][i].logprob) << r;
+    }
+  }
 }
 
 TEST_P(Steps, ADecodeStepAllocatesNothing) {
   auto e = engine(DType::bf16);
-  const std::vector<int32_t> prompt = tokens_of(8, 100, e->model().config().vocabulary);
-  const SampleRequest request{.params = {.temperature = 0.8F, .top_k = 40, .top_p = 0.9F, .repeat_penalty = 1.1F},
-                              .history = prompt};
-  e->forward(0, 0, prompt, 1, &request);
+  const int32_t vocabulary = e->model().config().vocabulary;
+  const std::vector<int32_t> prompt = tokens_of(8, 100, vocabulary);
+  const std::vector<LogitBias> bias(kMaxLogitBias, {3, 0.01F});
+  const std::vector<uint32_t> allowed(static_cast<size_t>(bitset_words(vocabulary)), ~1U);
+  const SampleRequest plain{.settings = {.temperature = 0.8F, .top_k = 40, .top_p = 0.9F}};
+  const SampleRequest all{.settings = {.temperature = 0.8F,
+                                       .top_p = 0.9F,
+                                       .repeat_penalty = 1.1F,
+                                       .presence_penalty = 0.1F,
+                                       .penalty_window = -1},
+                          .history = prompt,
+                          .allowed = allowed,
+                          .bias = bias,
+                          .top_logprobs = kMaxTopLogprobs};
+  BareSequence sequence(*e);
+  sequence.forward(0, prompt, 1, &plain);
   const int64_t before = allocations();
   for (int32_t i = 0; i < 200; ++i) {
     const int32_t token = e->decoder().sampled()[0];
-    e->forward(0, 100 + i, {&token, 1}, 1, &request);
+    sequence.forward(100 + i, {&token, 1}, 1, i % 2 == 0 ? &all : &plain);
+    (void)e->decoder().logprobs(0);
   }
   EXPECT_EQ(allocations(), before);
-}
-
-TEST_P(Steps, AFullContextStopsCleanly) {
-  auto e = engine(DType::f32);
-  const std::vector<int32_t> prompt = tokens_of(9, 500, e->model().config().vocabulary);
-  const Generation result = generate(*e, prompt, {.max_new_tokens = 100, .stop_at_end = false});
-  EXPECT_EQ(result.reason, StopReason::context_full);
-  EXPECT_EQ(result.ids.size(), 13U);  // 512 positions hold 500 + 12 tokens; a 13th is drawn from the last
-  EXPECT_THROW((void)generate(*e, tokens_of(1, 513, 100), {}), Error);
-  EXPECT_THROW((void)generate(*e, {}, {}), Error);
-  const std::vector<int32_t> outside = {e->model().config().vocabulary};
-  EXPECT_THROW((void)generate(*e, outside, {}), Error);
-}
-
-TEST_P(Steps, ACancelledGenerationKeepsItsTokens) {
-  auto e = engine(DType::f32);
-  std::atomic<bool> cancel{false};
-  int seen = 0;
-  const std::vector<int32_t> prompt = {1, 2, 3};
-  const Generation result = generate(
-      *e, prompt, {.max_new_tokens = 100, .stop_at_end = false},
-      [&](int32_t) {
-        cancel = ++seen == 5;
-        return true;
-      },
-      &cancel);
-  EXPECT_EQ(result.reason, StopReason::cancelled);
-  EXPECT_EQ(result.ids.size(), 5U);
-  EXPECT_EQ(result.metrics.forwards, 5);
 }
 
 // More threads than CPUs: each is late at times, and others steal its chunks.
@@ -260,10 +262,11 @@ TEST(ManyThreads, DecodingHasTheBitsOfOneThread) {
     const auto vocabulary = static_cast<size_t>(engine.model().config().vocabulary);
     const std::vector<int32_t> tokens = tokens_of(3, kPrompt + kSteps, static_cast<int32_t>(vocabulary));
     std::vector<float> rows(kSteps * vocabulary);
-    engine.forward(0, 0, std::span(tokens).first(kPrompt), 1);
+    BareSequence sequence(engine);
+    sequence.forward(0, std::span(tokens).first(kPrompt), 1);
     for (int32_t i = 0; i < kSteps; ++i) {
       const auto at = static_cast<size_t>(i);
-      engine.forward(0, kPrompt + i, std::span(tokens).subspan(kPrompt + at, 1), 1);
+      sequence.forward(kPrompt + i, std::span(tokens).subspan(kPrompt + at, 1), 1);
       engine.decoder().download_logits(std::span(rows).subspan(at * vocabulary, vocabulary));
     }
     return rows;
@@ -285,8 +288,7 @@ TEST(FusedOff, DefaultBodiesGiveTheSameGreedyTokens) {
   options.backend_options.fused = false;
   Engine plain(open_model(fixture("qwen2-tied.gguf")), options);
   const std::vector<int32_t> prompt = tokens_of(10, 20, fused.model().config().vocabulary);
-  const GenerationOptions generation{.max_new_tokens = 20, .stop_at_end = false};
-  EXPECT_EQ(generate(plain, prompt, generation).ids, generate(fused, prompt, generation).ids);
+  EXPECT_EQ(generate_ids(plain, prompt, 20), generate_ids(fused, prompt, 20));
 }
 
 }  // namespace

@@ -219,7 +219,7 @@ TEST(OpImage, CaptureTakesTheOpAwayAndBringsItsResultsBack) {
   OpRecord record;
   record.assign(args);
   // The op of the original, seen as memory of a backend; pages are renumbered on the way.
-  OpImage captured = OpImage::capture(*backend, record);
+  OpImage captured = OpImage::capture(*backend, {&record, 1});
   EXPECT_LT(captured.record().args<QkvRopeStoreArgs>().kv.pages, args.kv.pages);
   const auto other = create_backend("scalar");
   WeightCopies weights(*other);

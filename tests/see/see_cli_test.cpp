@@ -56,6 +56,11 @@ TEST_F(SeeCli, VerifyPassesAndFindsWhatIsPlanted) {
   EXPECT_NE(out_.find("no op is beyond its limit"), std::string::npos) << out_;
   EXPECT_EQ(run("verify " + kModel + kIds + "-n 1 --plant gated_mlp"), 1);
   EXPECT_NE(out_.find("first divergence: gated_mlp in layer 0 (step 0, op 4)"), std::string::npos) << out_;
+  EXPECT_EQ(run("verify " + kModel + kIds + "-n 1 --plant attention"), 1);
+  EXPECT_NE(out_.find("first divergence: qkv_rope_store + attention + linear in layer 0 (step 0, op 1), of which "
+                      "attention diverges by itself, too"),
+            std::string::npos)
+      << out_;
   EXPECT_EQ(run("verify " + kModel + kIds + "-n 1 --fused off --plant softmax_rows"), 1);
   EXPECT_NE(out_.find("first divergence: softmax_rows in layer 0"), std::string::npos) << out_;
 }
@@ -63,7 +68,9 @@ TEST_F(SeeCli, VerifyPassesAndFindsWhatIsPlanted) {
 TEST_F(SeeCli, ADumpIsReplayedAloneAndOnlyWithItsModel) {
   ASSERT_EQ(run("verify " + kModel + kIds + "-n 1 --plant attention --dump op.dump"), 1);
   EXPECT_EQ(run("verify --replay op.dump"), 0) << err_;
-  EXPECT_NE(out_.find("attention of layer 0 on parallel against scalar"), std::string::npos) << out_;
+  EXPECT_NE(out_.find("replay: qkv_rope_store + attention + linear of layer 0 on parallel against scalar"),
+            std::string::npos)
+      << out_;
   EXPECT_NE(out_.find(": agrees"), std::string::npos) << out_;
   EXPECT_EQ(run("verify " + kModel + " --replay op.dump"), 0) << err_;
   expect_error("verify " + fixture("llama.gguf") + " --replay op.dump", 1, "was recorded with another model");

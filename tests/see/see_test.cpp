@@ -6,12 +6,15 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/kernels/select.h"
 #include "backend/op_fields.h"
 #include "backend/placement.h"
 #include "base/error.h"
-#include "generate/builtin_model.h"
-#include "generate/generate.h"
+#include "engine/builtin_model.h"
+#include "engine/generate.h"
 #include "model/quantize_model.h"
 #include "profile/dry_backend.h"
 #include "profile/profiling_backend.h"
@@ -29,25 +32,20 @@ const std::vector<int32_t> kPrompt = {51, 71, 68, 262, 283};
 struct Lockstep {
   std::string tested = "simd";
   std::string reference = "scalar";
+  int threads = 0;  // not 0: so many, of "parallel", however many CPUs there are
   bool fused = true;
   std::optional<OpId> plant;
   int32_t tokens = 2;
   std::optional<DType> kv;
+  std::vector<int32_t> prompt = kPrompt;
 };
 
 // What a check saw of a run.
 struct Seen {
-  std::array<OpCheckTotals, kOpCount> totals;
+  std::set<OpId> called;
   std::optional<OpCheck> first;
   std::string report;
-
-  [[nodiscard]] std::vector<OpId> called() const {
-    std::vector<OpId> ops;
-    for (int i = 0; i < kOpCount; ++i) {
-      if (totals[static_cast<size_t>(i)].calls > 0) ops.push_back(static_cast<OpId>(i));
-    }
-    return ops;
-  }
+  size_t fused = 0;  // ops of the last step that had the private result of the one before in a form of its own
 };
 
 Seen run(const GgufFile& file, const Lockstep& how) {
@@ -59,6 +57,11 @@ Seen run(const GgufFile& file, const Lockstep& how) {
   options.quiet = true;
   CheckingBackend* checking = nullptr;
   options.decorate = [&](std::unique_ptr<Backend> backend) -> std::unique_ptr<Backend> {
+    if (how.threads > 0) {
+      auto pool =
+          std::make_unique<ThreadPool>(ThreadPoolOptions{.threads = how.threads, .allow_oversubscription = true});
+      backend = std::make_unique<CpuBackend>("parallel", best_kernels(), std::move(pool), DType::bf16, how.fused);
+    }
     auto created = std::make_unique<CheckingBackend>(
         std::move(backend), create_backend(how.reference, {.fused = how.fused}),
         CheckOptions{.numerics = how.fused ? Numerics::cpu_kernels : Numerics::default_bodies, .plant = how.plant});
@@ -66,8 +69,12 @@ Seen run(const GgufFile& file, const Lockstep& how) {
     return created;
   };
   Engine engine(file, options);
-  (void)generate(engine, kPrompt, {.max_new_tokens = how.tokens, .stop_at_end = false});
-  return {checking->totals(), checking->first_divergence(), checking->report()};
+  checking->set_timing(true);
+  (void)generate(engine, {.prompt = how.prompt, .max_new_tokens = how.tokens, .stop_at_end = false});
+  Seen seen{.called = {}, .first = checking->first_divergence(), .report = checking->report()};
+  for (const auto& [ops, totals] : checking->totals()) seen.called.insert(ops.begin(), ops.end());
+  for (const uint8_t fused : checking->step_times()->fused) seen.fused += fused;
+  return seen;
 }
 
 TEST(LockstepOnModels, BackendsAgreeOpByOp) {
@@ -79,6 +86,9 @@ TEST(LockstepOnModels, BackendsAgreeOpByOp) {
         EXPECT_FALSE(seen.first) << model << " on " << tested << "\n" << seen.report;
       }
     }
+    const Seen many = run(file, {.threads = 4});
+    EXPECT_FALSE(many.first) << model << " on four threads\n" << many.report;
+    EXPECT_GT(many.fused, 0U) << "decoding on four threads joins ops";
   }
 }
 
@@ -134,25 +144,38 @@ TEST(LockstepOnModels, DefaultBodiesAgreePrimitiveByPrimitive) {
 TEST(LockstepOnModels, APlantedErrorIsNamedForEveryOpTheRunCalls) {
   for (const char* model : kModels) {
     const GgufFile file = GgufFile::open(fixture(model));
-    const std::vector<OpId> called = run(file, {}).called();
+    const std::set<OpId> called = run(file, {}).called;
     EXPECT_GE(called.size(), 7U);
     for (const OpId op : called) {
-      const Seen seen = run(file, {.plant = op});
-      ASSERT_TRUE(seen.first) << model << " " << op_name(op);
-      EXPECT_EQ(op_name(seen.first->op), op_name(op)) << model;
+      for (const int threads : {0, 4}) {
+        const Seen seen = run(file, {.threads = threads, .plant = op});
+        ASSERT_TRUE(seen.first) << model << " " << op_name(op) << ", " << threads << " threads";
+        EXPECT_EQ(seen.first->blamed, op) << model << " " << op_name(op) << ", " << threads << " threads";
+      }
     }
+  }
+}
+
+TEST(LockstepOnModels, APlantedErrorOfADecodingStepIsFoundWhereItsOpsAreJoined) {
+  const GgufFile file = GgufFile::open(fixture("qwen3-tied.gguf"));
+  for (const OpId op : {OpId::qkv_rope_store, OpId::attention, OpId::linear}) {
+    // The prompt is one token, so every step is one of decoding; attention to itself alone cannot be wrong.
+    const Seen seen = run(file, {.threads = 4, .plant = op, .prompt = {51}});
+    ASSERT_TRUE(seen.first) << op_name(op);
+    EXPECT_EQ(seen.first->blamed, op);
+    EXPECT_GT(seen.fused, 0U);
   }
 }
 
 TEST(LockstepOnModels, APlantedErrorIsNamedForEveryPrimitiveOfTheDefaultBodies) {
   for (const char* model : kModels) {
     const GgufFile file = GgufFile::open(fixture(model));
-    const std::vector<OpId> called = run(file, {.fused = false, .tokens = 1}).called();
+    const std::set<OpId> called = run(file, {.fused = false, .tokens = 1}).called;
     EXPECT_GE(called.size(), 19U) << model;
     for (const OpId op : called) {
       const Seen seen = run(file, {.fused = false, .plant = op, .tokens = 1});
       ASSERT_TRUE(seen.first) << model << " " << op_name(op);
-      EXPECT_EQ(op_name(seen.first->op), op_name(op)) << model;
+      EXPECT_EQ(seen.first->blamed, op) << model << " " << op_name(op);
     }
   }
 }
@@ -175,7 +198,7 @@ TEST(ProfileOfModels, TableTraceAndStepsAgree) {
     };
     {
       Engine engine(file, options);
-      (void)generate(engine, kPrompt, {.max_new_tokens = 6, .stop_at_end = false});
+      (void)generate(engine, {.prompt = kPrompt, .max_new_tokens = 6, .stop_at_end = false});
     }
     trace.finish();
 
@@ -215,7 +238,7 @@ TEST(Instruments, OffMeansAbsent) {
   options.quiet = true;
   Engine engine(GgufFile::open(fixture("qwen3-tied.gguf")), options);
   EXPECT_EQ(dynamic_cast<BackendDecorator*>(&engine.backend()), nullptr);
-  engine.forward(0, 0, kPrompt, 1);
+  BareSequence(engine).forward(0, kPrompt, 1);
   EXPECT_TRUE(engine.backend().step_times() == nullptr || engine.backend().step_times()->ops.empty());
 }
 
@@ -231,8 +254,8 @@ TEST(DryRun, RecordsTheStepsOfAModelWithoutItsMemory) {
     return created;
   };
   Engine engine(file, options);
-  engine.forward(0, 0, kPrompt, 1);
-  const auto layers = static_cast<size_t>(engine.model().config().layers);
+  BareSequence(engine).forward(0, kPrompt, 1);
+  const auto layers = engine.model().config().layers.size();
   ASSERT_EQ(dry->step().size(), 2 + 4 * layers);
   EXPECT_EQ(dry->step().front().op(), OpId::embed);
   EXPECT_EQ(dry->step().back().op(), OpId::logits);

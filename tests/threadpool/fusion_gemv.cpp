@@ -21,7 +21,7 @@
 #include "base/error.h"
 #include "base/guarded_main.h"
 #include "model_shapes.h"
-#include "random_weight.h"
+#include "synthetic/random_weight.h"
 #include "threading/thread_plan.h"
 #include "timing.h"
 
@@ -159,11 +159,11 @@ class Layer {
     return t;
   }
   const Weight* matrix(int64_t rows, int64_t cols) {
-    const RandomRows source(dtype_, Shape(rows, cols), static_cast<uint32_t>(weights_.size()));
+    const RandomWeight source(dtype_, Shape(rows, cols), weights_.size());
     return weights_.emplace_back(backend_.load_weight(source, WeightUse::matmul)).get();
   }
   const Weight* vector(int64_t n) {
-    const RandomRows source(DType::f32, Shape(1, n), static_cast<uint32_t>(weights_.size()));
+    const RandomWeight source(DType::f32, Shape(1, n), weights_.size());
     return weights_.emplace_back(backend_.load_weight(source, WeightUse::vector)).get();
   }
 

@@ -28,7 +28,7 @@
 #include "base/error.h"
 #include "base/guarded_main.h"
 #include "model_shapes.h"
-#include "random_weight.h"
+#include "synthetic/random_weight.h"
 #include "threading/partition.h"
 #include "threading/thread_plan.h"
 #include "threading/thread_pool.h"
@@ -50,7 +50,7 @@ class Token {
     const int64_t q = int64_t{model.q_heads} * model.head_dim;
     const int64_t kv = int64_t{model.kv_heads} * model.head_dim;
     const auto add = [&](int64_t rows, int64_t cols) {
-      const RandomRows source(dtype, Shape(rows, cols), static_cast<uint32_t>(products_.size()));
+      const RandomWeight source(dtype, Shape(rows, cols), products_.size());
       products_.push_back({std::make_unique<CpuWeight>(source, WeightUse::matmul, table), outputs_});
       outputs_ += round_up(rows, 16);
       bytes_ += products_.back().weight->bytes();

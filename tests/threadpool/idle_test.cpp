@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <thread>
 
-#include "generate/builtin_model.h"
-#include "generate/engine.h"
-#include "generate/generate.h"
+#include "engine/builtin_model.h"
+#include "engine/engine.h"
+#include "engine/generate.h"
 
 namespace inferno {
 namespace {
@@ -30,11 +30,8 @@ TEST(Idle, ALoadedModelUsesLessThanOnePercentOfACpuBetweenGenerations) {
   options.backend = "parallel";
   options.quiet = true;
   Engine engine(open_model(""), options);
-  constexpr int32_t kPrompt[] = {1, 2, 3};
-  GenerationOptions generation;
-  generation.max_new_tokens = 16;
-  generation.stop_at_end = false;
-  ASSERT_EQ(generate(engine, kPrompt, generation).ids.size(), 16U);
+  const Request request{.prompt = {1, 2, 3}, .max_new_tokens = 16, .stop_at_end = false};
+  ASSERT_EQ(generate(engine, request).samples.front().ids.size(), 16U);
 
   const double before = process_cpu_seconds();
   const auto begin = std::chrono::steady_clock::now();
@@ -44,7 +41,7 @@ TEST(Idle, ALoadedModelUsesLessThanOnePercentOfACpuBetweenGenerations) {
   RecordProperty("cpu_percent", std::to_string(100 * share));
   printf("  %.3f %% of a CPU over %.1f s, %d threads\n", 100 * share, elapsed.count(), engine.backend().workers());
   EXPECT_LT(share, 0.01);
-  EXPECT_EQ(generate(engine, kPrompt, generation).ids.size(), 16U) << "and it still works";
+  EXPECT_EQ(generate(engine, request).samples.front().ids.size(), 16U) << "and it still works";
 }
 
 }  // namespace

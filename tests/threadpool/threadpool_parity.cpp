@@ -62,7 +62,7 @@ struct Difference {
 };
 Difference largest_difference(const OpImage& a, const OpImage& b) {
   Difference most;
-  for (const FieldDifference& field : compare_written(a, b)) {
+  for (const FieldDifference& field : compare_written(a, a, b)) {
     most.absolute = std::max(most.absolute, field.max_abs);
     most.relative = std::max(most.relative, field.max_rel);
   }

@@ -158,6 +158,7 @@ void CpuBackend::execute() {
       times_.dispatches.push_back(times_.ops.size());
       for (size_t i = 0; i < plan_.size(); ++i) times_.ops.push_back(plan_[i]);
       times_.times.resize(times_.ops.size() * static_cast<size_t>(threads()));
+      times_.fused.resize(times_.ops.size());
     }
     if (pool_) {
       pool_->dispatch([](int ith, int nth, void* self) { static_cast<CpuBackend*>(self)->walk(ith, nth); }, this);
@@ -180,6 +181,7 @@ void CpuBackend::walk(int ith, int nth) noexcept {
   worker.prefetcher = &prefetcher;
   WorkerTime* time =
       timing_ ? times_.times.data() + times_.dispatches.back() * static_cast<size_t>(nth) + ith : nullptr;
+  uint8_t* fused = timing_ && ith == 0 ? times_.fused.data() + times_.dispatches.back() : nullptr;
   size_t round = rounds_walked_;
   for (size_t i = 0; i < plan_.size(); ++round) {
     if (!counts_[0].empty()) {
@@ -193,6 +195,8 @@ void CpuBackend::walk(int ith, int nth) noexcept {
       time->begin = cpu_ticks();
     }
     const cpu::JoinedAttention joined = cpu::joined_attention(plan_, i, worker);
+    if (fused != nullptr && joined.attention != nullptr) fused[i + 1] = 1;
+    if (fused != nullptr && joined.output != nullptr) fused[i + 2] = 1;
     uint64_t attention_ticks = 0;
     if (joined.attention != nullptr) {
       cpu::run(plan_[i].args<QkvRopeStoreArgs>(), joined, worker, time != nullptr ? &attention_ticks : nullptr);

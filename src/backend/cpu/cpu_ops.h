@@ -34,11 +34,11 @@ void weight_ranges(const QkvRopeStoreArgs& args, const Worker& worker, WeightRan
 void weight_ranges(const GatedMlpArgs& args, const Worker& worker, WeightRanges& ranges);
 void weight_ranges(const LogitsArgs& args, const Worker& worker, WeightRanges& ranges);
 
-// The attention of one token on several threads: the worker that completes the q, k and v of a kv head continues with
-// that head's attention, without a barrier.
+// The attention of one token on several threads, where q is a private result: the worker that completes the q, k and v
+// of a kv head continues with that head's attention, without a barrier.
 struct JoinedAttention {
   const AttentionArgs* attention = nullptr;  // null: the ops run one by one
-  const LinearArgs* output = nullptr;  // the op that reads the result, where workers convert its input head by head
+  const LinearArgs* output = nullptr;        // reads attention's private result, where workers convert it head by head
 };
 [[nodiscard]] JoinedAttention joined_attention(const Plan& plan, size_t op, const Worker& worker);
 // Runs both ops; with an `output` the result is also in worker.converted. Ticks of attention are added to *ticks if it

@@ -20,7 +20,7 @@ constexpr int64_t kReadBytes = int64_t{1} << 20;
 }  // namespace
 
 CpuWeight::CpuWeight(const WeightSource& source, WeightUse uses, const KernelTable& kernels, ThreadPool* pool)
-    : Weight(source.name(), source.dtype(), source.shape()) {
+    : Weight(source) {
   if (has_use(uses, WeightUse::vector)) {
     load_vector(source);
     return;

@@ -1,4 +1,4 @@
-// Attention, the cache primitives and sampling on the CPU.
+// Attention and the cache primitives on the CPU.
 //
 // Work items are (block of queries, kv head): the whole GQA group of a block shares each load of K and V. When there
 // are too few items for the threads (decode at depth), the spans of an item are divided among the workers too: each
@@ -9,7 +9,6 @@
 
 #include "backend/cpu/cpu_ops.h"
 #include "backend/cpu/kv_rows.h"
-#include "backend/sampling.h"
 #include "base/checked.h"
 
 namespace inferno::cpu {
@@ -267,58 +266,6 @@ void run(const KvLoadArgs& a, const Worker& w) noexcept {
   for (int64_t p = rows.begin; p < rows.end; ++p) {
     const int64_t slot = int64_t{table[p / a.kv.page_size]} * a.kv.page_size + p % a.kv.page_size;
     load(base + a.kv.row_offset(slot, a.head), a.out.f32() + p * a.kv.head_dim, a.kv.head_dim);
-  }
-}
-
-// ---- sample: one row per worker; the largest of few rows is looked for by all of them
-
-namespace {
-
-struct alignas(kCacheLine) SliceLargest {
-  SampleCandidate candidate;
-};
-
-// For the row of each worker: the first of the largest, from the slices of all workers.
-void find_largest(const SampleArgs& a, const Worker& w) noexcept {
-  const int64_t rows = a.logits.rows();
-  const int64_t vocabulary = a.logits.cols();
-  auto* found = reinterpret_cast<SliceLargest*>(w.shared);  // [rows, workers]
-  // The slices of the product that made the logits: each worker finds most of them in its own cache.
-  const Range columns = w.slice(vocabulary, kCacheLine / sizeof(float));
-  for (int64_t r = 0; r < rows; ++r) {
-    const float* logits = a.logits.f32() + r * vocabulary;
-    found[r * w.nth + w.ith].candidate = first_largest(logits, columns.begin, columns.end);
-  }
-  w.barrier();
-  if (w.ith >= rows) return;
-  const SliceLargest* first = found + w.ith * w.nth;
-  const SliceLargest* best = std::max_element(first, first + w.nth, [](const SliceLargest& x, const SliceLargest& y) {
-    return x.candidate.logit < y.candidate.logit;
-  });
-  a.out.as<int32_t>()[w.ith] = best->candidate.logit > -INFINITY
-                                   ? best->candidate.id
-                                   : first_largest(a.logits.f32() + w.ith * vocabulary, 0, vocabulary).id;
-}
-
-}  // namespace
-
-OpScratch scratch_of(const SampleArgs& a, const KernelTable& /*kernels*/, int threads) {
-  return {.shared = std::min<int64_t>(a.logits.rows(), threads) * threads * static_cast<int64_t>(sizeof(SliceLargest)),
-          .local = a.logits.cols() * static_cast<int64_t>(sizeof(SampleCandidate))};
-}
-
-void run(const SampleArgs& a, const Worker& w) noexcept {
-  const int64_t vocabulary = a.logits.cols();
-  const auto* params = a.params.as<SampleParams>();
-  if (a.logits.rows() < w.nth && std::all_of(params, params + a.logits.rows(), takes_largest)) {
-    find_largest(a, w);
-    return;
-  }
-  const Range rows = w.slice(a.logits.rows());
-  for (int64_t r = rows.begin; r < rows.end; ++r) {
-    a.out.as<int32_t>()[r] =
-        sample_row(a.logits.f32() + r * vocabulary, vocabulary, params[r], a.history.as<int32_t>() + r * kSampleHistory,
-                   reinterpret_cast<SampleCandidate*>(w.local));
   }
 }
 

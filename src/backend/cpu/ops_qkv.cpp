@@ -82,14 +82,14 @@ JoinedAttention joined_attention(const Plan& plan, size_t op, const Worker& w) {
   if (op + 1 == plan.size() || plan[op + 1].op() != OpId::attention) return {};
   const auto& a = plan[op].args<QkvRopeStoreArgs>();
   const auto& attention = plan[op + 1].args<AttentionArgs>();
-  const bool fits = a.x.rows() == 1 && attention.q.data == a.q.data && attention.kv.k == a.kv.k &&
+  const bool fits = a.private_result && a.x.rows() == 1 && attention.kv.k == a.kv.k &&
                     a.kv.kv_heads <= kUnitQueues * w.nth && !splits_spans(attention, w.nth);
   if (!fits) return {};
   if (op + 2 == plan.size() || plan[op + 2].op() != OpId::linear) return {&attention};
   const auto& output = plan[op + 2].args<LinearArgs>();
   const ActivationLayout& layout = *cpu(output.w[0]).kernel().activation;
-  const bool converts = output.x.data == attention.out.data && output.x.cols() == attention.out.cols() &&
-                        output.rows.empty() && output.w[1] == nullptr && layout.prepare_columns != nullptr &&
+  const bool converts = attention.private_result && output.x.cols() == attention.out.cols() && output.rows.empty() &&
+                        output.w[1] == nullptr && layout.prepare_columns != nullptr &&
                         attention.out.cols() / a.kv.kv_heads % layout.block == 0;
   return {&attention, converts ? &output : nullptr};
 }

@@ -1,4 +1,4 @@
-// OpRunner's heads and attention: which kernel runs, and in which type and layout its output is stored.
+// OpRunner's heads and attention: which kernel runs, and in which type and layout a private result is stored.
 #include "backend/cuda/op_runner.h"
 #include "backend/cuda/op_support.h"
 #include "base/error.h"
@@ -63,7 +63,7 @@ void OpRunner::run(const QkvRopeStoreArgs& a, std::span<const OpRecord> after) {
                  .q_out = a.q.data};
   if (narrow_q_supports(a.kv, a.rope) && hopper_attention_supports(context_, a.kv, task.q_heads)) {
     void* narrow_q = region(Region::narrow_q, a.q.elements() * size_of(a.kv.dtype));
-    if (!after.empty() && after[0].op() == OpId::attention && after[0].args<AttentionArgs>().q.data == a.q.data &&
+    if (a.private_result && !after.empty() && after[0].op() == OpId::attention &&
         !decodes(after[0].args<AttentionArgs>())) {
       task.q_out = narrow_q;
       task.q_type = a.kv.dtype;
@@ -90,7 +90,7 @@ DecodeAttention OpRunner::decode_task(const AttentionArgs& b) {
 
 bool OpRunner::fuses(const QkvRopeStoreArgs& a, const AttentionArgs& b) {
   // One token per sequence, and the attention reads exactly what the projection wrote.
-  return a.batch.tokens == a.batch.sequences && a.q.data == b.q.data && a.kv.k == b.kv.k && a.kv.v == b.kv.v &&
+  return a.private_result && a.batch.tokens == a.batch.sequences && a.kv.k == b.kv.k && a.kv.v == b.kv.v &&
          a.batch.pos == b.batch.pos && a.batch.tokens == b.batch.tokens && a.rope.rotated_dims == a.kv.head_dim &&
          decode_attention_supports(b.kv, static_cast<int>(b.q.cols() / b.kv.head_dim));
 }
@@ -102,7 +102,7 @@ void OpRunner::run_fused(const QkvRopeStoreArgs& a, const AttentionArgs& b, std:
   d.norms = {vector_or_null(a.q_norm), vector_or_null(a.k_norm), a.eps};
   d.rope = a.rope;
   if (batch_attention_supports(context_, b.kv, d.task.q_heads, b.batch.tokens)) {
-    narrow_output(d.task, after);
+    if (b.private_result) narrow_output(d.task, after);
     enqueue([&](const LaunchContext& c) { require_mapped(launch_batch_attention(c, d)); });
   } else {
     enqueue([&](const LaunchContext& c) { launch_decode_attention(c, d); });
@@ -113,7 +113,7 @@ void OpRunner::narrow_output(AttentionTask& task, std::span<const OpRecord> afte
   if (after.empty() || after[0].op() != OpId::linear) return;
   const auto& next = after[0].args<LinearArgs>();
   const DType type = wide_type(next.w[0]->dtype());
-  if (next.x.data != task.out || !next.rows.empty() || type == DType::f32 || !is_wide(linear_of(next))) return;
+  if (!next.rows.empty() || next.x.data != task.out || type == DType::f32 || !is_wide(linear_of(next))) return;
   task.narrow_out = region(Region::wide_x, next.x.elements() * size_of(type));
   task.narrow_type = type;
   wide_x_of_ = next.x.data;
@@ -135,9 +135,10 @@ void OpRunner::run(const AttentionArgs& a, std::span<const OpRecord> after) {
   AttentionTask task{
       .q = a.q.f32(), .out = a.out.f32(), .q_heads = q_heads, .scale = a.scale, .kv = a.kv, .batch = a.batch};
   if (hopper_attention_supports(context_, a.kv, q_heads)) {
-    if (narrow_q_of_ == a.q.data) task.narrow_q = region(Region::narrow_q, 0);
+    took_private_ = narrow_q_of_ == a.q.data;
+    if (took_private_) task.narrow_q = region(Region::narrow_q, 0);
     narrow_q_of_ = nullptr;
-    narrow_output(task, after);
+    if (a.private_result) narrow_output(task, after);
     enqueue([&](const LaunchContext& c) { require_mapped(launch_hopper_attention(c, task)); });
     return;
   }

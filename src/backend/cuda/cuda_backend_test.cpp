@@ -8,10 +8,12 @@
 #include <cstdlib>
 
 #include "backend/cuda/cuda.h"
-#include "backend/cuda/seam_model.h"
 #include "backend/factory.h"
 #include "backend/step_times.h"
 #include "base/error.h"
+#include "synthetic/model_run.h"
+#include "synthetic/random_weight.h"
+#include "synthetic/synthetic_model.h"
 
 namespace inferno {
 namespace {
@@ -34,70 +36,85 @@ double nmse(const std::vector<float>& reference, const std::vector<float>& teste
   return errors / squares;
 }
 
-std::vector<int32_t> prompt_of(int32_t count, int32_t vocabulary) {
+std::vector<int32_t> prompt_of(int32_t count) {
   std::vector<int32_t> tokens;
-  for (int32_t i = 0; i < count; ++i) tokens.push_back((i * 131 + 17) % vocabulary);
+  for (int32_t i = 0; i < count; ++i) tokens.push_back((i * 131 + 17) % 1000);  // the vocabulary of the tiny shape
   return tokens;
 }
 
-class Steps : public testing::TestWithParam<SeamConfig> {};
+// A small random model and how it is run.
+struct RunConfig {
+  ModelShape shape = find_model_shape("tiny");
+  std::string type;
+  RunLimits limits;
+};
+
+ModelRun start(Backend& backend, const RunConfig& config) {
+  return {backend, SyntheticModel(config.shape, config.type), config.limits};
+}
+
+// Lets the sequences take pages in turn and gives all of them back, so that later no sequence gets consecutive ones.
+void scatter_pages(KvCache& cache) {
+  const KvConfig& config = cache.config();
+  for (int32_t length = 1; length <= config.max_positions; length += KvCache::kPageSize) {
+    for (int32_t s = 0; s < config.max_sequences; ++s) ASSERT_TRUE(cache.resize(s, length));
+  }
+  for (int32_t s = 0; s < config.max_sequences; ++s) ASSERT_TRUE(cache.resize(s, 0));
+}
+
+class Steps : public testing::TestWithParam<RunConfig> {};
 
 // The scalar model is fed the tokens that the device drew, so that the two cannot diverge at a near tie.
 TEST_P(Steps, PromptsAndDecodingGiveTheLogitsOfTheScalarBackend) {
   const auto device = device_or_null();
   if (!device) GTEST_SKIP() << "no GPU";
-  const SeamConfig config = GetParam();
+  const RunConfig& config = GetParam();
   const auto scalar = create_backend("scalar");
-  SeamModel tested(*device, config);
-  SeamModel reference(*scalar, config);
+  ModelRun tested = start(*device, config);
+  ModelRun reference = start(*scalar, config);
+  scatter_pages(tested.cache());
   // Activations in 8 bits, weights and cache in 16: errors of a few per cent of a per cent per layer.
   constexpr double kLimit = 2e-3;
-  for (int32_t s = 0; s < config.max_sequences; ++s) {
-    const std::vector<int32_t> prompt = prompt_of(s == 0 ? 70 : 3 + 5 * s % 170, config.vocabulary);
-    tested.prefill(s, prompt, true);
-    reference.prefill(s, prompt, true);
+  for (int32_t s = 0; s < config.limits.max_sequences; ++s) {
+    const std::vector<int32_t> prompt = prompt_of(s == 0 ? 70 : 3 + 5 * s % 170);
+    tested.prefill(s, prompt);
+    reference.prefill(s, prompt);
     EXPECT_LE(nmse(reference.logits(), tested.logits()), kLimit) << "prompt " << s;
   }
   for (int step = 0; step < 6; ++step) {  // from the third on a captured graph runs
-    tested.decode(config.max_sequences);
+    tested.decode(config.limits.max_sequences);
     reference.follow(tested);
-    reference.decode(config.max_sequences);
+    reference.decode(config.limits.max_sequences);
     EXPECT_LE(nmse(reference.logits(), tested.logits()), kLimit) << "step " << step;
   }
 }
 
-SeamConfig with(DType dtype, int32_t head_dim, int32_t sequences) {
-  SeamConfig c;
-  c.weight = c.value_down = c.head = dtype;
-  c.head_dim = head_dim;
-  c.q_heads = c.width / head_dim * 2;
-  c.kv_heads = c.q_heads / 2;
-  c.max_sequences = sequences;
-  c.context = 192;
+RunConfig with(std::string type, uint32_t head_dim, int32_t sequences) {
+  RunConfig c{.type = std::move(type), .limits = {.context = 192, .max_sequences = sequences}};
+  c.shape.head_dim = head_dim;
+  c.shape.q_heads = c.shape.width / head_dim * 2;
+  c.shape.kv_heads = c.shape.q_heads / 2;
   return c;
 }
 
-std::vector<SeamConfig> configs() {
-  std::vector<SeamConfig> all;
-  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_0, DType::q6_k}) {
-    all.push_back(with(dtype, 64, 1));
-  }
-  all.push_back(with(DType::bf16, 128, 3));
-  all.push_back(with(DType::q8_0, 128, 20));
-  all.push_back(with(DType::bf16, 64, 40));  // enough sequences for the persistent attention kernel
-  all.push_back(with(DType::q4_0, 128, 70));
-  all.push_back(with(DType::q8_0, 32, 2));  // no tensor-core attention
-  SeamConfig mixed = with(DType::q4_k, 128, 2);
-  mixed.value_down = mixed.head = DType::q6_k;
-  mixed.kv = DType::f16;
+std::vector<RunConfig> configs() {
+  std::vector<RunConfig> all;
+  for (const char* type : {"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q6_K"}) all.push_back(with(type, 64, 1));
+  all.push_back(with("BF16", 128, 3));
+  all.push_back(with("Q8_0", 128, 20));
+  all.push_back(with("BF16", 64, 40));  // enough sequences for the persistent attention kernel
+  all.push_back(with("Q4_0", 128, 70));
+  all.push_back(with("Q8_0", 32, 2));  // no tensor-core attention
+  RunConfig mixed = with("Q4_K_M", 128, 2);
+  mixed.limits.kv = DType::f16;
   all.push_back(mixed);
   return all;
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Steps, testing::ValuesIn(configs()), [](const auto& param) {
-  const SeamConfig& c = param.param;
-  return std::string(dtype_name(c.weight)) + "_" + std::to_string(c.head_dim) + "_wide_" +
-         std::to_string(c.max_sequences) + "_sequences";
+  const RunConfig& c = param.param;
+  return c.type + "_" + std::to_string(c.shape.head_dim) + "_wide_" + std::to_string(c.limits.max_sequences) +
+         "_sequences";
 });
 
 TEST(CudaBackend, ALaterUploadToTheSameMemoryWins) {
@@ -144,28 +161,28 @@ TEST(CudaBackend, CopiesOfTheCacheAreOrderedWithUploadsAndDownloads) {
 TEST(CudaBackend, StepsWhoseSequencesChangeGiveTheLogitsOfTheScalarBackend) {
   const auto device = device_or_null();
   if (!device) GTEST_SKIP() << "no GPU";
-  for (const DType dtype : {DType::bf16, DType::q8_0}) {
-    const SeamConfig config = with(dtype, 64, 6);
+  for (const char* type : {"BF16", "Q8_0"}) {
+    const RunConfig config = with(type, 64, 6);
     const auto scalar = create_backend("scalar");
-    SeamModel tested(*device, config);
-    SeamModel reference(*scalar, config);
+    ModelRun tested = start(*device, config);
+    ModelRun reference = start(*scalar, config);
     const auto prefill = [&](int32_t s, int32_t count) {
-      tested.prefill(s, prompt_of(count, config.vocabulary), true);
-      reference.prefill(s, prompt_of(count, config.vocabulary), true);
+      tested.prefill(s, prompt_of(count));
+      reference.prefill(s, prompt_of(count));
     };
     for (int32_t s = 0; s < 4; ++s) prefill(s, 20 + 7 * s);
     for (const int32_t sequences : {4, 3, 4, 3, 4, 3, 1, 4, 2, 3, 1, 2, 4, 1}) {
       tested.decode(sequences);
       reference.follow(tested);
       reference.decode(sequences);
-      EXPECT_LE(nmse(reference.logits(), tested.logits()), 2e-3) << dtype_name(dtype) << ", " << sequences;
+      EXPECT_LE(nmse(reference.logits(), tested.logits()), 2e-3) << type << ", " << sequences;
     }
     for (const int32_t s : {4, 5}) prefill(s, 40);  // new ones beside those that run
     for (const int32_t sequences : {6, 5, 6, 5, 6, 4}) {
       tested.decode(sequences);
       reference.follow(tested);
       reference.decode(sequences);
-      EXPECT_LE(nmse(reference.logits(), tested.logits()), 2e-3) << dtype_name(dtype) << ", " << sequences;
+      EXPECT_LE(nmse(reference.logits(), tested.logits()), 2e-3) << type << ", " << sequences;
     }
   }
 }
@@ -174,8 +191,8 @@ TEST(CudaBackend, StepsWhoseSequencesChangeGiveTheLogitsOfTheScalarBackend) {
 TEST(CudaBackend, StepsOfAlternatingSizesAreCapturedAndReplayed) {
   const auto device = device_or_null();
   if (!device) GTEST_SKIP() << "no GPU";
-  SeamModel model(*device, with(DType::bf16, 64, 3));
-  for (int32_t s = 0; s < 3; ++s) model.prefill(s, prompt_of(20 + s, 1000), true);
+  ModelRun model = start(*device, with("BF16", 64, 3));
+  for (int32_t s = 0; s < 3; ++s) model.prefill(s, prompt_of(20 + s));
   device->set_timing(true);
   for (int round = 0; round < 4; ++round) {
     for (const int32_t sequences : {3, 2, 1}) {
@@ -190,10 +207,10 @@ TEST(CudaBackend, StepsOfAlternatingSizesAreCapturedAndReplayed) {
 TEST(CudaBackend, StepsWhoseUploadsVaryAreReplayedToo) {
   const auto device = device_or_null();
   if (!device) GTEST_SKIP() << "no GPU";
-  SeamModel model(*device, with(DType::bf16, 64, 1));
+  ModelRun model = start(*device, with("BF16", 64, 1));
   const Buffer buffer = device->allocate(64 * sizeof(int32_t));
   const std::vector<int32_t> data(64, 1);
-  model.prefill(0, prompt_of(20, 1000), true);
+  model.prefill(0, prompt_of(20));
   device->set_timing(true);
   for (size_t step = 0; step < 12; ++step) {
     device->upload(buffer.data(), data.data(), (step + 1) * sizeof(int32_t));
@@ -208,12 +225,12 @@ TEST(CudaBackend, StepsWhoseUploadsVaryAreReplayedToo) {
 TEST(CudaBackend, TheSameStepGivesTheSameBitsCapturedOrNot) {
   const auto device = device_or_null();
   if (!device) GTEST_SKIP() << "no GPU";
-  SeamModel model(*device, with(DType::q8_0, 64, 1));
-  const std::vector<int32_t> prompt = prompt_of(33, 1000);
+  ModelRun model = start(*device, with("Q8_0", 64, 1));
+  const std::vector<int32_t> prompt = prompt_of(33);
   std::vector<std::vector<float>> runs;
   for (int run = 0; run < 3; ++run) {
     model.reset();
-    model.prefill(0, prompt, true);
+    model.prefill(0, prompt);
     std::vector<float> all;
     for (int step = 0; step < 5; ++step) {
       model.decode(1);
@@ -229,20 +246,20 @@ TEST(CudaBackend, TheSameStepGivesTheSameBitsCapturedOrNot) {
 TEST(CudaBackend, DeepContextsAreSplitOverBlocks) {
   const auto device = device_or_null();
   if (!device) GTEST_SKIP() << "no GPU";
-  SeamConfig config = with(DType::bf16, 128, 2);
-  config.context = 1500;
-  config.layers = 1;
+  RunConfig config = with("BF16", 128, 2);
+  config.limits.context = 1500;
+  config.shape.layers = 1;
   const auto scalar = create_backend("scalar");
-  SeamModel tested(*device, config);
-  SeamModel reference(*scalar, config);
+  ModelRun tested = start(*device, config);
+  ModelRun reference = start(*scalar, config);
   for (const int32_t count : {500, 511, 301}) {
-    const std::vector<int32_t> prompt = prompt_of(count, config.vocabulary);
-    tested.prefill(0, prompt, true);
-    reference.prefill(0, prompt, true);
+    const std::vector<int32_t> prompt = prompt_of(count);
+    tested.prefill(0, prompt);
+    reference.prefill(0, prompt);
     EXPECT_LE(nmse(reference.logits(), tested.logits()), 1e-3);
   }
-  tested.prefill(1, prompt_of(5, config.vocabulary), true);
-  reference.prefill(1, prompt_of(5, config.vocabulary), true);
+  tested.prefill(1, prompt_of(5));
+  reference.prefill(1, prompt_of(5));
   for (int step = 0; step < 4; ++step) {
     tested.decode(2);
     reference.follow(tested);
@@ -256,8 +273,9 @@ TEST(CudaBackend, WeightsGiveBackTheirRows) {
   if (!device) GTEST_SKIP() << "no GPU";
   const auto scalar = create_backend("scalar");
   for (const DType dtype : {DType::f32, DType::f16, DType::q8_0, DType::q5_1, DType::q2_k, DType::q3_k, DType::q6_k}) {
-    const auto a = SeamModel::random_matrix(*device, dtype, 37, 768);
-    const auto b = SeamModel::random_matrix(*scalar, dtype, 37, 768);
+    const RandomWeight rows(dtype, Shape(37, 768), 1);
+    const auto a = device->load_weight(rows, WeightUse::matmul);
+    const auto b = scalar->load_weight(rows, WeightUse::matmul);
     std::vector<std::byte> row_a(static_cast<size_t>(row_bytes(dtype, 768)));
     std::vector<std::byte> row_b(row_a.size());
     for (const int64_t row : {0, 1, 36}) {
@@ -274,7 +292,7 @@ TEST(CudaBackendDeathTest, AFailureSurfacesAtSynchronizeWithTheOpsName) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto fail_an_op = [] {
     const auto device = make_cuda_backend();
-    const auto weight = SeamModel::random_matrix(*device, DType::bf16, 64, 64);
+    const auto weight = device->load_weight(RandomWeight(DType::bf16, Shape(64, 64), 1), WeightUse::matmul);
     const Tensor nowhere{reinterpret_cast<void*>(uintptr_t{256}), Shape(1, 64)};
     try {
       device->linear({.x = nowhere, .w = {weight.get()}, .out = {nowhere}});
@@ -290,15 +308,15 @@ TEST(CudaBackendDeathTest, AFailureSurfacesAtSynchronizeWithTheOpsName) {
 TEST(CudaBackend, AStepIsReplayedAndTimedOpByOpWithTheSameResult) {
   const auto device = device_or_null();
   if (!device) GTEST_SKIP() << "no GPU";
-  SeamModel model(*device, with(DType::bf16, 64, 2));
+  ModelRun model = start(*device, with("BF16", 64, 2));
   std::vector<std::vector<int32_t>> drawn;
   for (const bool timed : {false, true}) {
     model.reset();
     device->set_timing(timed);
-    for (int32_t s = 0; s < 2; ++s) model.prefill(s, prompt_of(20 + s, 1000), true);
+    for (int32_t s = 0; s < 2; ++s) model.prefill(s, prompt_of(20 + s));
     for (int step = 0; step < 5; ++step) {
       model.decode(2);
-      drawn.push_back(model.sampled());
+      drawn.emplace_back(model.sampled().begin(), model.sampled().end());
       if (!timed) continue;
       const StepTimes* times = device->step_times();
       ASSERT_NE(times, nullptr);

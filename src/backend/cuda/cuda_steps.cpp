@@ -175,6 +175,7 @@ void CudaBackend::launch_ops(bool timed) {
     for (size_t j = 0; timed && j < launched; ++j) {
       record_timestamp();
       times_.ops.push_back(plan_[i + j]);
+      times_.fused.push_back(j > 0 || ops_->took_private() ? 1 : 0);
     }
     i += launched;
   }

@@ -81,8 +81,7 @@ void WeightLoader::load(const WeightSource& source, const Planes& planes) {
   }
 }
 
-CudaWeight::CudaWeight(const WeightSource& source, WeightUse uses, WeightLoader& loader)
-    : Weight(source.name(), source.dtype(), source.shape()) {
+CudaWeight::CudaWeight(const WeightSource& source, WeightUse uses, WeightLoader& loader) : Weight(source) {
   if (has_use(uses, WeightUse::vector)) {
     load_vector(source, loader);
     return;

@@ -49,6 +49,7 @@ void OpRunner::reserve(const OpRecord& record) {
 
 size_t OpRunner::run(std::span<const OpRecord> records) {
   const OpRecord& record = records[0];
+  took_private_ = false;
   if (records.size() > 1 && record.op() == OpId::qkv_rope_store && records[1].op() == OpId::attention) {
     const auto& a = record.args<QkvRopeStoreArgs>();
     const auto& b = records[1].args<AttentionArgs>();
@@ -162,6 +163,7 @@ void OpRunner::project_wide(const Linear& job) {
     void* x = region(Region::wide_x, job.tokens * stride * size_of(type));
     const bool ready = wide_x_of_ == job.x && wide_x_type_ == type && job.norm == nullptr;
     wide_x_of_ = nullptr;
+    took_private_ = took_private_ || ready;
     if (!ready) {
       enqueue([&](const LaunchContext& c) {
         launch_prepare_rows(c, job.x, job.row_ids, vector_or_null(job.norm), job.eps, job.tokens, job.k, type, stride,
@@ -299,13 +301,18 @@ void OpRunner::run(const RmsNormArgs& a) {
 }
 
 void OpRunner::run(const SampleArgs& a) {
-  const auto rows = static_cast<int>(a.logits.rows());
-  const int64_t vocabulary = a.logits.cols();
-  void* scratch = region(Region::sampling, sample_scratch_bytes(rows, vocabulary));
-  enqueue([&](const LaunchContext& c) {
-    launch_sample(c, a.logits.f32(), rows, vocabulary, a.params.as<SampleParams>(), a.history.as<int32_t>(), scratch,
-                  a.out.as<int32_t>());
-  });
+  SampleTask task{.logits = a.logits.f32(),
+                  .rows = static_cast<int>(a.logits.rows()),
+                  .vocabulary = static_cast<int>(a.logits.cols()),
+                  .row = a.rows.as<SampleRow>(),
+                  .edits = a.edits.as<TokenEdit>(),
+                  .allowed = a.allowed.as<uint32_t>(),
+                  .allowed_words = a.allowed.cols(),
+                  .out = a.out.as<int32_t>(),
+                  .top_ids = a.top_ids.as<int32_t>(),
+                  .logprobs = a.logprobs.f32()};
+  task.scratch = region(Region::sampling, sample_scratch_bytes(task.rows, task.vocabulary));
+  enqueue([&](const LaunchContext& c) { launch_sample(c, task); });
 }
 
 void OpRunner::run(const KvStoreArgs& a) {

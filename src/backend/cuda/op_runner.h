@@ -25,6 +25,8 @@ class OpRunner {
   void reserve(const OpRecord& record);
   // Launches records[0], and records[1] with it where both are one kernel; returns how many were launched.
   [[nodiscard]] size_t run(std::span<const OpRecord> records);
+  // Whether records[0] of the last run took the private result of the op before it from scratch memory.
+  [[nodiscard]] bool took_private() const { return took_private_; }
   [[nodiscard]] Gemm& gemm() { return gemm_; }
   // The next kernel does not overlap with the one before it.
   void start_chain() {
@@ -60,7 +62,7 @@ class OpRunner {
   void run(const AllReduceArgs& /*a*/) {}
   void run(const AllGatherArgs& /*a*/) {}
 
-  // Ops that look ahead at the ops `after` them, and may store their result in the form which those read.
+  // Ops that look ahead at the ops `after` them, and may store a private result in the form which those read.
   void run(const QkvRopeStoreArgs& a, std::span<const OpRecord> after);
   void run(const AttentionArgs& a, std::span<const OpRecord> after);
 
@@ -82,7 +84,7 @@ class OpRunner {
   // Raw q, k, v; returns where they are.
   RawHeads project_heads(const QkvRopeStoreArgs& a);
   [[nodiscard]] DecodeAttention decode_task(const AttentionArgs& b);
-  // Makes the attention store its result in the type that the linear after it reads.
+  // Makes the attention store its private result in the type that the linear after it reads.
   void narrow_output(AttentionTask& task, std::span<const OpRecord> after);
 
   [[nodiscard]] void* region(Region r, int64_t bytes) { return workspace_.get(r, bytes); }
@@ -103,10 +105,11 @@ class OpRunner {
   bool planning_ = false;
   bool first_of_chain_ = true;
 
-  // What the last op stored in scratch memory instead of its tensor.
+  // Private results that the last op stored in scratch memory instead of their tensors.
   const void* narrow_q_of_ = nullptr;  // this q is in Region::narrow_q, in the cache's type
   const void* wide_x_of_ = nullptr;    // this x is in Region::wide_x
   DType wide_x_type_ = DType::f32;
+  bool took_private_ = false;
 };
 
 }  // namespace inferno::cuda

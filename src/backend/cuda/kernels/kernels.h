@@ -185,9 +185,21 @@ void launch_read(const LaunchContext& c, const void* data, int64_t bytes, uint32
 
 // ---- sampling ------------------------------------------------------------------------------------------------------
 
-// One token per row, as backend/sampling.h defines it. `scratch` has sample_scratch_bytes.
+// One token per row, as backend/sampling.h defines it; the addresses are those of SampleArgs.
+struct SampleTask {
+  const float* logits = nullptr;  // [rows, vocabulary]
+  int rows = 0;
+  int vocabulary = 0;
+  const SampleRow* row = nullptr;     // [rows]
+  const TokenEdit* edits = nullptr;   // or null
+  const uint32_t* allowed = nullptr;  // [*, allowed_words] or null
+  int64_t allowed_words = 0;
+  void* scratch = nullptr;     // sample_scratch_bytes
+  int32_t* out = nullptr;      // [rows]
+  int32_t* top_ids = nullptr;  // [rows, kLogprobColumns] or null
+  float* logprobs = nullptr;   // the same
+};
 [[nodiscard]] int64_t sample_scratch_bytes(int rows, int64_t vocabulary);
-void launch_sample(const LaunchContext& c, const float* logits, int rows, int64_t vocabulary,
-                   const SampleParams* params, const int32_t* history, void* scratch, int32_t* out);
+void launch_sample(const LaunchContext& c, const SampleTask& task);
 
 }  // namespace inferno::cuda

@@ -1,7 +1,10 @@
 // Drawing tokens on the device, as backend/sampling.h defines it.
 //
-// A first kernel reads the logits once: it applies the repetition penalty and finds each chunk's largest logit. A
-// second one, one block per row, ends a greedy row there; otherwise it selects (sample_select.cuh).
+// A first kernel reads the logits once: it applies edits and mask and finds each chunk's largest logit, and where
+// log-probabilities are wanted also the model's largest and sum of probabilities. A second one, one block per row, ends
+// a greedy row there; otherwise it selects (sample_select.cuh).
+#include <cfloat>
+
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/sample_select.cuh"
 
@@ -11,78 +14,127 @@ namespace {
 constexpr int kChunk = 1024;  // logits per block of the first kernel
 constexpr int kFirstThreads = 256;
 
+// What the first kernel leaves for the second.
+struct Scan {
+  uint64_t* largest;        // [rows, chunks] key of the largest logit after edits and mask
+  uint64_t* model_largest;  // [rows, chunks] of the largest logit of the model
+  float* model_sums;        // [rows, chunks] of exp(logit - that logit)
+  float* adjusted;          // [rows, vocabulary] logits after edits and mask, of rows that are not greedy
+  int chunks;
+};
+
 __device__ __forceinline__ uint64_t mix(uint64_t x) {  // as in backend/sampling.cpp
   x += 0x9e3779b97f4a7c15ULL;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
   return x ^ (x >> 31);
 }
-__device__ __forceinline__ float uniform(const SampleParams& p) {
+__device__ __forceinline__ float uniform(const SampleRow& p) {
   const uint64_t key =
-      (static_cast<uint64_t>(static_cast<uint32_t>(p.sequence)) << 32) | static_cast<uint32_t>(p.position);
-  return static_cast<float>(mix(mix(p.seed) ^ key) >> 40) * 0x1p-24F;
+      (static_cast<uint64_t>(static_cast<uint32_t>(p.sample_index)) << 32) | static_cast<uint32_t>(p.position);
+  return static_cast<float>(mix(mix(p.settings.seed) ^ key) >> 40) * 0x1p-24F;
 }
 
-// ---- first kernel: penalty, largest of each chunk
+// As edited() in backend/sampling.h; nothing may be contracted.
+__device__ __forceinline__ float edited_logit(float x, const TokenEdit& edit, const SamplingSettings& s) {
+  x = __fadd_rn(x, edit.bias);
+  if (edit.count == 0) return x;
+  x = x > 0 ? __fdiv_rn(x, s.repeat_penalty) : __fmul_rn(x, s.repeat_penalty);
+  const float less = __fadd_rn(__fmul_rn(static_cast<float>(edit.count), s.frequency_penalty), s.presence_penalty);
+  return __fsub_rn(x, less);
+}
 
-__global__ void scan_kernel(const float* logits, int64_t vocabulary, const SampleParams* params, const int32_t* history,
-                            int chunks, uint64_t* largest, float* adjusted) {
+// exp(x - best); 1 for x = best, also where that is infinite.
+__device__ __forceinline__ float weight_of(float x, float best) {
+  return x == best ? 1.0F : expf(x - best);
+}
+
+__device__ __forceinline__ void store_key(uint64_t* to, uint64_t key) {
+  __stcg(reinterpret_cast<unsigned long long*>(to), key);
+}
+__device__ __forceinline__ uint64_t load_key(const uint64_t* from) {
+  return __ldcg(reinterpret_cast<const unsigned long long*>(from));
+}
+
+// ---- first kernel
+
+// The key of the largest of values[0, count), the logits from id `first` on; all threads get it.
+__device__ uint64_t largest_key(const float* values, int count, int first, uint64_t* tops) {
+  uint64_t top = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kFirstThreads) {
+    const uint64_t key = key_of(values[i], first + i);
+    top = key > top ? key : top;
+  }
+  top = warp_max_key(top);
+  __syncthreads();
+  if (threadIdx.x % kWarp == 0) tops[threadIdx.x / kWarp] = top;
+  __syncthreads();
+  for (int w = 0; w < kFirstThreads / kWarp; ++w) top = tops[w] > top ? tops[w] : top;
+  return top;
+}
+
+__global__ void __launch_bounds__(kFirstThreads) scan_kernel(const SampleTask t, const Scan scan) {
   __shared__ float values[kChunk];
   __shared__ uint64_t tops[kFirstThreads / kWarp];
+  __shared__ float sums[kFirstThreads / kWarp];
   let_next_start();
   const int64_t row = blockIdx.y;
-  const int64_t first = int64_t{blockIdx.x} * kChunk;
-  const int count = static_cast<int>(min(int64_t{kChunk}, vocabulary - first));
-  const SampleParams p = params[row];
+  const int first = static_cast<int>(blockIdx.x) * kChunk;
+  const int count = min(kChunk, t.vocabulary - first);
+  const int64_t chunk = row * scan.chunks + blockIdx.x;
+  const SampleRow p = t.row[row];
+  const uint32_t* allowed = p.allowed < 0 ? nullptr : t.allowed + p.allowed * t.allowed_words + first / 32;
   wait_for_previous();
   for (int i = static_cast<int>(threadIdx.x); i < count; i += kFirstThreads) {
-    const float x = load_fresh(logits + row * vocabulary + first + i);
+    const float x = load_fresh(t.logits + row * t.vocabulary + first + i);
     values[i] = isnan(x) ? -INFINITY : x;
   }
   __syncthreads();
-  const int seen = min(p.history_length, kSampleHistory);
-  if (p.repeat_penalty != 1.0F && static_cast<int>(threadIdx.x) < seen) {
-    const int32_t* recent = history + row * kSampleHistory;
-    const int32_t id = recent[threadIdx.x];
-    bool once = id >= first && id < first + count;
-    for (int i = 0; once && i < static_cast<int>(threadIdx.x); ++i) once = recent[i] != id;
-    if (once) {
-      const float x = values[id - first];
-      values[id - first] = x > 0 ? __fdiv_rn(x, p.repeat_penalty) : x * p.repeat_penalty;
+
+  if (p.top_logprobs >= 0) {
+    const uint64_t top = largest_key(values, count, first, tops);
+    const float best = logit_of(top);
+    float sum = 0;
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += kFirstThreads) sum += weight_of(values[i], best);
+    sum = block_sum(sum, sums);
+    if (threadIdx.x == 0) {
+      store_key(scan.model_largest + chunk, top);
+      __stcg(scan.model_sums + chunk, sum);
     }
   }
-  __syncthreads();
-  const bool keeps = p.temperature > 0;
-  uint64_t top = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += kFirstThreads) {
-    const uint64_t key = key_of(values[i], static_cast<int32_t>(first) + i);
-    top = key > top ? key : top;
-    if (keeps) __stcg(adjusted + row * vocabulary + first + i, values[i]);
+
+  if (p.edits_count > 0 || allowed != nullptr) {
+    // Each token has one edit. What the mask forbids stays -inf whatever is done to it.
+    for (int i = static_cast<int>(threadIdx.x); i < p.edits_count; i += kFirstThreads) {
+      const TokenEdit edit = t.edits[p.edits_begin + i];
+      const int at = edit.id - first;
+      if (at < 0 || at >= count) continue;
+      const float x = edited_logit(values[at], edit, p.settings);
+      values[at] = isnan(x) ? -INFINITY : x;
+    }
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); allowed != nullptr && i < count; i += kFirstThreads) {
+      if ((allowed[i / 32] >> (i % 32) & 1) == 0) values[i] = -INFINITY;
+    }
   }
-  top = warp_max_key(top);
-  if (threadIdx.x % kWarp == 0) tops[threadIdx.x / kWarp] = top;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    for (int w = 1; w < kFirstThreads / kWarp; ++w) top = tops[w] > top ? tops[w] : top;
-    __stcg(reinterpret_cast<unsigned long long*>(largest) + row * chunks + blockIdx.x, top);
+
+  if (p.settings.temperature > 0) {  // every thread those that it wrote last, or all did before the last barrier
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += kFirstThreads) {
+      __stcg(scan.adjusted + row * t.vocabulary + first + i, values[i]);
+    }
   }
+  const uint64_t top = largest_key(values, count, first, tops);
+  if (threadIdx.x == 0) store_key(scan.largest + chunk, top);
 }
 
 // ---- second kernel
 
-__global__ void __launch_bounds__(kDrawThreads)
-    draw_kernel(const float* adjusted, int vocabulary, const SampleParams* params, int chunks, const uint64_t* largest,
-                int32_t* out) {
-  extern __shared__ __align__(16) uint8_t memory[];
-  auto& s = *reinterpret_cast<Shared*>(memory);
-  let_next_start();
-  const int64_t row = blockIdx.x;
-  const SampleParams p = params[row];
-  wait_for_previous();
+// The largest of a row's chunks; all threads get it.
+__device__ uint64_t largest_of_chunks(Shared& s, const uint64_t* largest, int chunks) {
   if (threadIdx.x < kWarp) {
     uint64_t top = 0;
     for (int i = static_cast<int>(threadIdx.x); i < chunks; i += kWarp) {
-      const uint64_t key = __ldcg(reinterpret_cast<const unsigned long long*>(largest) + row * chunks + i);
+      const uint64_t key = load_key(largest + i);
       top = key > top ? key : top;
     }
     top = warp_max_key(top);
@@ -90,28 +142,92 @@ __global__ void __launch_bounds__(kDrawThreads)
   }
   __syncthreads();
   const uint64_t top = s.top;
-  if (p.temperature <= 0) {
-    if (threadIdx.x == 0) out[row] = id_of(top);
-    return;
+  __syncthreads();
+  return top;
+}
+
+// The result of a row in which nothing can be drawn.
+__device__ int32_t no_token_of(const float* logits, int vocabulary) {
+  int numbers = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < vocabulary; i += kDrawThreads) {
+    numbers |= isnan(load_fresh(logits + i)) ? 0 : 1;
   }
-  const float best = logit_of(top);
-  Selector select{s, adjusted + row * vocabulary, vocabulary, best};
-  const bool by_rank = p.top_k > 0 || p.top_p < 1;
-  if (p.top_k > 0 && p.top_k < vocabulary) {
-    if (p.top_k <= chunks && chunks <= kListCapacity) select.start_from(largest + row * chunks, chunks, p.top_k);
-    select.cut = select.find({true, best, 1}, {static_cast<uint64_t>(p.top_k), -1}, false);
-  }
-  if (p.top_p < 1) {
-    select.cut = select.find({false, best, 1}, {0, p.top_p}, false);
-  }
-  if (p.min_p > 0) {
-    const uint64_t floor = static_cast<uint64_t>(ordered_bits(best + logf(p.min_p))) << 32;
+  return __syncthreads_or(numbers) != 0 ? kNothingAllowed : kAllNan;
+}
+
+__device__ int32_t draw(Shared& s, const SampleRow& p, const float* adjusted, int vocabulary, float best,
+                        const uint64_t* largest, int chunks) {
+  const SamplingSettings& set = p.settings;
+  Selector select{s, adjusted, vocabulary, best};
+  if (set.top_k > 0 && set.top_k < vocabulary) select.cut_at(largest, chunks, set.top_k);
+  if (set.top_p < 1) select.cut = select.find({false, best, 1}, {0, set.top_p}, false);
+  if (set.min_p > 0) {
+    const uint64_t floor = static_cast<uint64_t>(ordered_bits(fminf(best, best + logf(set.min_p)))) << 32;
     select.cut = floor > select.cut ? floor : select.cut;
   }
-  const Weighting weight{false, best, 1.0F / p.temperature};
-  const int32_t id = by_rank ? id_of(select.find(weight, {0, uniform(p)}, true))
-                             : select.find_by_id(weight, share_of(select.sum(weight), uniform(p)));
-  if (threadIdx.x == 0) out[row] = id;
+  // A finite factor: the best has a distance of 0, and 0 times infinity would be NaN.
+  const Weighting weight{false, best, fminf(1.0F / set.temperature, FLT_MAX)};
+  const bool by_rank = set.top_k > 0 || set.top_p < 1;
+  return by_rank ? id_of(select.find(weight, {0, uniform(p)}, true))
+                 : select.find_by_id(weight, share_of(select.sum(weight), uniform(p)));
+}
+
+// Log-probabilities of the model, as RowSampler::write_logprobs: the row of both outputs in full.
+__device__ void write_logprobs(Shared& s, const SampleTask& t, const Scan& scan, int64_t row, int32_t drawn) {
+  const int mine = static_cast<int>(threadIdx.x);
+  const int wanted = t.row[row].top_logprobs;
+  const float* logits = t.logits + row * t.vocabulary;
+  int32_t* ids = t.top_ids + row * kLogprobColumns;
+  float* logprobs = t.logprobs + row * kLogprobColumns;
+  if (mine < kLogprobColumns) {
+    ids[mine] = mine == 0 && wanted >= 0 ? drawn : -1;
+    logprobs[mine] = 0;
+  }
+  if (wanted < 0) return;
+  const uint64_t* largest = scan.model_largest + row * scan.chunks;
+  const float best = logit_of(largest_of_chunks(s, largest, scan.chunks));
+  if (best == -INFINITY) return;
+  float sum = 0;
+  for (int i = mine; i < scan.chunks; i += kDrawThreads) {
+    sum += load_fresh(scan.model_sums + row * scan.chunks + i) * weight_of(logit_of(load_key(largest + i)), best);
+  }
+  const float log_total = logf(block_sum(sum, reinterpret_cast<float*>(s.scratch)));
+  const auto logprob = [&](float x) { return (x == best ? 0.0F : x - best) - log_total; };
+  if (mine == 0 && drawn >= 0) logprobs[0] = logprob(load_fresh(logits + drawn));
+  const int count = min(min(wanted, kMaxTopLogprobs), t.vocabulary);
+  if (count == 0) return;
+  __syncthreads();
+  Selector select{s, logits, t.vocabulary, best};
+  select.cut_at(largest, scan.chunks, count);
+  select.gather_cut();
+  if (mine >= count) return;
+  const uint64_t key = s.bins[mine];
+  int rank = 0;
+  for (int i = 0; i < count; ++i) rank += s.bins[i] > key ? 1 : 0;
+  const float value = logprob(logit_of(key));
+  if (value == -INFINITY) return;
+  ids[1 + rank] = id_of(key);
+  logprobs[1 + rank] = value;
+}
+
+__global__ void __launch_bounds__(kDrawThreads) draw_kernel(const SampleTask t, const Scan scan) {
+  extern __shared__ __align__(16) uint8_t memory[];
+  auto& s = *reinterpret_cast<Shared*>(memory);
+  let_next_start();
+  const int64_t row = blockIdx.x;
+  const SampleRow p = t.row[row];
+  wait_for_previous();
+  const uint64_t* largest = scan.largest + row * scan.chunks;
+  const uint64_t top = largest_of_chunks(s, largest, scan.chunks);
+  const float best = logit_of(top);
+  int32_t id = id_of(top);
+  if (best == -INFINITY) {
+    id = no_token_of(t.logits + row * t.vocabulary, t.vocabulary);
+  } else if (p.settings.temperature > 0 && best < INFINITY) {
+    id = draw(s, p, scan.adjusted + row * t.vocabulary, t.vocabulary, best, largest, scan.chunks);
+  }
+  if (threadIdx.x == 0) t.out[row] = id;
+  if (t.logprobs != nullptr) write_logprobs(s, t, scan, row, id);
 }
 
 int64_t chunk_count(int64_t vocabulary) {
@@ -121,18 +237,21 @@ int64_t chunk_count(int64_t vocabulary) {
 }  // namespace
 
 int64_t sample_scratch_bytes(int rows, int64_t vocabulary) {
-  return rows * (chunk_count(vocabulary) * 8 + vocabulary * 4);
+  return rows * (chunk_count(vocabulary) * (8 + 8 + 4) + vocabulary * 4);
 }
 
-void launch_sample(const LaunchContext& c, const float* logits, int rows, int64_t vocabulary,
-                   const SampleParams* params, const int32_t* history, void* scratch, int32_t* out) {
-  const auto chunks = static_cast<int>(chunk_count(vocabulary));
-  auto* largest = static_cast<uint64_t*>(scratch);
-  auto* adjusted = reinterpret_cast<float*>(largest + int64_t{rows} * chunks);
-  launch(c, {dim3(static_cast<unsigned>(chunks), static_cast<unsigned>(rows)), dim3(kFirstThreads), 0}, scan_kernel,
-         logits, vocabulary, params, history, chunks, largest, adjusted);
-  launch(c, {dim3(static_cast<unsigned>(rows)), dim3(kDrawThreads), static_cast<int>(sizeof(Shared))}, draw_kernel,
-         adjusted, static_cast<int>(vocabulary), params, chunks, largest, out);
+void launch_sample(const LaunchContext& c, const SampleTask& task) {
+  const auto chunks = static_cast<int>(chunk_count(task.vocabulary));
+  const int64_t all = int64_t{task.rows} * chunks;
+  Scan scan{.chunks = chunks};
+  scan.largest = static_cast<uint64_t*>(task.scratch);
+  scan.model_largest = scan.largest + all;
+  scan.model_sums = reinterpret_cast<float*>(scan.model_largest + all);
+  scan.adjusted = scan.model_sums + all;
+  launch(c, {dim3(static_cast<unsigned>(chunks), static_cast<unsigned>(task.rows)), dim3(kFirstThreads), 0},
+         scan_kernel, task, scan);
+  launch(c, {dim3(static_cast<unsigned>(task.rows)), dim3(kDrawThreads), static_cast<int>(sizeof(Shared))}, draw_kernel,
+         task, scan);
 }
 
 }  // namespace inferno::cuda

@@ -71,7 +71,7 @@ struct Shared {
   uint64_t least;
   int listed;
   int listed_last;
-  // The bin a search ended in, what lies above it, and how many candidates lie in it or above.
+  // The bin a search ended in, the weight above it, and how many candidates are in it or above.
   int bin;
   uint64_t above;
   uint32_t population;
@@ -79,12 +79,17 @@ struct Shared {
 
 struct Selector {
   Shared& s;
-  const float* logits;  // adjusted, [vocabulary]
+  const float* logits;  // [vocabulary]; a NaN counts as -inf
   int vocabulary;
   float best;
   uint64_t cut = 0;  // candidates are the keys >= cut
   bool in_list = false;
   bool sorted = false;  // the list, descending; it has no more keys than the block has threads
+
+  __device__ __forceinline__ float logit_at(int i) const {
+    const float x = load_fresh(logits + i);
+    return isnan(x) ? -INFINITY : x;
+  }
 
   template <typename F>
   __device__ __forceinline__ void each(F f) const {
@@ -100,7 +105,7 @@ struct Selector {
 #pragma unroll
       for (int j = 0; j < kAtOnce; ++j) {
         const int i = begin + j * kDrawThreads;
-        values[j] = i < vocabulary ? load_fresh(logits + i) : 0.0F;
+        values[j] = i < vocabulary ? logit_at(i) : 0.0F;
       }
 #pragma unroll
       for (int j = 0; j < kAtOnce; ++j) {
@@ -204,7 +209,21 @@ struct Selector {
     return true;
   }
 
-  // For the `count` best candidates: as many chunks have a largest key of at least `least`, so nothing below it
+  // Leaves the `count` best candidates, of at least `count`; `largest` are the largest keys of chunks.
+  __device__ void cut_at(const uint64_t* largest, int chunks, int count) {
+    if (count <= chunks && chunks <= kListCapacity) start_from(largest, chunks, count);
+    cut = find({true, best, 1}, {static_cast<uint64_t>(count), -1}, false);
+  }
+
+  // The candidates, no more than kBins of them, in any order in s.bins.
+  __device__ void gather_cut() {
+    if (threadIdx.x == 0) s.bin = 0;
+    __syncthreads();
+    each([&](uint64_t key) { s.bins[atomicAdd(&s.bin, 1)] = key; });
+    __syncthreads();
+  }
+
+  // For the `count` best candidates: `count` chunks have a largest key of at least `least`, so nothing below it
   // matters.
   __device__ void start_from(const uint64_t* largest, int chunks, int count) {
     for (int i = static_cast<int>(threadIdx.x); i < chunks; i += kDrawThreads) {
@@ -295,7 +314,7 @@ struct Selector {
     return prefix;
   }
 
-  // One warp walks the bins from the top: 64 per lane, then the lane in whose share the target lies.
+  // One warp walks the bins from the top: 64 per lane, then the lane whose share holds the target.
   __device__ void search(uint64_t above, uint64_t target, bool strict, int bins) {
     if (threadIdx.x >= kWarp) return;
     const int lane = static_cast<int>(threadIdx.x);
@@ -345,7 +364,7 @@ struct Selector {
     uint64_t mine = 0;
     int last = -1;
     for (int i = begin; i < end; ++i) {
-      const uint64_t key = key_of(load_fresh(logits + i), i);
+      const uint64_t key = key_of(logit_at(i), i);
       if (key >= cut) mine += weight(key), last = i;
     }
     // Running sums over the threads: the bins serve as memory.
@@ -361,7 +380,7 @@ struct Selector {
     if (s.bin == static_cast<int>(threadIdx.x)) {
       int chosen = last;
       for (int i = begin; i < end; ++i) {
-        const uint64_t key = key_of(load_fresh(logits + i), i);
+        const uint64_t key = key_of(logit_at(i), i);
         if (key < cut) continue;
         before += weight(key);
         if (before > target) {

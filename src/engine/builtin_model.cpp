@@ -1,0 +1,42 @@
+#include "engine/builtin_model.h"
+
+#include <span>
+
+#include "base/error.h"
+
+#ifdef INFERNO_BUILTIN_MODEL
+// The linker places the file's bytes between these two symbols.
+extern "C" {
+extern const unsigned char inferno_builtin_model_begin[];
+extern const unsigned char inferno_builtin_model_end[];
+}
+__asm__(
+    ".section .rodata\n"
+    ".balign 64\n"
+    ".hidden inferno_builtin_model_begin\n"
+    ".hidden inferno_builtin_model_end\n"
+    ".global inferno_builtin_model_begin\n"
+    ".global inferno_builtin_model_end\n"
+    "inferno_builtin_model_begin:\n"
+    ".incbin \"" INFERNO_BUILTIN_MODEL
+    "\"\n"
+    "inferno_builtin_model_end:\n"
+    ".previous\n");
+#endif
+
+namespace inferno {
+
+GgufFile open_builtin_model() {
+#ifdef INFERNO_BUILTIN_MODEL
+  const auto size = static_cast<size_t>(inferno_builtin_model_end - inferno_builtin_model_begin);
+  return GgufFile::from_memory(std::as_bytes(std::span(inferno_builtin_model_begin, size)), "built-in model");
+#else
+  fail("this build has no built-in model; name a .gguf file");
+#endif
+}
+
+GgufFile open_model(const std::string& path) {
+  return path.empty() ? open_builtin_model() : GgufFile::open(path);
+}
+
+}  // namespace inferno

@@ -1,0 +1,164 @@
+#include "engine/engine.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "model/tensor_names.h"
+#include "tokenizer/tokenizer.h"
+
+namespace inferno {
+
+namespace {
+
+// Memory for the logits of one step when all rows are wanted.
+constexpr int64_t kAllLogitsBytes = int64_t{128} << 20;
+constexpr int32_t kMaxSequences = 1 << 16;
+
+int32_t choose_context(const ModelFile& file, const ModelConfig& config, int32_t wanted) {
+  if (wanted > config.context) {
+    fail_usage("--ctx {} is more than the {} positions \"{}\" was made for", wanted, config.context, file.path());
+  }
+  return wanted > 0 ? wanted : std::min(config.context, Engine::kDefaultContext);
+}
+
+std::unique_ptr<Backend> make_backend(const EngineOptions& options) {
+  const std::string_view choice = options.backend.empty() ? default_backend_name() : std::string_view(options.backend);
+  std::unique_ptr<Backend> made = create_backend(choice, options.backend_options);
+  return options.decorate ? options.decorate(std::move(made)) : std::move(made);
+}
+
+std::vector<int32_t> find_end_tokens(const ModelFile& file, const Tokenizer* tokenizer) {
+  if (tokenizer != nullptr) return {tokenizer->end_tokens().begin(), tokenizer->end_tokens().end()};
+  std::vector<int32_t> ids;
+  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"}) {
+    const std::optional<uint64_t> id = file.find_uint(key);
+    if (id && *id <= INT32_MAX) ids.push_back(static_cast<int32_t>(*id));
+  }
+  return ids;
+}
+
+// The memory of a model by layer: weights as the file has them, cache, and roughly what steps take.
+ModelNeeds needs_of(const ModelFile& file, const ModelConfig& config, const KvConfig& kv, const StepLimits& limits) {
+  ModelNeeds needs;
+  for (size_t i = 0; i < kv.layers.size(); ++i) {
+    needs.layer_bytes.push_back(KvCache::layer_page_bytes(kv, i) * static_cast<uint64_t>(kv.pages));
+  }
+  for (size_t i = 0; i < file.tensor_count(); ++i) {
+    const FileTensor& tensor = file.tensor(i);
+    const int32_t layer = layer_of_tensor(tensor.name).value_or(kNoLayer);
+    const bool in_layer = layer >= 0 && layer < config.layer_count();
+    (in_layer ? needs.layer_bytes[static_cast<size_t>(layer)] : needs.other_bytes) += tensor.bytes;
+  }
+  // Of every token: the residual stream, queries and results of attention in f32, the widest op's scratch twice.
+  const int64_t attention_width = config.attention_width();
+  const int64_t floats = config.width + 2 * attention_width + 2 * std::max<int64_t>(config.ffn(), attention_width);
+  needs.other_bytes += static_cast<uint64_t>(
+      (int64_t{limits.max_tokens} * floats + int64_t{limits.max_logit_rows} * config.vocabulary) * 4);
+  return needs;
+}
+
+// Pages of the cache: as many as asked for, or for every sequence the whole context as far as there is memory.
+int32_t choose_pages(const KvConfig& kv, const EngineOptions& options, const Backend& backend, uint64_t model_bytes) {
+  const uint64_t page_bytes = KvCache::page_bytes(kv);
+  const auto one = static_cast<uint64_t>(KvCache::pages_for(kv.max_positions));
+  if (options.kv_memory > 0) {
+    const uint64_t pages = std::min(options.kv_memory / page_bytes, one * static_cast<uint64_t>(kMaxSequences));
+    if (pages == 0) {
+      fail_usage("{} of memory for the cache is less than one page of {} positions ({})",
+                 format_bytes(options.kv_memory), KvCache::kPageSize, format_bytes(page_bytes));
+    }
+    return static_cast<int32_t>(pages);
+  }
+  uint64_t pages = one * static_cast<uint64_t>(options.limits.max_sequences);
+  const std::optional<uint64_t> free = backend.host_visible() ? available_memory() : backend.free_memory();
+  if (free && pages > one) {
+    const uint64_t left = *free > model_bytes ? (*free - model_bytes) / 4 * 3 : 0;
+    pages = std::max(one, std::min(pages, left / page_bytes));
+  }
+  return static_cast<int32_t>(pages);
+}
+
+// Seconds of a step's parts on a machine nobody has measured yet; the first steps correct them (step_cost.h).
+StepCost first_guess(const ModelConfig& c, uint64_t weight_bytes, const Backend& backend) {
+  const bool device = !backend.host_visible();
+  const double workers = backend.workers();
+  const double bytes_per_second = device ? 1e12 : 1e10 * std::min(workers, 8.0);
+  const double operations_per_second = device ? 5e13 : (backend.name() == "scalar" ? 2e9 : 1e11) * workers;
+  double elements = 0;  // of the matrices of all layers
+  double attended = 0;  // elements of queries, of all layers
+  for (const LayerConfig& layer : c.layers) {
+    const auto attention = static_cast<double>(layer.attention_width());
+    elements += c.width * (2 * attention + 2.0 * static_cast<double>(layer.kv_width()) + 3.0 * layer.ffn);
+    attended += attention;
+  }
+  return StepCost({static_cast<double>(weight_bytes) / bytes_per_second,
+                   2.0 * c.width * c.vocabulary / operations_per_second, 2 * elements / operations_per_second,
+                   4 * attended / operations_per_second});
+}
+
+}  // namespace
+
+Engine::Engine(const ModelFile& file, const EngineOptions& options) : backend_(make_backend(options)) {
+  ModelConfig config = read_config(file);
+  const int32_t context = choose_context(file, config, options.context);
+  const DType kv_dtype = options.kv_dtype.value_or(backend_->default_kv_dtype());
+  if (!backend_->supports(OpId::attention, kv_dtype) ||
+      config.layers[0].head_dim % dtype_info(kv_dtype).block_size != 0) {
+    fail_usage("--kv-type {} does not work here (backend {}, heads of {})", dtype_name(kv_dtype), backend_->name(),
+               config.layers[0].head_dim);
+  }
+  tokenizer_ = Tokenizer::load(file);
+  if (tokenizer_ != nullptr && tokenizer_->vocab_size() != config.vocabulary) {
+    fail("\"{}\": {} tokens are named, but token_embd.weight has {} rows", file.path(), tokenizer_->vocab_size(),
+         config.vocabulary);
+  }
+  end_tokens_ = find_end_tokens(file, tokenizer_.get());
+  StepLimits limits = options.limits;
+  // No prompt is longer than the context. Left to the backend, a step has room for one token of every sequence.
+  limits.max_tokens = limits.max_tokens > 0
+                          ? std::min(limits.max_tokens, context)
+                          : std::max(std::min(backend_->preferred_step_tokens(), context), limits.max_sequences);
+  if (options.all_logits) {
+    const int64_t row_bytes = int64_t{config.vocabulary} * static_cast<int64_t>(sizeof(float));
+    limits.max_logit_rows =
+        static_cast<int32_t>(std::clamp<int64_t>(kAllLogitsBytes / row_bytes, 1, limits.max_tokens));
+  }
+  limits.max_logit_rows = std::max(limits.max_logit_rows, limits.max_sequences);
+  KvConfig kv{.layers = {}, .dtype = kv_dtype, .max_positions = context};
+  for (const LayerConfig& layer : config.layers) kv.layers.push_back({layer.kv_heads, layer.head_dim});
+  kv.pages = choose_pages(kv, options, *backend_, file.file_bytes());
+  backend_->expect(needs_of(file, config, kv, limits));
+  // A device says what it is; the host knows itself.
+  if (!options.quiet && !backend_->host_visible()) {
+    fmt::print(stderr, "{}: {}\n", backend_->name(), backend_->description());
+  }
+  model_ = std::make_unique<Model>(*backend_, file, std::move(config), context, options.quiet);
+  cache_ = std::make_unique<KvCache>(*backend_, kv);
+  decoder_ = std::make_unique<Decoder>(*backend_, *model_, *cache_, limits);
+  scheduler_ = std::make_unique<Scheduler>(
+      SchedulerParts{.backend = *backend_,
+                     .decoder = *decoder_,
+                     .cache = *cache_,
+                     .vocabulary = model_->config().vocabulary,
+                     .end_tokens = end_tokens_,
+                     .tokenizer = tokenizer_.get(),
+                     .cost = first_guess(model_->config(), model_->weight_bytes(), *backend_)},
+      options.scheduler);
+}
+
+Engine::~Engine() = default;
+
+void Engine::check_tokens(std::span<const int32_t> ids) const {
+  for (const int32_t id : ids) {
+    if (id < 0 || id >= model_->config().vocabulary) {
+      fail("token id {} is not in the vocabulary (0 to {})", id, model_->config().vocabulary - 1);
+    }
+  }
+}
+
+}  // namespace inferno

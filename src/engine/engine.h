@@ -1,0 +1,72 @@
+// Everything one model needs to run: backend, weights, tokenizer, cache, decoder and the scheduler over them, made
+// together and owned by one object. The command line, the public API and the tests all start here.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/factory.h"
+#include "engine/scheduler.h"
+#include "file/model_file.h"
+#include "kv/kv_cache.h"
+#include "model/decoder.h"
+#include "model/model.h"
+
+namespace inferno {
+
+class Tokenizer;
+
+struct EngineOptions {
+  std::string backend;  // empty: the default one
+  BackendOptions backend_options;
+  int32_t context = 0;            // positions per sequence; 0: the model's own, at most kDefaultContext
+  std::optional<DType> kv_dtype;  // empty: the backend's default
+  StepLimits limits;
+  uint64_t kv_memory = 0;  // bytes of the cache; 0: max_sequences of the whole context, or what fits of it
+  SchedulerOptions scheduler = {};
+  bool all_logits = false;  // make room for as many logit rows as a step can usefully have
+  bool quiet = false;       // no progress bar
+  // Puts decorators around the backend (profiles, checks) before anything is loaded.
+  std::function<std::unique_ptr<Backend>(std::unique_ptr<Backend>)> decorate = {};
+};
+
+class Engine {
+ public:
+  // A model's own context may be far longer than anybody's memory; without --ctx this much is used.
+  static constexpr int32_t kDefaultContext = 4096;
+
+  // `file` is only read while the engine is made.
+  Engine(const ModelFile& file, const EngineOptions& options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  [[nodiscard]] Backend& backend() { return *backend_; }
+  [[nodiscard]] const Model& model() const { return *model_; }
+  [[nodiscard]] KvCache& cache() { return *cache_; }
+  [[nodiscard]] Decoder& decoder() { return *decoder_; }
+  [[nodiscard]] Scheduler& scheduler() { return *scheduler_; }
+  // Null when the build has no tokenizers or the file no vocabulary.
+  [[nodiscard]] const Tokenizer* tokenizer() const { return tokenizer_.get(); }
+  // Tokens that end a text; known even without a tokenizer.
+  [[nodiscard]] const std::vector<int32_t>& end_tokens() const { return end_tokens_; }
+  [[nodiscard]] int32_t context() const { return cache_->config().max_positions; }
+
+  // An Error when an id is outside the vocabulary.
+  void check_tokens(std::span<const int32_t> ids) const;
+
+ private:
+  std::unique_ptr<Backend> backend_;  // first: everything below lives in its memory
+  std::unique_ptr<const Tokenizer> tokenizer_;
+  std::vector<int32_t> end_tokens_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<Decoder> decoder_;
+  std::unique_ptr<Scheduler> scheduler_;
+};
+
+}  // namespace inferno

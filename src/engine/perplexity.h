@@ -1,0 +1,26 @@
+// Perplexity: how well a model predicts a text.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "engine/engine.h"
+
+namespace inferno {
+
+struct Perplexity {
+  double value = 0;  // exp of the mean negative log-likelihood
+  double error = 0;  // standard error of value
+  int64_t scored = 0;
+};
+
+inline constexpr int32_t kPerplexityWindow = 512;
+
+// Windows of 512 tokens, each from an empty cache; the second half of each is scored. `on_window(done, total, so_far)`
+// is called after each. A text shorter than one window is an Error. The engine needs all_logits.
+[[nodiscard]] Perplexity measure_perplexity(
+    Engine& engine, std::span<const int32_t> tokens, int64_t max_windows,
+    const std::function<void(int64_t done, int64_t total, const Perplexity& so_far)>& on_window = {});
+
+}  // namespace inferno

@@ -1,0 +1,160 @@
+// Many requests over one decoder: the only loop that makes tokens.
+//
+// submit() and Ticket::cancel() may be called from any thread; one thread at a time runs step(). A step holds all
+// sequences that decode, one token each, and then as many prompt tokens as fit into the rest of a time target, chosen
+// by a cost model that is fitted to the steps that ran (step_cost.h). So a long prompt slows the others down by a
+// bounded amount and never stops them.
+//
+// Prompts go by the fewest tokens left, where every second of waiting counts like kAgeingTokens fewer: nothing starves.
+// What the cache holds of a prompt is not computed again; a prompt whose beginning is being computed for another
+// request waits for it. When no page is left, the youngest request gives its pages back and is recomputed later. On a
+// CPU none of this changes a bit of anybody's result.
+//
+// Callbacks run on the stepping thread, between steps, and may submit and cancel. An exception in one of them, or an
+// Error of the backend in a step, ends the requests concerned; the others go on. A step of decodes allocates nothing,
+// takes no lock and makes no system call.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "engine/request.h"
+#include "engine/sequence.h"
+#include "engine/step_cost.h"
+#include "kv/kv_cache.h"
+#include "model/decoder.h"
+
+namespace inferno {
+
+class Tokenizer;
+
+struct SchedulerOptions {
+  double max_token_latency_ms = 0;  // target for a step while sequences decode; 0: 100 on a CPU, 25 on a device
+};
+
+// What the scheduler is made over; all of it outlives the scheduler.
+struct SchedulerParts {
+  Backend& backend;
+  Decoder& decoder;
+  KvCache& cache;
+  int32_t vocabulary = 0;
+  const std::vector<int32_t>& end_tokens;
+  const Tokenizer* tokenizer = nullptr;  // null: token ids only
+  StepCost cost;
+};
+
+// Counts since the scheduler was made, and its state now.
+struct SchedulerStats {
+  int64_t steps = 0;
+  int64_t prompt_tokens = 0;  // computed
+  int64_t reused_tokens = 0;
+  int64_t generated_tokens = 0;
+  int64_t finished_requests = 0;
+  int64_t preemptions = 0;
+  int32_t running = 0;
+  int32_t waiting = 0;
+  double cost_error = 0;
+};
+
+class Scheduler {
+ public:
+  static constexpr double kAgeingTokens = 128;
+  // Prompts that may be computed at once without being finished in the same step.
+  static constexpr int32_t kOpenPrompts = 2;
+  // The smallest chunk of a prompt worth a step's attention.
+  static constexpr int32_t kLeastChunk = 16;
+  // Without sequences that decode: soon enough for cancels, arrivals and signals to be seen.
+  static constexpr double kPromptStepSeconds = 0.5;
+  // Fewer positions are computed faster than a page is copied.
+  static constexpr int32_t kLeastCopied = 8;
+
+  Scheduler(const SchedulerParts& parts, const SchedulerOptions& options);
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // A request that cannot be carried out is an Error that says why. After close() every request is.
+  [[nodiscard]] std::shared_ptr<Ticket> submit(Request request);
+  // Runs one step if there is something to do; returns whether there may be more.
+  bool step();
+  // Steps until that request is done.
+  void run(const Ticket& ticket);
+  // Blocks until there is something to do, or until close() or the time is over; returns whether there is.
+  bool wait_for_work(std::chrono::milliseconds timeout);
+  // Ends all requests as cancelled before the next step and refuses new ones.
+  void close();
+
+  [[nodiscard]] const SchedulerStats& stats() const { return stats_; }
+  [[nodiscard]] const StepCost& cost() const { return cost_; }
+
+ private:
+  // ---- requests (scheduler.cpp)
+  void check(const Request& request) const;
+  void receive();
+  void drop_cancelled();
+  void accept(Sequence& sequence, int32_t token, std::span<const TokenLogprob> logprobs);
+  bool emit(Sequence& sequence, int32_t id, std::string_view text, std::span<const TokenLogprob> logprobs);
+  void finish(Sequence& sequence, StopReason reason);
+  void fail(ActiveRequest& request, const std::exception_ptr& error);
+  void complete(ActiveRequest& request);
+  void remove_done();
+
+  // ---- what goes into a step (scheduler_plan.cpp)
+  void plan_decodes();
+  void plan_prompts();
+  [[nodiscard]] Sequence* next_prompt(SchedulerClock::time_point now) const;
+  [[nodiscard]] bool is_ready(const Sequence& sequence) const;
+  // How many tokens of the prompt the step has room for in `limit` seconds, and by its sizes alone.
+  [[nodiscard]] int32_t chunk_within(const Sequence& sequence, double limit) const;
+  [[nodiscard]] int32_t largest_chunk(const Sequence& sequence) const;
+  // The same where not even the least chunk fits: one every few steps.
+  [[nodiscard]] int32_t chunk_on_credit(const Sequence& sequence, double limit);
+  void add_to_step(Sequence& sequence, int32_t tokens);
+
+  // ---- pages (scheduler_pages.cpp)
+  enum class Admission : uint8_t { running, deferred, no_pages };
+  Admission admit(Sequence& sequence);
+  void promise_pages(Sequence& sequence);
+  void list_pages(Sequence& sequence);
+  [[nodiscard]] bool make_room(Sequence& sequence);
+  void preempt(Sequence& sequence);
+  void leave(Sequence& sequence);
+
+  // ---- the step
+  void run_step();
+  void deliver_logits();
+
+  Backend& backend_;
+  Decoder& decoder_;
+  KvCache& cache_;
+  int32_t vocabulary_;
+  const std::vector<int32_t>& end_tokens_;
+  const Tokenizer* tokenizer_;
+  StepCost cost_;
+  double latency_seconds_;
+  int32_t max_positions_;  // of a sequence that has all pages
+
+  std::mutex mutex_;  // of the next four
+  std::condition_variable arrived_;
+  std::vector<std::shared_ptr<ActiveRequest>> inbox_;
+  uint64_t arrivals_ = 0;
+  bool closed_ = false;
+  std::atomic<bool> has_mail_{false};  // inbox_ or closed_ changed: looked at before every step without a lock
+
+  std::vector<std::shared_ptr<ActiveRequest>> requests_;  // not done, by arrival
+  std::vector<Sequence*> running_;                        // hold pages, by arrival
+  std::vector<Sequence*> waiting_;
+  std::vector<Sequence*> step_;  // in the step being made, in its order
+  StepShape shape_;
+  double credit_seconds_ = 0;  // time that steps had left when not even the least chunk fitted
+  int32_t steps_without_prompt_ = 0;
+  std::vector<SampleRequest> samples_;  // [max_logit_rows]
+  std::vector<int32_t> found_pages_;    // [max_pages]
+  std::vector<float> logits_;           // rows for Request::on_logits
+  SchedulerStats stats_;
+};
+
+}  // namespace inferno

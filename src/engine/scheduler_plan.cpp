@@ -1,0 +1,142 @@
+// What goes into a step: all that decode, then prompts as far as the time target allows.
+#include <algorithm>
+
+#include "engine/scheduler.h"
+
+namespace inferno {
+namespace {
+
+// Steps after which a prompt gets its least chunk although decoding alone takes all of the time target.
+constexpr int32_t kPatience = 8;
+// A chunk that does not finish its prompt is a multiple of this: products and attention work in such tiles.
+constexpr int32_t kTile = 16;
+constexpr int32_t kLargeTile = 64;
+
+// Tokens left, less what waiting has earned.
+double priority(const Sequence& s, SchedulerClock::time_point now) {
+  return s.remaining() - Scheduler::kAgeingTokens * std::chrono::duration<double>(now - s.request.submitted).count();
+}
+
+}  // namespace
+
+void Scheduler::plan_decodes() {
+  for (size_t i = 0; i < running_.size();) {
+    Sequence& s = *running_[i];
+    if (s.remaining() != 1) {
+      ++i;
+    } else if (make_room(s)) {  // may preempt sequences after this one
+      add_to_step(s, 1);
+      ++i;
+    }  // else it gave up its own place
+  }
+}
+
+void Scheduler::plan_prompts() {
+  const bool decoding = !step_.empty();
+  if (waiting_.empty() && step_.size() == running_.size()) return;
+  const SchedulerClock::time_point now = SchedulerClock::now();
+  const double limit = decoding ? latency_seconds_ : kPromptStepSeconds;
+  ++steps_without_prompt_;
+  while (Sequence* s = next_prompt(now)) {
+    if (!s->running) {
+      const Admission admission = admit(*s);
+      if (admission == Admission::deferred) continue;  // is_ready() is false now
+      if (admission == Admission::no_pages) break;     // those that run will give some back
+    }
+    int32_t tokens = chunk_within(*s, limit);
+    const bool too_small = tokens < std::min(kLeastChunk, largest_chunk(*s));
+    if (too_small && decoding && steps_without_prompt_ > 0) {
+      tokens = chunk_on_credit(*s, limit);
+    } else if (too_small) {
+      tokens = step_.empty() ? std::min(kLeastChunk, largest_chunk(*s)) : 0;
+    } else {
+      credit_seconds_ = 0;
+    }
+    if (tokens == 0) break;
+    steps_without_prompt_ = 0;
+    add_to_step(*s, tokens);
+  }
+}
+
+// The best of the prompts that are not in the step yet: begun ones, and waiting ones while there is a place for them.
+Sequence* Scheduler::next_prompt(SchedulerClock::time_point now) const {
+  Sequence* best = nullptr;
+  double best_priority = 0;
+  const auto consider = [&](Sequence* s) {
+    const double p = priority(*s, now);
+    if (best == nullptr || p < best_priority) {
+      best = s;
+      best_priority = p;
+    }
+  };
+  int32_t open = 0;
+  for (Sequence* s : running_) {
+    if (s->step_tokens == 0) consider(s);
+    open += s->remaining() > s->step_tokens ? 1 : 0;
+  }
+  if (open < kOpenPrompts && running_.size() < static_cast<size_t>(decoder_.limits().max_sequences)) {
+    for (Sequence* s : waiting_) {
+      if (is_ready(*s)) consider(s);
+    }
+  }
+  return best;
+}
+
+bool Scheduler::is_ready(const Sequence& s) const {
+  return (s.sample == 0 || s.request.prompt_done) && s.deferred_at != cache_.pool().version();
+}
+
+int32_t Scheduler::largest_chunk(const Sequence& s) const {
+  const StepLimits& limits = decoder_.limits();
+  if (static_cast<int32_t>(step_.size()) == limits.max_sequences) return 0;
+  int32_t most = std::min(s.remaining(), limits.max_tokens - shape_.tokens);
+  const int32_t rows = limits.max_logit_rows - shape_.rows;
+  const Request& request = s.request.request;
+  if (request.logits_from && s.sample == 0 && s.computed < s.prompt_length) {
+    most = std::min(most, rows + std::max(0, s.logits_next - s.computed));
+  }
+  if (rows == 0) most = std::min(most, s.remaining() - 1);  // the last token is drawn from
+  return most;
+}
+
+int32_t Scheduler::chunk_within(const Sequence& s, double limit) const {
+  const int32_t most = largest_chunk(s);
+  const int32_t tokens = cost_.tokens_within(limit, shape_, s.computed, most, 1);
+  if (tokens == most) return tokens;
+  const int32_t tile = tokens >= 4 * kLargeTile ? kLargeTile : kTile;
+  return tokens / tile * tile;
+}
+
+int32_t Scheduler::chunk_on_credit(const Sequence& s, double limit) {
+  const int32_t tokens = std::min(kLeastChunk, largest_chunk(s));
+  if (tokens == 0) return 0;
+  const double alone = cost_.seconds(shape_);
+  credit_seconds_ += std::max(0.0, limit - alone);
+  const double price = cost_.seconds(shape_.with(s.computed, tokens, 0)) - alone;
+  if (credit_seconds_ < price && steps_without_prompt_ < kPatience) return 0;
+  credit_seconds_ = std::max(0.0, credit_seconds_ - price);
+  return tokens;
+}
+
+void Scheduler::add_to_step(Sequence& s, int32_t tokens) {
+  const Request& request = s.request.request;
+  s.step_tokens = tokens;
+  s.draws = tokens == s.remaining() && request.max_new_tokens != 0;
+  s.step_rows = s.draws ? 1 : 0;
+  if (request.logits_from && s.sample == 0 && s.computed < s.prompt_length) {
+    const int32_t first = std::max(s.logits_next, s.computed);
+    s.step_rows = std::max(s.step_rows, s.computed + tokens - first);
+  }
+  if (!s.is_started) {
+    s.is_started = true;
+    s.forward_begin = SchedulerClock::now();
+    if (s.sample == 0) {
+      s.request.mutable_result().metrics.queue_ms =
+          std::chrono::duration<double, std::milli>(s.forward_begin - s.request.submitted).count();
+    }
+  }
+  shape_ = shape_.with(s.computed, tokens, s.step_rows);
+  step_.push_back(&s);
+}
+
+}  // namespace inferno

@@ -1,0 +1,79 @@
+// Inside the scheduler: a request with its samples, and one sample as a sequence of tokens and pages.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/request.h"
+#include "engine/text_stream.h"
+#include "kv/kv_cache.h"
+
+namespace inferno {
+
+using SchedulerClock = std::chrono::steady_clock;
+
+struct ActiveRequest;
+
+// All its memory is there when it is made: steps only fill it.
+struct Sequence {
+  Sequence(ActiveRequest& of, int32_t sample_index, KvCache& cache, int32_t max_tokens);
+
+  ActiveRequest& request;
+  int32_t sample;
+  std::vector<int32_t> tokens;  // the prompt, then what was drawn
+  int32_t prompt_length;
+  int32_t computed = 0;  // of tokens: their keys and values are in the cache
+  KvSequence kv;
+  std::optional<TextStream> text;
+
+  // Of the pages before computed that are full, those listed in the pool, and the key of what follows them.
+  int32_t listed_pages = 0;
+  PageKey listed_key;
+
+  // Logits of the prompt from this position on are still to be delivered.
+  int32_t logits_next = 0;
+  // The pool's version when what this prompt begins with was being computed for another.
+  std::optional<uint64_t> deferred_at;
+
+  bool running = false;  // holds pages
+  bool done = false;
+  bool muted = false;  // its callback wants no more
+  StopReason reason = StopReason::length;
+
+  // In the step being made.
+  int32_t step_tokens = 0;
+  int32_t step_rows = 0;  // logit rows; the last one is drawn from when `draws`
+  bool draws = false;
+
+  bool is_started = false;
+  SchedulerClock::time_point forward_begin, first_token, last_token;
+  double forward_total_ms = 0;
+  int32_t forwards = 0;
+
+  [[nodiscard]] int32_t length() const { return static_cast<int32_t>(tokens.size()); }
+  [[nodiscard]] int32_t remaining() const { return length() - computed; }
+  [[nodiscard]] int32_t generated() const { return length() - prompt_length; }
+  [[nodiscard]] std::span<const int32_t> generated_tokens() const {
+    return std::span(tokens).subspan(static_cast<size_t>(prompt_length));
+  }
+};
+
+struct ActiveRequest final : Ticket {
+  ActiveRequest(Request asked, uint64_t arrival);
+
+  Request request;
+  uint64_t order;  // of arrival: the larger, the younger
+  PageKey root;    // of its prompt's first page
+  std::vector<std::unique_ptr<Sequence>> sequences;
+  bool prompt_done = false;  // sample 0 has its first token: the others can share its pages
+  int32_t open = 0;          // sequences that are not done
+  SchedulerClock::time_point submitted;
+
+  [[nodiscard]] RequestResult& mutable_result() { return result_; }
+  void publish() noexcept { finish(); }
+};
+
+}  // namespace inferno

@@ -1,0 +1,67 @@
+#include "engine/step_cost.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace inferno {
+namespace {
+
+// Seconds a machine takes that the model does not know.
+double truth(const StepShape& step) {
+  return 9e-3 + 1e-3 * step.rows + 1.8e-3 * step.tokens + 2e-8 * static_cast<double>(step.context);
+}
+
+StepShape random_step(std::mt19937& random) {
+  StepShape step;
+  for (int32_t i = static_cast<int32_t>(random() % 8); i > 0; --i) step = step.with(random() % 2000, 1, 1);
+  return step.with(random() % 2000, 1 + static_cast<int32_t>(random() % 64), 1);
+}
+
+TEST(StepCost, FollowsAMachineTenTimesFasterOrSlowerThanGuessedWithinTwentySteps) {
+  for (const double factor : {0.1, 1.0, 10.0}) {
+    StepCost cost({9e-3 * factor, 1e-3 * factor, 1.8e-3 * factor, 2e-8 * factor});
+    std::mt19937 random(1);
+    for (int i = 0; i < 20; ++i) {
+      const StepShape step = random_step(random);
+      cost.observe(step, truth(step));
+    }
+    for (int i = 0; i < 100; ++i) {
+      const StepShape step = random_step(random);
+      EXPECT_NEAR(cost.seconds(step) / truth(step), 1, 0.25) << factor;
+    }
+  }
+}
+
+TEST(StepCost, OneDisturbedStepChangesLittle) {
+  StepCost cost({9e-3, 1e-3, 1.8e-3, 2e-8});
+  std::mt19937 random(2);
+  for (int i = 0; i < 50; ++i) {
+    const StepShape step = random_step(random);
+    cost.observe(step, truth(step));
+  }
+  const StepShape step = random_step(random);
+  cost.observe(step, 20 * truth(step));
+  EXPECT_NEAR(cost.seconds(step) / truth(step), 1, 0.3);
+}
+
+TEST(StepCost, TokensWithinATimeAreTheMostThatFit) {
+  const StepCost cost({10e-3, 1e-3, 2e-3, 1e-8});
+  const StepShape decoding = StepShape().with(100, 1, 1).with(100, 1, 1);
+  const int32_t tokens = cost.tokens_within(0.1, decoding, 0, 512, 1);
+  EXPECT_LE(cost.seconds(decoding.with(0, tokens, 1)), 0.1);
+  EXPECT_GT(cost.seconds(decoding.with(0, tokens + 1, 1)), 0.1);
+  EXPECT_EQ(cost.tokens_within(0.1, decoding, 0, 5, 1), 5);
+  EXPECT_EQ(cost.tokens_within(0.001, decoding, 0, 512, 1), 0);
+  EXPECT_EQ(cost.tokens_within(0.1, decoding, 0, 0, 1), 0);
+}
+
+TEST(StepCost, ATimeThatIsNotPositiveIsIgnored) {
+  StepCost cost({10e-3, 1e-3, 2e-3, 1e-8});
+  const double before = cost.seconds({.rows = 1, .tokens = 1, .context = 1});
+  cost.observe({.rows = 1, .tokens = 1, .context = 1}, 0);
+  EXPECT_EQ(cost.seconds({.rows = 1, .tokens = 1, .context = 1}), before);
+}
+
+}  // namespace
+}  // namespace inferno

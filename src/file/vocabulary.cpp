@@ -1,0 +1,127 @@
+#include "file/vocabulary.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "file/model_file.h"
+
+namespace inferno {
+
+namespace {
+
+constexpr std::string_view kTokensKey = "tokenizer.ggml.tokens";
+constexpr std::string_view kScoresKey = "tokenizer.ggml.scores";
+constexpr std::string_view kTypesKey = "tokenizer.ggml.token_type";
+constexpr std::string_view kMergesKey = "tokenizer.ggml.merges";
+
+struct SpecialId {
+  std::string_view key;
+  std::optional<int32_t> Vocabulary::* member;
+};
+
+constexpr std::array<SpecialId, 6> kSpecialIds = {{
+    {"tokenizer.ggml.bos_token_id", &Vocabulary::bos},
+    {"tokenizer.ggml.eos_token_id", &Vocabulary::eos},
+    {"tokenizer.ggml.eot_token_id", &Vocabulary::eot},
+    {"tokenizer.ggml.eom_token_id", &Vocabulary::eom},
+    {"tokenizer.ggml.unknown_token_id", &Vocabulary::unknown},
+    {"tokenizer.ggml.padding_token_id", &Vocabulary::padding},
+}};
+
+// Converters write "no such token" as -1, which an unsigned field shows as its largest value.
+bool means_none(int64_t id) {
+  return id == -1 || id == std::numeric_limits<uint32_t>::max();
+}
+
+std::optional<int32_t> read_special_id(const ModelFile& file, std::string_view key, int32_t vocab_size) {
+  const std::optional<int64_t> id = file.find_int(key);
+  if (!id || means_none(*id)) return std::nullopt;
+  if (*id < 0 || *id >= vocab_size) {
+    fail("{}: {} is {}, outside the vocabulary of {} tokens", printable(file.path()), key, *id, vocab_size);
+  }
+  return static_cast<int32_t>(*id);
+}
+
+std::vector<TokenType> read_types(const ModelFile& file, size_t count) {
+  const std::optional<std::vector<int64_t>> numbers = file.find_ints(kTypesKey);
+  if (!numbers) return std::vector<TokenType>(count, TokenType::normal);
+  std::vector<TokenType> types;
+  types.reserve(numbers->size());
+  for (size_t i = 0; i < numbers->size(); ++i) {
+    const int64_t number = (*numbers)[i];
+    if (number < 0 || number > static_cast<int64_t>(TokenType::byte)) {
+      fail("{}: {}[{}] is {}, which is no token type (0 to 6)", printable(file.path()), kTypesKey, i, number);
+    }
+    types.push_back(static_cast<TokenType>(number));
+  }
+  return types;
+}
+
+}  // namespace
+
+Vocabulary load_vocabulary(const ModelFile& file) {
+  const std::string where = printable(file.path());
+  if (!file.has_vocabulary()) fail("{}: there is no tokenizer in this file ({} is missing)", where, kTokenizerModelKey);
+  Vocabulary vocabulary;
+  vocabulary.model = file.get_string(kTokenizerModelKey);
+  vocabulary.tokens = file.get_strings(kTokensKey);
+  if (vocabulary.tokens.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+    fail("{}: {} holds {} tokens, more than ids can count", where, kTokensKey, vocabulary.tokens.size());
+  }
+  vocabulary.types = read_types(file, vocabulary.tokens.size());
+  if (std::optional<std::vector<float>> scores = file.find_floats(kScoresKey)) vocabulary.scores = std::move(*scores);
+  if (const StringList* merges = file.find_strings(kMergesKey)) vocabulary.merges = *merges;
+  if (const std::string* pre = file.find_string("tokenizer.ggml.pre")) vocabulary.pre = *pre;
+  if (const std::string* text = file.find_string("tokenizer.chat_template")) vocabulary.chat_template = *text;
+  // Files leave out what is usual for their kind.
+  const bool sentencepiece = vocabulary.model == "llama";
+  const bool llama3 = vocabulary.pre == "llama-bpe" || vocabulary.pre == "llama3" || vocabulary.pre == "llama-v3";
+  vocabulary.add_bos = file.find_bool("tokenizer.ggml.add_bos_token").value_or(sentencepiece || llama3);
+  vocabulary.add_eos = file.find_bool("tokenizer.ggml.add_eos_token").value_or(false);
+  vocabulary.add_space_prefix = file.find_bool("tokenizer.ggml.add_space_prefix").value_or(sentencepiece);
+  validate_vocabulary(vocabulary, where);
+  for (const SpecialId& special : kSpecialIds) {
+    vocabulary.*special.member = read_special_id(file, special.key, vocabulary.size());
+  }
+  return vocabulary;
+}
+
+void validate_vocabulary(const Vocabulary& vocabulary, const std::string& where) {
+  const size_t count = vocabulary.tokens.size();
+  if (vocabulary.model != "gpt2" && vocabulary.model != "llama") {
+    fail("{}: {} \"{}\" is not supported (supported: gpt2, llama)", where, kTokenizerModelKey,
+         printable(vocabulary.model));
+  }
+  if (count == 0) fail("{}: {} is empty", where, kTokensKey);
+  if (vocabulary.types.size() != count) {
+    fail("{}: {} has {} entries for {} tokens", where, kTypesKey, vocabulary.types.size(), count);
+  }
+  if (!vocabulary.scores.empty() && vocabulary.scores.size() != count) {
+    fail("{}: {} has {} entries for {} tokens", where, kScoresKey, vocabulary.scores.size(), count);
+  }
+  for (size_t i = 0; i < vocabulary.scores.size(); ++i) {
+    if (std::isnan(vocabulary.scores[i])) fail("{}: {}[{}] is not a number", where, kScoresKey, i);
+  }
+  if (vocabulary.model == "llama" && vocabulary.scores.empty()) {
+    fail("{}: {} is missing; a tokenizer of model \"llama\" merges by scores", where, kScoresKey);
+  }
+  for (const SpecialId& special : kSpecialIds) {
+    const std::optional<int32_t> id = vocabulary.*special.member;
+    if (id && (*id < 0 || *id >= vocabulary.size())) {
+      fail("{}: {} is {}, outside the vocabulary of {} tokens", where, special.key, *id, count);
+    }
+  }
+  for (size_t i = 0; i < vocabulary.merges.size(); ++i) {
+    const std::string_view merge = vocabulary.merges[i];
+    const size_t space = merge.find(' ');
+    if (space == std::string_view::npos || space == 0 || space + 1 == merge.size()) {
+      fail("{}: {}[{}] is \"{}\", not two tokens with a space between", where, kMergesKey, i, printable(merge));
+    }
+  }
+}
+
+}  // namespace inferno

@@ -1,0 +1,130 @@
+#include "model/config.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "base/error.h"
+#include "model/tensor_names.h"
+
+namespace inferno {
+namespace {
+
+// A file of metadata alone: a small model whose embedding nobody reads.
+class Settings final : public ModelFile {
+ public:
+  explicit Settings(const std::string& architecture) {
+    const auto number = [&](const char* key, uint32_t value) { set(architecture + "." + key, MetadataValue(value)); };
+    set("general.architecture", MetadataValue(architecture));
+    number("block_count", 3);
+    number("context_length", 64);
+    number("embedding_length", 32);
+    number("feed_forward_length", 48);
+    number("attention.head_count", 4);
+    number("attention.head_count_kv", 2);
+    set(architecture + ".attention.layer_norm_rms_epsilon", MetadataValue(1e-6F));
+    embedding_.name = kEmbeddingTensor;
+    embedding_.dtype = DType::f32;
+    embedding_.shape = Shape(100, 32);
+  }
+  void set(const std::string& key, MetadataValue value) { values_.insert_or_assign(key, std::move(value)); }
+
+  [[nodiscard]] const std::string& path() const override { return path_; }
+  [[nodiscard]] uint64_t file_bytes() const override { return 0; }
+  [[nodiscard]] const MetadataValue* find(std::string_view key) const override {
+    const auto found = values_.find(key);
+    return found == values_.end() ? nullptr : &found->second;
+  }
+  [[nodiscard]] size_t tensor_count() const override { return 1; }
+  [[nodiscard]] const FileTensor& tensor(size_t /*index*/) const override { return embedding_; }
+  [[nodiscard]] const FileTensor* find_tensor(std::string_view name) const override {
+    return name == embedding_.name ? &embedding_ : nullptr;
+  }
+  void read_tensor(const FileTensor& /*tensor*/, std::span<std::byte> /*out*/, uint64_t /*begin*/) const override {}
+
+ private:
+  std::string path_ = "settings";
+  std::map<std::string, MetadataValue, std::less<>> values_;
+  FileTensor embedding_;
+};
+
+MetadataValue ints(std::vector<int32_t> values) {
+  return MetadataValue(MetadataArray{std::move(values)});
+}
+
+std::string error_of(const ModelFile& file) {
+  try {
+    (void)read_config(file);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Config, OneValueHoldsForEveryLayer) {
+  const ModelConfig config = read_config(Settings("qwen3"));
+  EXPECT_EQ(config.vocabulary, 100);
+  ASSERT_EQ(config.layer_count(), 3);
+  for (const LayerConfig& layer : config.layers) {
+    EXPECT_EQ(layer.q_heads, 4);
+    EXPECT_EQ(layer.kv_heads, 2);
+    EXPECT_EQ(layer.head_dim, 8);
+    EXPECT_EQ(layer.ffn, 48);
+    EXPECT_TRUE(layer.qk_norm);
+    EXPECT_FALSE(layer.qkv_bias);
+    EXPECT_EQ(config.ropes.at(static_cast<size_t>(layer.rope)).rotated_dims, 8);
+  }
+}
+
+TEST(Config, AnArrayHoldsAValuePerLayer) {
+  Settings file("llama");
+  file.set("llama.attention.head_count", ints({4, 8, 2}));
+  file.set("llama.feed_forward_length", ints({16, 32, 64}));
+  file.set("llama.attention.head_count_kv", ints({2, 2, 2}));
+  const ModelConfig config = read_config(file);
+  EXPECT_EQ(config.layers[1].q_heads, 8);
+  EXPECT_EQ(config.layers[2].q_heads, 2);
+  EXPECT_EQ(config.layers[2].ffn, 64);
+  EXPECT_EQ(config.layers[2].head_dim, 8);
+  EXPECT_EQ(config.attention_width(), 64);
+  EXPECT_EQ(config.ffn(), 64);
+}
+
+TEST(Config, AnArrayThatDoesNotFitTheLayersIsAnErrorNamingTheKey) {
+  const auto with = [](const char* key, MetadataValue value) {
+    Settings file("llama");
+    file.set(key, std::move(value));
+    return error_of(file);
+  };
+  EXPECT_EQ(with("llama.feed_forward_length", ints({16, 32})),
+            "\"settings\": llama.feed_forward_length has 2 entries for 3 layers");
+  EXPECT_EQ(with("llama.feed_forward_length", ints({16, 0, 32})),
+            "\"settings\": llama.feed_forward_length[1] is 0, must be 1 to 16777216");
+  EXPECT_EQ(with("llama.feed_forward_length", ints({16, -1, 32})),
+            "\"settings\": llama.feed_forward_length[1] is -1, must be 1 to 16777216");
+  EXPECT_NE(with("llama.feed_forward_length", MetadataValue(MetadataArray{std::vector<bool>{true, true, true}}))
+                .find("\"llama.feed_forward_length\" must be an array of whole numbers"),
+            std::string::npos);
+  EXPECT_EQ(with("llama.attention.head_count_kv", ints({2, 4, 2})),
+            "\"settings\": layers with different numbers of key-value heads are not supported");
+  EXPECT_EQ(with("llama.attention.head_count", ints({4, 4, 3})),
+            "\"settings\": 3 query heads cannot share 2 key-value heads evenly");
+}
+
+TEST(Config, SingleValuesOutsideTheirBoundsAreErrorsNamingTheKey) {
+  const auto with = [](const char* key, MetadataValue value) {
+    Settings file("llama");
+    file.set(key, std::move(value));
+    return error_of(file);
+  };
+  EXPECT_EQ(with("llama.block_count", MetadataValue(uint32_t{4097})),
+            "\"settings\": llama.block_count is 4097, must be 1 to 4096");
+  EXPECT_EQ(with("llama.feed_forward_length", MetadataValue(uint32_t{0})),
+            "\"settings\": llama.feed_forward_length is 0, must be 1 to 16777216");
+  EXPECT_EQ(with("llama.expert_count", MetadataValue(uint32_t{8})),
+            "\"settings\": llama.expert_count is set; models of several experts are not supported");
+  EXPECT_EQ(with("llama.expert_count", MetadataValue(uint32_t{0})), "");
+}
+
+}  // namespace
+}  // namespace inferno

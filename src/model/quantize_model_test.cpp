@@ -1,0 +1,43 @@
+#include "model/quantize_model.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "gguf/gguf.h"
+#include "gguf/writer.h"
+
+namespace inferno {
+namespace {
+
+// The type each tensor has after quantizing a file of such tensors to the mix Q4_K_M.
+std::vector<std::string> types_after(const std::vector<std::string>& names) {
+  const std::string folder =
+      testing::TempDir() + "inferno_quantize_" + testing::UnitTest::GetInstance()->current_test_info()->name();
+  std::filesystem::create_directories(folder);
+  const std::string path = folder + "/in.gguf";
+  GgufWriter writer(path);
+  for (const std::string& name : names) writer.add_tensor(name, DType::f32, Shape(2, 256));
+  for (size_t i = 0; i < names.size(); ++i) writer.write_data(std::vector<std::byte>(2 * 256 * sizeof(float)));
+  writer.finish();
+  quantize_model(GgufFile::open(path), folder + "/out.gguf", "Q4_K_M", 1, true);
+  const GgufFile out = GgufFile::open(folder + "/out.gguf");
+  std::vector<std::string> types;
+  for (const std::string& name : names) types.emplace_back(out.get_tensor(name).type_name);
+  std::filesystem::remove_all(folder);
+  return types;
+}
+
+TEST(Quantize, AMixGivesItsBetterTypeToTheLastEighthAndTheHead) {
+  EXPECT_EQ(types_after({"token_embd.weight", "blk.0.attn_v.weight", "blk.1.attn_v.weight", "blk.1.attn_q.weight"}),
+            (std::vector<std::string>{"Q6_K", "Q4_K", "Q6_K", "Q4_K"}));
+}
+
+TEST(Quantize, ALayerThatNoModelHasDoesNotCount) {
+  EXPECT_EQ(types_after({"blk.0.attn_v.weight", "blk.1.attn_v.weight", "blk.9223372036854775807.attn_v.weight",
+                         "blk.2147483647.attn_v.weight"}),
+            (std::vector<std::string>{"Q4_K", "Q6_K", "Q4_K", "Q4_K"}));
+}
+
+}  // namespace
+}  // namespace inferno

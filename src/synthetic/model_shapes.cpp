@@ -1,0 +1,37 @@
+#include "synthetic/model_shapes.h"
+
+#include <fmt/core.h>
+
+#include <array>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace inferno {
+namespace {
+
+constexpr std::array<ModelShape, 6> kShapes = {{
+    {"qwen3-0.6b", "qwen3", 28, 1024, 3072, 16, 8, 128, 151936, 40960, 1e6F, 1e-6F, true, false},
+    {"qwen3-1.7b", "qwen3", 28, 2048, 6144, 16, 8, 128, 151936, 40960, 1e6F, 1e-6F, true, false},
+    {"qwen3-8b", "qwen3", 36, 4096, 12288, 32, 8, 128, 151936, 40960, 1e6F, 1e-6F, false, false},
+    {"qwen2-0.5b", "qwen2", 24, 896, 4864, 14, 2, 64, 151936, 32768, 1e6F, 1e-6F, true, false},
+    {"llama-3.2-1b", "llama", 16, 2048, 8192, 32, 8, 64, 128256, 131072, 5e5F, 1e-5F, true, true},
+    {"tiny", "qwen3", 2, 256, 512, 8, 4, 64, 1000, 2048, 1e6F, 1e-6F, true, false},
+}};
+
+}  // namespace
+
+std::string model_shape_names() {
+  std::string names;
+  for (const ModelShape& shape : kShapes) names += fmt::format("{}{}", names.empty() ? "" : ", ", shape.name);
+  return names;
+}
+
+const ModelShape& find_model_shape(std::string_view name) {
+  for (const ModelShape& shape : kShapes) {
+    if (shape.name == name) return shape;
+  }
+  fail_usage("\"{}\" is not a known shape (known: {})", printable(name), model_shape_names());
+}
+
+}  // namespace inferno

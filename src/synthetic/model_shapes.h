@@ -1,0 +1,24 @@
+// Shapes of well-known models, and a tiny one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace inferno {
+
+struct ModelShape {
+  std::string_view name;
+  std::string_view architecture;
+  uint32_t layers, width, ffn, q_heads, kv_heads, head_dim, vocabulary, context;
+  float rope_base, norm_eps;
+  bool tied;          // the embedding is the output head too
+  bool rope_factors;  // Llama 3's
+};
+
+// "qwen3-0.6b, tiny, ...": for messages.
+[[nodiscard]] std::string model_shape_names();
+// An unknown name is a usage Error that lists the known ones.
+[[nodiscard]] const ModelShape& find_model_shape(std::string_view name);
+
+}  // namespace inferno
