@@ -19,6 +19,9 @@ void EngineFlags::add_to(CLI::App& command) {
   command.add_option("--ctx", context, "positions of context (0: the model's own, at most 4096)")
       ->check(CLI::Range(int64_t{0}, int64_t{INT32_MAX}));
   command.add_option("--kv-type", kv_type, "type of the KV cache: f32, f16, bf16 (default: the backend's)");
+  command
+      .add_option("--kv-memory", kv_memory, "memory for the KV cache, such as 2GB (default: what the context needs)")
+      ->transform(CLI::AsSizeValue(false));
   command.add_option("--fused", fused, "off: run fused ops as the primitives that define them")
       ->check(CLI::IsMember({"on", "off"}));
   command.add_flag("--quiet", quiet, "no progress, no metrics");
@@ -67,6 +70,7 @@ EngineOptions EngineFlags::options_for(int thread_count) const {
   options.backend_options.fused = fused == "on";
   options.context = static_cast<int32_t>(context);
   options.quiet = quiet;
+  options.kv_memory = kv_memory;
   if (!kv_type.empty()) {
     options.kv_dtype = dtype_from_name(kv_type);
     if (!options.kv_dtype || (is_quantized(*options.kv_dtype) && *options.kv_dtype != DType::q8_0) ||

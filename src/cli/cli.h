@@ -33,7 +33,7 @@ struct Exit {
   int code;
 };
 
-// --backend, --threads, --affinity, --numa, --ctx, --kv-type, --fused, --quiet.
+// --backend, --threads, --affinity, --numa, --ctx, --kv-type, --kv-memory, --fused, --quiet.
 struct EngineFlags {
   std::string backend;
   std::string threads;  // empty: INFERNO_THREADS, OMP_NUM_THREADS, or all that pay off
@@ -41,6 +41,7 @@ struct EngineFlags {
   std::string numa;
   int64_t context = 0;
   std::string kv_type;
+  uint64_t kv_memory = 0;
   std::string fused = "on";
   bool quiet = false;
 

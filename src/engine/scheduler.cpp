@@ -195,6 +195,7 @@ bool Scheduler::step() {
   shape_ = {};
   plan_decodes();
   plan_prompts();
+  fetch_masks();
   if (!step_.empty()) run_step();
   for (Sequence* s : step_) s->step_tokens = 0;
   remove_done();
@@ -211,6 +212,25 @@ void Scheduler::drop_cancelled() {
     for (const auto& sequence : request->sequences) finish(*sequence, StopReason::cancelled);
   }
   remove_done();
+}
+
+// Masks of the rows that are drawn from; a request whose mask cannot be had leaves the step.
+void Scheduler::fetch_masks() {
+  const auto words = static_cast<size_t>(bitset_words(vocabulary_));
+  for (Sequence* s : step_) {
+    const Request& request = s->request.request;
+    s->allowed = {};
+    if (!s->draws || !request.allowed || s->done) continue;
+    try {
+      s->allowed = request.allowed(s->sample, s->generated_tokens());
+      if (!s->allowed.empty() && s->allowed.size() != words) {
+        inferno::fail("a mask of allowed tokens has {} words, the vocabulary needs {}", s->allowed.size(), words);
+      }
+    } catch (...) {
+      fail(s->request, std::current_exception());
+    }
+  }
+  std::erase_if(step_, [](const Sequence* s) { return s->done; });
 }
 
 void Scheduler::run_step() {
@@ -231,9 +251,9 @@ void Scheduler::run_step() {
                             .sample_index = s->sample,
                             .position = s->length(),
                             .history = s->tokens,
+                            .allowed = s->allowed,
                             .bias = request.bias,
                             .top_logprobs = request.top_logprobs};
-      if (request.allowed) samples_[rows - 1].allowed = request.allowed(s->sample, s->generated_tokens());
     }
     decoder_.run(any_draw ? std::span<const SampleRequest>(samples_).first(rows) : std::span<const SampleRequest>());
     if (!any_draw) backend_.synchronize();

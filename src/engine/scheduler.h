@@ -125,6 +125,7 @@ class Scheduler {
 
   // ---- the step
   void run_step();
+  void fetch_masks();
   void deliver_logits();
 
   Backend& backend_;

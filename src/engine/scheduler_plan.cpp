@@ -9,7 +9,7 @@ namespace {
 // Steps after which a prompt gets its least chunk although decoding alone takes all of the time target.
 constexpr int32_t kPatience = 8;
 // A chunk that does not finish its prompt is a multiple of this: products and attention work in such tiles.
-constexpr int32_t kTile = 16;
+constexpr int32_t kTile = 8;
 constexpr int32_t kLargeTile = 64;
 
 // Tokens left, less what waiting has earned.
@@ -51,6 +51,8 @@ void Scheduler::plan_prompts() {
       tokens = step_.empty() ? std::min(kLeastChunk, largest_chunk(*s)) : 0;
     } else {
       credit_seconds_ = 0;
+      // A prompt's first chunk writes to memory that may never have been touched, which no cost model foresees.
+      if (decoding && !s->is_started) tokens = std::min(tokens, kLeastChunk);
     }
     if (tokens == 0) break;
     steps_without_prompt_ = 0;

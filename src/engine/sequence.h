@@ -47,6 +47,7 @@ struct Sequence {
   int32_t step_tokens = 0;
   int32_t step_rows = 0;  // logit rows; the last one is drawn from when `draws`
   bool draws = false;
+  std::span<const uint32_t> allowed;  // tokens; empty: all
 
   bool is_started = false;
   SchedulerClock::time_point forward_begin, first_token, last_token;

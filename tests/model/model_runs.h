@@ -30,8 +30,17 @@ inline std::vector<int32_t> tokens_of(int32_t seed, int32_t count, int32_t vocab
 
 // The fixture with a longer context than its own, and in another type: its weights are random anyway.
 inline const std::string& long_model(const std::string& type) {
-  static std::map<std::string, std::string> paths;
-  std::string& path = paths[type];
+  struct Files {  // removed when the tests end
+    std::map<std::string, std::string> paths;
+    Files() = default;
+    ~Files() {
+      for (const auto& [name, file] : paths) ::unlink(file.c_str());
+    }
+    Files(const Files&) = delete;
+    Files& operator=(const Files&) = delete;
+  };
+  static Files files;
+  std::string& path = files.paths[type];
   if (!path.empty()) return path;
   const std::string stem = ::testing::TempDir() + "inferno_long_" + std::to_string(::getpid()) + "_";
   const GgufFile fixture_file = GgufFile::open(fixture("qwen3-tied.gguf"));
@@ -48,6 +57,7 @@ inline const std::string& long_model(const std::string& type) {
   }
   writer.finish();
   path = stem + type + ".gguf";
+  files.paths["f32"] = stem + "f32.gguf";
   if (type != "f32") quantize_model(GgufFile::open(stem + "f32.gguf"), path, type, 1, true);
   return path;
 }

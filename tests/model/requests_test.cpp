@@ -374,7 +374,7 @@ TEST(Requests, WhatCannotBeCarriedOutIsOneErrorAndTheOthersGoOn) {
   auto engine = make({.sequences = 2, .context = 512, .pages = 4});
   const int32_t vocabulary = engine->model().config().vocabulary;
   Outcome good;
-  (void)submit_watched(*engine, request_of(1, 50, 20, vocabulary), good);
+  (void)submit_watched(*engine, request_of(1, 50, 60, vocabulary), good);
   const auto refused = [&](auto&& change) {
     Request request = request_of(2, 20, 5, vocabulary);
     change(request);
@@ -399,9 +399,13 @@ TEST(Requests, WhatCannotBeCarriedOutIsOneErrorAndTheOthersGoOn) {
   const std::vector<uint32_t> nothing(static_cast<size_t>(vocabulary + 31) / 32, 0);
   masked.allowed = [&](int32_t, std::span<const int32_t>) { return std::span<const uint32_t>(nothing); };
   EXPECT_THROW((void)generate(*engine, masked), Error);
+  masked.allowed = [&](int32_t, std::span<const int32_t>) { return std::span<const uint32_t>(nothing).first(1); };
+  EXPECT_THROW((void)generate(*engine, masked), Error);
+  masked.allowed = [](int32_t, std::span<const int32_t>) -> std::span<const uint32_t> { throw std::out_of_range("x"); };
+  EXPECT_THROW((void)generate(*engine, masked), std::out_of_range);
 
   run_all(*engine);
-  EXPECT_EQ(good.ids.front().size(), 20U);
+  EXPECT_EQ(good.ids.front().size(), 60U);
   engine->scheduler().close();
   EXPECT_THROW((void)engine->scheduler().submit(request_of(1, 5, 5, vocabulary)), Error);
   expect_all_pages_back(*engine);
