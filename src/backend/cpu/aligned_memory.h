@@ -11,7 +11,8 @@ struct AlignedFree {
   void operator()(void* data) const noexcept;
 };
 using AlignedMemory = std::unique_ptr<std::byte, AlignedFree>;
+enum class PageHint { huge, none };
 // An Error when there is no memory.
-[[nodiscard]] AlignedMemory aligned_memory(size_t bytes);
+[[nodiscard]] AlignedMemory aligned_memory(size_t bytes, PageHint hint = PageHint::huge);
 
 }  // namespace inferno

@@ -64,6 +64,13 @@ Buffer CpuBackend::allocate(size_t bytes) {
   return {this, memory.release(), bytes};
 }
 
+// Without huge pages: a page of the cache is a few KiB in each layer, and the first touch of a huge page in every layer
+// at once would hold up a step for as long as zeroing a hundred MiB takes.
+Buffer CpuBackend::allocate_cache(int32_t /*layer*/, size_t bytes) {
+  AlignedMemory memory = aligned_memory(bytes, PageHint::none);
+  return {this, memory.release(), bytes};
+}
+
 void CpuBackend::deallocate(void* data) noexcept {
   AlignedFree()(data);
 }

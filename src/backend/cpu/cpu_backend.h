@@ -33,6 +33,7 @@ class CpuBackend final : public Backend {
   [[nodiscard]] bool supports(OpId op, DType dtype) const override;
 
   [[nodiscard]] Buffer allocate(size_t bytes) override;
+  [[nodiscard]] Buffer allocate_cache(int32_t layer, size_t bytes) override;
   void upload(void* destination, const void* host, size_t bytes) override;
   void download(void* host, const void* source, size_t bytes) override;
   [[nodiscard]] std::unique_ptr<Weight> load_weight(const WeightSource& source, WeightUse uses) override;
