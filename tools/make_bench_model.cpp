@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/progress.h"
 #include "base/text.h"
+#include "cli/progress_bar.h"
 #include "gguf/writer.h"
 #include "model/weight_types.h"
 #include "synthetic/synthetic_model.h"
@@ -24,7 +24,8 @@ uint64_t write_model(const SyntheticModel& model, const std::string& output, boo
     const FileTensor& tensor = model.tensor(i);
     writer.add_tensor(tensor.name, *tensor.dtype, tensor.shape);
   }
-  Progress progress(fmt::format("writing {}", model.path()), model.file_bytes(), quiet);
+  const OnProgress on_progress = cli::draw_progress(fmt::format("writing {}", model.path()), quiet);
+  ProgressCounter progress(on_progress, model.file_bytes());
   constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
   std::vector<std::byte> piece;
   for (size_t i = 0; i < model.tensor_count(); ++i) {

@@ -25,7 +25,6 @@ class Run {
     EngineOptions options;
     options.backend = backend;
     options.context = tokens;
-    options.quiet = true;
     options.decorate = [&](std::unique_ptr<Backend> inner) -> std::unique_ptr<Backend> {
       auto profiling = std::make_unique<ProfilingBackend>(std::move(inner), nullptr, nullptr);
       observed_ = profiling.get();

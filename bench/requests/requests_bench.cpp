@@ -45,7 +45,6 @@ class Bench {
     engine.backend_options.threads = options.threads;
     engine.context = options.context;
     engine.limits.max_sequences = 8;
-    engine.quiet = true;
     engine_ = std::make_unique<Engine>(open_model(options.model), engine);
     (void)generate(*engine_, request(200, 32));  // the cost model's first steps
   }

@@ -113,7 +113,6 @@ std::unique_ptr<Engine> engine_for(const std::string& model, const Setting& sett
   EngineOptions options;
   options.backend = "simd";  // replaced below
   options.context = context;
-  options.quiet = true;
   options.decorate = [&](std::unique_ptr<Backend> /*unused*/) -> std::unique_ptr<Backend> {
     auto pool = std::make_unique<ThreadPool>(ThreadPoolOptions{
         .threads = setting.threads, .allow_oversubscription = setting.oversubscribe, .wait = setting.wait});

@@ -124,7 +124,6 @@ class Side {
     o.backend = threads == 1 ? "simd" : "parallel";
     o.backend_options.threads = threads;
     o.context = std::max(options.prompt, options.generate + 1);
-    o.quiet = true;
     return o;
   }
   Figures limits() {

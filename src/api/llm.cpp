@@ -28,7 +28,6 @@ EngineOptions engine_options(const LoadOptions& options) {
   result.backend = options.backend;
   result.backend_options.threads = options.threads;
   result.context = options.context;
-  result.quiet = true;
   if (!options.kv_type.empty()) {
     result.kv_dtype = dtype_from_name(options.kv_type);
     if (!result.kv_dtype) fail_usage("\"{}\" is not a cache type (known: f32, f16, bf16)", options.kv_type);

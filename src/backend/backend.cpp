@@ -44,7 +44,7 @@ void Backend::copy_cache(int32_t /*layer*/, void* destination, const void* sourc
 
 #define PRIMITIVE(op, Args)                                                                          \
   void Backend::op(const Args& /*args*/) {                                                           \
-    fail("backend \"{}\" has no kernel for the primitive \"{}\"; run with --fused on", name(), #op); \
+    fail("backend \"{}\" has no kernel for the primitive \"{}\"; run with `fused` on", name(), #op); \
   }
 #define FUSED(op, Args)                    \
   void Backend::op(const Args& args) {     \

@@ -95,7 +95,7 @@ class Backend {
   [[nodiscard]] virtual std::string_view name() const = 0;
   // One line for people: kernels, threads, device.
   [[nodiscard]] virtual std::string description() const = 0;
-  // The cache type `--kv-type` defaults to here.
+  // The cache type when none is chosen.
   [[nodiscard]] virtual DType default_kv_dtype() const = 0;
   // Whether host code may read and write the backend's memory through its pointers. Default bodies that look at a
   // step's lengths, and primitives, need it.

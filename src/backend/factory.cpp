@@ -45,7 +45,7 @@ std::unique_ptr<Backend> make_parallel(const BackendOptions& options) {
   request.threads.reset();
   if (options.threads > 0) {
     request.threads = options.threads;
-    request.threads_origin = "--threads";
+    request.threads_origin = "`threads`";
   }
   apply_environment(request, [](const char* name) -> const char* { return std::getenv(name); });
   ThreadPlan plan = plan_threads(Topology::detect(), detect_cpu_limits(), request);
@@ -85,7 +85,7 @@ std::unique_ptr<Backend> create_one(std::string_view wanted, const BackendOption
   for (const Entry& entry : kBackends) {
     if (entry.name != wanted) continue;
     if (entry.make == nullptr) {
-      fail_usage("no backend \"{}\" here: {}; use --backend {}", wanted, entry.missing, default_backend_name());
+      fail_usage("no backend \"{}\" here: {}; use `backend` {}", wanted, entry.missing, default_backend_name());
     }
     std::unique_ptr<Backend> made = entry.make(options);
     if (log_level() == LogLevel::trace) made = std::make_unique<TracingBackend>(std::move(made));

@@ -17,7 +17,7 @@ struct BackendOptions {
 };
 
 // `choice` is a name, or a name and rules for single ops (placement.h). Names are trimmed; an unknown one is a usage
-// Error that lists the known ones. With INFERNO_LOG=trace the backend prints its ops (tracing.h).
+// Error that lists the known ones. At the log level trace the backend logs its ops (tracing.h).
 [[nodiscard]] std::unique_ptr<Backend> create_backend(std::string_view choice, const BackendOptions& options = {});
 // All known names, those not in this build included.
 [[nodiscard]] std::span<const std::string_view> backend_names();

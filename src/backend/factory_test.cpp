@@ -30,7 +30,7 @@ TEST(Factory, UnknownNameIsAUsageErrorThatListsTheKnownOnes) {
 }
 
 TEST(Factory, ABackendThatIsNotInThisProgramSaysWhyAndWhatToUse) {
-  EXPECT_EQ(refusal("metal"), "no backend \"metal\" here: it is not written yet; use --backend parallel");
+  EXPECT_EQ(refusal("metal"), "no backend \"metal\" here: it is not written yet; use `backend` parallel");
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ PlacementRule parse_rule(std::string_view text) {
   rule.text = trim(text);
   const size_t equals = rule.text.find('=');
   if (equals == std::string::npos || equals == 0 || equals + 1 == rule.text.size()) {
-    fail_usage("\"{}\" in --backend is not [blk.N.]OP=BACKEND, for example attention=scalar or blk.3.linear=simd",
+    fail_usage("\"{}\" in `backend` is not [blk.N.]OP=BACKEND, for example attention=scalar or blk.3.linear=simd",
                printable(rule.text));
   }
   std::string_view op = std::string_view(rule.text).substr(0, equals);
@@ -40,7 +40,7 @@ PlacementRule parse_rule(std::string_view text) {
     const size_t dot = op.find('.', kLayer.size());
     const auto number = parse_int(op.substr(kLayer.size(), dot == std::string_view::npos ? dot : dot - kLayer.size()));
     if (dot == std::string_view::npos || !number || *number < 0 || *number > INT32_MAX) {
-      fail_usage("\"{}\" in --backend: a layer is written blk.N., for example blk.3.linear=simd", printable(rule.text));
+      fail_usage("\"{}\" in `backend`: a layer is written blk.N., for example blk.3.linear=simd", printable(rule.text));
     }
     rule.layer = static_cast<int>(*number);
     op.remove_prefix(dot + 1);
@@ -112,7 +112,7 @@ void require_matches(const PlacementSpec& spec, const std::vector<OpRecord>& ste
       layer = layer_of(record).value_or(layer);
       return rule.matches(record.op(), layer);
     });
-    if (!matched) fail_usage("no op of this model matches \"{}\" in --backend", printable(rule.text));
+    if (!matched) fail_usage("no op of this model matches \"{}\" in `backend`", printable(rule.text));
   }
 }
 

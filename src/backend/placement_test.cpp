@@ -117,7 +117,7 @@ TEST(Placement, ARuleThatMatchesNothingIsAUsageError) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), Error::Kind::usage);
-    EXPECT_STREQ(error.what(), "no op of this model matches \"blk.5.linear=simd\" in --backend");
+    EXPECT_STREQ(error.what(), "no op of this model matches \"blk.5.linear=simd\" in `backend`");
   }
 }
 

@@ -4,15 +4,15 @@
 
 #include <cctype>
 #include <chrono>
-#include <cstdio>
 
 #include "backend/op_print.h"
+#include "base/log.h"
 
 namespace inferno {
 
 TracingBackend::TracingBackend(std::unique_ptr<Backend> inner, Sink sink)
     : BackendDecorator(std::move(inner)), sink_(std::move(sink)) {
-  if (!sink_) sink_ = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
+  if (!sink_) sink_ = [](const std::string& line) { log_message(LogLevel::trace, line); };
   for (const char c : name()) label_.push_back(static_cast<char>(std::toupper(static_cast<unsigned char>(c))));
 }
 

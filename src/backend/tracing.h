@@ -18,7 +18,7 @@ namespace inferno {
 class TracingBackend final : public BackendDecorator {
  public:
   using Sink = std::function<void(const std::string& line)>;
-  // Lines go to stderr when no sink is given.
+  // Lines are log messages of level trace when no sink is given.
   explicit TracingBackend(std::unique_ptr<Backend> inner, Sink sink = {});
 
   void begin_step(StepMode mode) override;

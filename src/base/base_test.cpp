@@ -3,12 +3,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
+#include "base/progress.h"
 #include "base/text.h"
 
 namespace inferno {
@@ -124,6 +127,72 @@ TEST_F(TemporaryFolder, CommittedOutputReplacesTheOldFile) {
   file.commit();
   EXPECT_EQ(read_text(path("x"), 100), "newer");
   EXPECT_EQ(files(), 1U);
+}
+
+TEST(Log, GoesToTheSinkFromItsLevelOnAndNowhereWithoutOne) {
+  std::vector<std::string> lines;
+  testing::internal::CaptureStderr();
+  set_log_sink({});
+  log(LogLevel::warn, "before");
+  set_log_sink([&](LogLevel level, std::string_view text) {
+    lines.push_back(fmt::format("{} {}", static_cast<int>(level), text));
+  });
+  const LogLevel level = log_level();
+  set_log_level(LogLevel::warn);
+  log(LogLevel::info, "too low");
+  log(LogLevel::warn, "{} of {}", 1, 2);
+  set_log_sink({});
+  set_log_level(level);
+  log(LogLevel::error, "after");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(lines, std::vector<std::string>{"3 1 of 2"});
+}
+
+// Runs in a fresh process, which reads INFERNO_LOG for the first time.
+class LogEnvironment : public testing::Test {
+ protected:
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+  static void log_with(const char* value) {
+    ::setenv("INFERNO_LOG", value, 1);
+    log(LogLevel::info, "shown when asked for");
+    std::exit(0);
+  }
+};
+
+TEST_F(LogEnvironment, AsksForMessagesOnStderr) {
+  EXPECT_EXIT(log_with("info"), testing::ExitedWithCode(0), "^info: shown when asked for\n$");
+  EXPECT_EXIT(log_with("trace"), testing::ExitedWithCode(0), "^info: shown when asked for\n$");
+  EXPECT_EXIT(log_with("warn"), testing::ExitedWithCode(0), "^$");
+  EXPECT_EXIT(log_with(""), testing::ExitedWithCode(0), "^$");
+}
+
+TEST_F(LogEnvironment, NonsenseCountsAsNothingUnlessTheProgramChecks) {
+  EXPECT_EXIT(log_with("loud"), testing::ExitedWithCode(0), "^$");
+  ::setenv("INFERNO_LOG", "loud", 1);
+  EXPECT_THROW(check_log_environment(), Error);
+  ::setenv("INFERNO_LOG", "debug", 1);
+  EXPECT_NO_THROW(check_log_environment());
+  ::unsetenv("INFERNO_LOG");
+  EXPECT_NO_THROW(check_log_environment());
+}
+
+TEST(Progress, RunsFromNothingToAllAndNeverBeyond) {
+  std::vector<uint64_t> done;
+  const OnProgress report = [&](uint64_t now, uint64_t total) {
+    EXPECT_EQ(total, 10U);
+    done.push_back(now);
+  };
+  ProgressCounter counter(report, 10);
+  counter.advance(4);
+  counter.advance(UINT64_MAX);
+  counter.finish();
+  EXPECT_EQ(done, (std::vector<uint64_t>{0, 4, 10}));
+  ProgressCounter short_one(report, 10);
+  short_one.advance(1);
+  short_one.finish();
+  EXPECT_EQ(done.back(), 10U);
+  const OnProgress nobody;
+  ProgressCounter(nobody, 0).finish();
 }
 
 TEST_F(TemporaryFolder, ReadTextStopsAtItsLimit) {

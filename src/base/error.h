@@ -9,7 +9,8 @@
 
 namespace inferno {
 
-// Throws Error with exit code 1. The message is one line: what was wrong, where, what to do.
+// Throws Error with exit code 1. The message is one line: what was wrong, where, what to do. It names options in
+// backquotes as the option structs do, `context`, and never by a flag: the command line puts its own names there.
 template <typename... Args>
 [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) {
   throw Error(fmt::format(format, std::forward<Args>(args)...));

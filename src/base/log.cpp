@@ -3,10 +3,13 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
+#include <optional>
 
 #include "base/error.h"
 
@@ -14,7 +17,35 @@ namespace inferno {
 namespace {
 
 constexpr std::array<std::string_view, 6> kLevelNames = {"trace", "debug", "info", "warn", "error", "off"};
-std::atomic<LogLevel> current_level{LogLevel::warn};
+
+std::optional<std::string_view> wanted_level() {
+  const char* wanted = std::getenv("INFERNO_LOG");
+  if (wanted == nullptr || wanted[0] == '\0') return std::nullopt;
+  return wanted;
+}
+
+std::optional<LogLevel> level_from_environment() {
+  const auto* const found = std::ranges::find(kLevelNames, wanted_level().value_or(""));
+  if (found == kLevelNames.end()) return std::nullopt;
+  return static_cast<LogLevel>(found - kLevelNames.begin());
+}
+
+struct State {
+  State() {
+    if (const std::optional<LogLevel> wanted = level_from_environment()) {
+      level = *wanted;
+      sink = std::make_shared<const LogSink>(log_to_stderr);
+    }
+  }
+  std::atomic<LogLevel> level{LogLevel::warn};
+  std::mutex mutex;  // of sink
+  std::shared_ptr<const LogSink> sink;
+};
+
+State& state() {
+  static State instance;
+  return instance;
+}
 
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
@@ -33,27 +64,42 @@ spdlog::logger& logger() {
 
 }  // namespace
 
-void init_logging() {
-  const char* wanted = std::getenv("INFERNO_LOG");
-  if (wanted == nullptr || wanted[0] == '\0') return;
-  for (size_t i = 0; i < kLevelNames.size(); ++i) {
-    if (kLevelNames[i] == wanted) {
-      set_log_level(static_cast<LogLevel>(i));
-      return;
-    }
+void set_log_sink(LogSink sink) {
+  auto fresh = sink ? std::make_shared<const LogSink>(std::move(sink)) : nullptr;
+  const std::scoped_lock lock(state().mutex);
+  state().sink = std::move(fresh);
+}
+
+void log_to_stderr(LogLevel level, std::string_view text) {
+  if (level == LogLevel::trace) {
+    fmt::print(stderr, "{}\n", text);
+  } else {
+    logger().log(static_cast<spdlog::level::level_enum>(level), text);
   }
-  fail_usage("INFERNO_LOG=\"{}\" is not a log level (known: trace, debug, info, warn, error, off)", wanted);
+}
+
+void check_log_environment() {
+  const std::optional<std::string_view> wanted = wanted_level();
+  if (wanted && !level_from_environment()) {
+    fail_usage("INFERNO_LOG=\"{}\" is not a log level (known: trace, debug, info, warn, error, off)", *wanted);
+  }
 }
 
 void set_log_level(LogLevel level) {
-  current_level.store(level, std::memory_order_relaxed);
+  state().level.store(level, std::memory_order_relaxed);
 }
 LogLevel log_level() {
-  return current_level.load(std::memory_order_relaxed);
+  return state().level.load(std::memory_order_relaxed);
 }
 
 void log_message(LogLevel level, std::string_view text) {
-  logger().log(static_cast<spdlog::level::level_enum>(level), text);
+  std::shared_ptr<const LogSink> sink;
+  {
+    const std::scoped_lock lock(state().mutex);
+    sink = state().sink;
+  }
+  // Called without the lock, so that a sink may itself log or be replaced.
+  if (sink) (*sink)(level, text);
 }
 
 }  // namespace inferno

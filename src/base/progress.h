@@ -1,32 +1,33 @@
-// Progress of long work: a bar that redraws itself on a terminal, a plain line every few seconds elsewhere.
+// How long work in the library reports its progress: to whoever wants to draw it.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
-#include <string>
+#include <functional>
 
 namespace inferno {
 
-// Draws on stderr; silent when constructed with quiet. Work shorter than about half a second draws nothing.
-class Progress {
- public:
-  Progress(std::string label, uint64_t total, bool quiet);
-  ~Progress();
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
+// First called with nothing done and at last with all of it, always from the thread that called for the work. The units
+// are the work's own, bytes for example. Work that fails ends without the last call.
+using OnProgress = std::function<void(uint64_t done, uint64_t total)>;
 
-  void advance(uint64_t amount);
+// Counts the parts of one work and reports them; an empty callback is fine.
+class ProgressCounter {
+ public:
+  ProgressCounter(const OnProgress& report, uint64_t total) : report_(report), total_(total) { tell(0); }
+  void advance(uint64_t amount) { tell(amount < total_ - done_ ? done_ + amount : total_); }
+  void finish() {
+    if (done_ < total_) tell(total_);
+  }
 
  private:
-  void draw(bool last);
+  void tell(uint64_t done) {
+    done_ = done;
+    if (report_) report_(done_, total_);
+  }
 
-  std::string label_;
+  const OnProgress& report_;
   uint64_t total_;
   uint64_t done_ = 0;
-  bool quiet_;
-  bool terminal_;
-  bool drawn_ = false;
-  std::chrono::steady_clock::time_point next_draw_;
 };
 
 }  // namespace inferno

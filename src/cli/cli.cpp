@@ -1,5 +1,6 @@
 #include "cli/cli.h"
 
+#include <fmt/core.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -9,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "cli/progress_bar.h"
 
 namespace inferno::cli {
 
@@ -37,8 +39,8 @@ void EngineFlags::add_thread_options(CLI::App& command) {
 ThreadRequest EngineFlags::thread_request() const {
   ThreadRequest request;
   if (!threads.empty()) {
-    request.threads = parse_thread_count(threads, "--threads");
-    request.threads_origin = "--threads";
+    request.threads = parse_thread_count(threads, "`threads`");
+    request.threads_origin = "`threads`";
   }
   if (!affinity.empty()) parse_affinity(affinity, request);
   if (!numa.empty()) parse_numa(numa, request);
@@ -51,14 +53,14 @@ std::vector<int> EngineFlags::thread_counts() const {
   std::vector<int> counts;
   for (std::string_view rest = threads;;) {
     const size_t comma = rest.find(',');
-    counts.push_back(parse_thread_count(rest.substr(0, comma), "--threads"));
+    counts.push_back(parse_thread_count(rest.substr(0, comma), "`threads`"));
     if (comma == std::string_view::npos) return counts;
     rest.remove_prefix(comma + 1);
   }
 }
 
 EngineOptions EngineFlags::options() const {
-  return options_for(threads.empty() ? 0 : parse_thread_count(threads, "--threads"));
+  return options_for(threads.empty() ? 0 : parse_thread_count(threads, "`threads`"));
 }
 
 EngineOptions EngineFlags::options_for(int thread_count) const {
@@ -69,7 +71,7 @@ EngineOptions EngineFlags::options_for(int thread_count) const {
   if (!numa.empty()) parse_numa(numa, options.backend_options.placement);
   options.backend_options.fused = fused == "on";
   options.context = static_cast<int32_t>(context);
-  options.quiet = quiet;
+  if (!quiet) show_loading(options);
   options.kv_memory = kv_memory;
   if (!kv_type.empty()) {
     options.kv_dtype = dtype_from_name(kv_type);
@@ -79,6 +81,11 @@ EngineOptions EngineFlags::options_for(int thread_count) const {
     }
   }
   return options;
+}
+
+void show_loading(EngineOptions& options) {
+  options.on_progress = draw_progress("loading", false);
+  options.on_info = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
 }
 
 bool looks_like_model(const std::string& argument) {

@@ -56,6 +56,8 @@ struct EngineFlags {
   [[nodiscard]] ThreadRequest thread_request() const;
 };
 
+// What is worth seeing while an engine is made goes to stderr: the device, and a progress bar.
+void show_loading(EngineOptions& options);
 // A first argument that is a file or ends in .gguf is the model; otherwise there is none, and it is the prompt.
 [[nodiscard]] bool looks_like_model(const std::string& argument);
 // "1,2,3" or "1 2 3" -> ids; anything else is a usage Error.

@@ -238,6 +238,7 @@ int model_generate(std::span<const char* const> args) {
   const GgufFile file = GgufFile::open(parsed.path);
   EngineOptions options;
   options.backend = parsed.backend;
+  show_loading(options);
   Engine engine(file, options);
   const Tokenizer* tokenizer = engine.tokenizer();
   if (tokenizer == nullptr)

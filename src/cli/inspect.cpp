@@ -1,5 +1,5 @@
 // inferno inspect: what is in a file, without loading it.
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "engine/builtin_model.h"
+#include "model/model_info.h"
 
 namespace inferno::cli {
 namespace {
@@ -59,50 +60,45 @@ Json to_json(const MetadataValue& value) {
       value.data());
 }
 
-void print_json(const GgufFile& file) {
+void print_json(const GgufFile& file, const ModelInfo& info) {
   Json out;
-  out["path"] = as_utf8(file.path());
+  out["path"] = as_utf8(info.path);
   out["version"] = file.version();
   out["parts"] = file.part_count();
-  out["file_bytes"] = file.file_bytes();
+  out["file_bytes"] = info.file_bytes;
   out["metadata"] = Json::object();
   for (const MetadataEntry& entry : file.metadata()) out["metadata"][entry.key] = to_json(entry.value);
   out["tensors"] = Json::array();
-  for (const GgufTensor& tensor : file.tensors()) {
-    Json shape = Json::array();
-    for (int i = 0; i < tensor.shape.rank; ++i) shape.push_back(tensor.shape[i]);
+  for (const TensorInfo& tensor : info.tensors) {
     out["tensors"].push_back({{"name", tensor.name},
-                              {"type", tensor.type->name},
-                              {"shape", shape},
+                              {"type", tensor.type},
+                              {"shape", tensor.shape},
                               {"bytes", tensor.bytes},
-                              {"computable", tensor.dtype.has_value()}});
+                              {"computable", tensor.computable}});
   }
   write_stdout(out.dump(1) + "\n");
 }
 
-void print_text(const GgufFile& file) {
+void print_text(const GgufFile& file, const ModelInfo& info) {
   write_stdout(fmt::format("{}: GGUF version {}, {} in {} part{}, {} metadata keys, {} tensors\n\n",
-                           printable(file.path(), 4096), file.version(), format_bytes(file.file_bytes()),
-                           file.part_count(), file.part_count() == 1 ? "" : "s", file.metadata().size(),
-                           file.tensors().size()));
+                           printable(info.path, 4096), file.version(), format_bytes(info.file_bytes), file.part_count(),
+                           file.part_count() == 1 ? "" : "s", info.metadata.size(), info.tensors.size()));
   size_t width = 0;
-  for (const MetadataEntry& entry : file.metadata()) width = std::max(width, entry.key.size());
-  for (const MetadataEntry& entry : file.metadata()) {
-    write_stdout(
-        fmt::format("  {:<{}}  {:<15} {}\n", entry.key, width, entry.value.type_text(), value_to_string(entry.value)));
+  for (const MetadataInfo& entry : info.metadata) width = std::max(width, entry.key.size());
+  for (const MetadataInfo& entry : info.metadata) {
+    write_stdout(fmt::format("  {:<{}}  {:<15} {}\n", entry.key, width, entry.type, entry.value));
   }
   width = 0;
-  for (const GgufTensor& tensor : file.tensors()) width = std::max(width, tensor.name.size());
+  for (const TensorInfo& tensor : info.tensors) width = std::max(width, tensor.name.size());
   write_stdout("\n");
-  for (const GgufTensor& tensor : file.tensors()) {
-    write_stdout(fmt::format("  {:<{}}  {:<8} {:<16} {:>10}{}\n", tensor.name, width, tensor.type->name,
-                             to_string(tensor.shape), format_bytes(tensor.bytes),
-                             tensor.dtype ? "" : "  (inferno cannot compute with this type)"));
+  for (const TensorInfo& tensor : info.tensors) {
+    write_stdout(fmt::format("  {:<{}}  {:<8} {:<16} {:>10}{}\n", tensor.name, width, tensor.type,
+                             fmt::format("[{}]", fmt::join(tensor.shape, ",")), format_bytes(tensor.bytes),
+                             tensor.computable ? "" : "  (inferno cannot compute with this type)"));
   }
   write_stdout("\n");
-  for (const GgufFile::TypeTotal& total : file.totals_by_type()) {
-    write_stdout(
-        fmt::format("  {:<8} {:>5} tensors  {:>10}\n", total.type->name, total.tensors, format_bytes(total.bytes)));
+  for (const TensorTypeTotal& total : info.types) {
+    write_stdout(fmt::format("  {:<8} {:>5} tensors  {:>10}\n", total.type, total.tensors, format_bytes(total.bytes)));
   }
 }
 
@@ -119,10 +115,11 @@ void add_inspect(CLI::App& app) {
   sub->add_flag("--json", command->json, "as JSON");
   sub->callback([command] {
     const GgufFile file = open_model(command->model);
+    const ModelInfo info = inspect_model(file);
     if (command->json) {
-      print_json(file);
+      print_json(file, info);
     } else {
-      print_text(file);
+      print_text(file, info);
     }
   });
 }

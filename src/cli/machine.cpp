@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/flag_names.h"
 #include "profile/machine_limits.h"
 #include "threading/thread_plan.h"
 #include "threading/thread_pool.h"
@@ -158,7 +159,9 @@ void MachineCommand::run() const {
   const ThreadRequest request = engine.thread_request();
   const Topology topology = Topology::detect();
   const CpuLimits cpu_limits = detect_cpu_limits();
-  const ThreadPlan plan = plan_threads(topology, cpu_limits, request);
+  ThreadPlan plan = plan_threads(topology, cpu_limits, request);
+  for (std::string& line : plan.reasons) line = with_flags(line);
+  for (std::string& line : plan.warnings) line = with_flags(line);
   const KernelTable& table = best_kernels();
   const Remeasure again = measure ? Remeasure::afresh : Remeasure::when_needed;
   std::vector<MachineLimits> limits = {machine_limits(1, again)};

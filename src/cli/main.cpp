@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cli/cli.h"
+#include "cli/flag_names.h"
 
 namespace inferno::cli {
 namespace {
@@ -22,7 +23,7 @@ constexpr int kUsage = 2;
 
 // One line, whatever the message holds.
 void print_error(std::string_view message) {
-  std::string line(message);
+  std::string line = with_flags(message);
   std::replace(line.begin(), line.end(), '\n', ' ');
   fmt::print(stderr, "inferno: error: {}\n", line);
 }
@@ -64,7 +65,8 @@ int guarded(int argc, char** argv) {
   try {
     // A reader that goes away shows as a failed write, with a message, instead of a silent death.
     std::signal(SIGPIPE, SIG_IGN);
-    init_logging();
+    check_log_environment();
+    set_log_sink([](LogLevel level, std::string_view text) { log_to_stderr(level, with_flags(text)); });
     const std::string_view path = argc > 0 ? argv[0] : "";
     const std::string_view name = path.substr(path.find_last_of('/') + 1);
     int code = kOk;
@@ -81,7 +83,7 @@ int guarded(int argc, char** argv) {
     print_error(error.what());
     return error.kind() == Error::Kind::usage ? kUsage : kFailed;
   } catch (const std::bad_alloc&) {
-    print_error("out of memory; use a smaller model, type or --ctx");
+    print_error("out of memory; use a smaller model, type or `context`");
   } catch (const std::exception& error) {
     print_error(error.what());
   }

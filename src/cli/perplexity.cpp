@@ -7,9 +7,9 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/progress.h"
 #include "cli/cli.h"
 #include "cli/instruments.h"
+#include "cli/progress_bar.h"
 #include "engine/builtin_model.h"
 #include "tokenizer/tokenizer.h"
 
@@ -45,14 +45,7 @@ void PerplexityCommand::run() {
     }
     tokens = instance.tokenizer()->encode(text, {.parse_special = false});
   }
-  const int64_t total = static_cast<int64_t>(tokens.size()) / std::min(kPerplexityWindow, instance.context());
-  Perplexity result;
-  {
-    Progress progress("perplexity", static_cast<uint64_t>(windows > 0 ? std::min(windows, total) : total),
-                      engine.quiet);
-    result = measure_perplexity(instance, tokens, windows,
-                                [&](int64_t, int64_t, const Perplexity&) { progress.advance(1); });
-  }
+  const Perplexity result = measure_perplexity(instance, tokens, windows, draw_progress("perplexity", engine.quiet));
   if (json) {
     const nlohmann::ordered_json line = {
         {"perplexity", result.value}, {"error", result.error}, {"scored_tokens", result.scored}};

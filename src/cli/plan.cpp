@@ -164,7 +164,8 @@ std::string layers_text(const PlacementRow& row) {
 void PlanCommand::run() {
   const GgufFile file = open_model(model);
   EngineOptions options = engine.options();
-  options.quiet = true;
+  options.on_progress = {};  // nothing is loaded
+  options.on_info = {};
   DryBackend* dry = nullptr;
   options.decorate = [&](std::unique_ptr<Backend> backend) -> std::unique_ptr<Backend> {
     auto made = std::make_unique<DryBackend>(std::move(backend));

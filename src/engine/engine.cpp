@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -21,7 +20,7 @@ constexpr int32_t kMaxSequences = 1 << 16;
 
 int32_t choose_context(const ModelFile& file, const ModelConfig& config, int32_t wanted) {
   if (wanted > config.context) {
-    fail_usage("--ctx {} is more than the {} positions \"{}\" was made for", wanted, config.context, file.path());
+    fail_usage("`context` {} is more than the {} positions \"{}\" was made for", wanted, config.context, file.path());
   }
   return wanted > 0 ? wanted : std::min(config.context, Engine::kDefaultContext);
 }
@@ -109,7 +108,7 @@ Engine::Engine(const ModelFile& file, const EngineOptions& options) : backend_(m
   const DType kv_dtype = options.kv_dtype.value_or(backend_->default_kv_dtype());
   if (!backend_->supports(OpId::attention, kv_dtype) ||
       config.layers[0].head_dim % dtype_info(kv_dtype).block_size != 0) {
-    fail_usage("--kv-type {} does not work here (backend {}, heads of {})", dtype_name(kv_dtype), backend_->name(),
+    fail_usage("`kv_type` {} does not work here (backend {}, heads of {})", dtype_name(kv_dtype), backend_->name(),
                config.layers[0].head_dim);
   }
   tokenizer_ = Tokenizer::load(file);
@@ -134,10 +133,10 @@ Engine::Engine(const ModelFile& file, const EngineOptions& options) : backend_(m
   kv.pages = choose_pages(kv, options, *backend_, file.file_bytes());
   backend_->expect(needs_of(file, config, kv, limits));
   // A device says what it is; the host knows itself.
-  if (!options.quiet && !backend_->host_visible()) {
-    fmt::print(stderr, "{}: {}\n", backend_->name(), backend_->description());
+  if (options.on_info && !backend_->host_visible()) {
+    options.on_info(fmt::format("{}: {}", backend_->name(), backend_->description()));
   }
-  model_ = std::make_unique<Model>(*backend_, file, std::move(config), context, options.quiet);
+  model_ = std::make_unique<Model>(*backend_, file, std::move(config), context, options.on_progress);
   cache_ = std::make_unique<KvCache>(*backend_, kv);
   decoder_ = std::make_unique<Decoder>(*backend_, *model_, *cache_, limits);
   scheduler_ = std::make_unique<Scheduler>(

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backend/factory.h"
+#include "base/progress.h"
 #include "engine/scheduler.h"
 #include "file/model_file.h"
 #include "kv/kv_cache.h"
@@ -29,14 +30,16 @@ struct EngineOptions {
   uint64_t kv_memory = 0;  // bytes of the cache; 0: max_sequences of the whole context, or what fits of it
   SchedulerOptions scheduler = {};
   bool all_logits = false;  // make room for as many logit rows as a step can usefully have
-  bool quiet = false;       // no progress bar
+  // What a user may want to see while the engine is made; nothing is printed. Warnings go to the log (base/log.h).
+  OnProgress on_progress = {};                           // of loading the weights, in bytes
+  std::function<void(const std::string&)> on_info = {};  // one line: the device, when it is not the host
   // Puts decorators around the backend (profiles, checks) before anything is loaded.
   std::function<std::unique_ptr<Backend>(std::unique_ptr<Backend>)> decorate = {};
 };
 
 class Engine {
  public:
-  // A model's own context may be far longer than anybody's memory; without --ctx this much is used.
+  // A model's own context may be far longer than anybody's memory; this much is used when none is chosen.
   static constexpr int32_t kDefaultContext = 4096;
 
   // `file` is only read while the engine is made.

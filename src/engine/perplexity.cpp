@@ -21,7 +21,7 @@ double negative_log_likelihood(std::span<const float> row, int32_t target) {
 }  // namespace
 
 Perplexity measure_perplexity(Engine& engine, std::span<const int32_t> tokens, int64_t max_windows,
-                              const std::function<void(int64_t, int64_t, const Perplexity&)>& on_window) {
+                              const OnProgress& on_progress) {
   engine.check_tokens(tokens);
   const int32_t window = std::min(kPerplexityWindow, engine.context());
   if (window < 2) fail("perplexity needs a context of at least 2 positions, not {}", window);
@@ -32,6 +32,7 @@ Perplexity measure_perplexity(Engine& engine, std::span<const int32_t> tokens, i
   double sum = 0;
   double sum_of_squares = 0;
   Perplexity result;
+  ProgressCounter progress(on_progress, static_cast<uint64_t>(windows));
   for (int64_t w = 0; w < windows; ++w) {
     const std::span<const int32_t> text = tokens.subspan(static_cast<size_t>(w * window), static_cast<size_t>(window));
     Request request{.prompt = {text.begin(), text.end()}, .max_new_tokens = 0, .text = false};
@@ -52,7 +53,7 @@ Perplexity measure_perplexity(Engine& engine, std::span<const int32_t> tokens, i
     const double variance = std::max(0.0, sum_of_squares / n - mean * mean);
     result.value = std::exp(mean);
     result.error = result.value * std::sqrt(variance / n);
-    if (on_window) on_window(w + 1, windows, result);
+    progress.advance(1);
   }
   return result;
 }

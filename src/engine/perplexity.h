@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 
+#include "base/progress.h"
 #include "engine/engine.h"
 
 namespace inferno {
@@ -17,10 +17,9 @@ struct Perplexity {
 
 inline constexpr int32_t kPerplexityWindow = 512;
 
-// Windows of 512 tokens, each from an empty cache; the second half of each is scored. `on_window(done, total, so_far)`
-// is called after each. A text shorter than one window is an Error. The engine needs all_logits.
-[[nodiscard]] Perplexity measure_perplexity(
-    Engine& engine, std::span<const int32_t> tokens, int64_t max_windows,
-    const std::function<void(int64_t done, int64_t total, const Perplexity& so_far)>& on_window = {});
+// Windows of 512 tokens, each from an empty cache; the second half of each is scored; progress is counted in
+// windows. A text shorter than one window is an Error. The engine needs all_logits.
+[[nodiscard]] Perplexity measure_perplexity(Engine& engine, std::span<const int32_t> tokens, int64_t max_windows,
+                                            const OnProgress& on_progress = {});
 
 }  // namespace inferno

@@ -42,6 +42,7 @@ class ModelFile {
   // type is an Error in both, naming the key and both types. Integers may be stored as any integer type, floats as f32
   // or f64.
   [[nodiscard]] virtual const MetadataValue* find(std::string_view key) const = 0;
+  [[nodiscard]] virtual std::span<const MetadataEntry> metadata() const = 0;  // all of it, in file order
   [[nodiscard]] bool is_array(std::string_view key) const;  // false when the key is missing
   [[nodiscard]] const std::string* find_string(std::string_view key) const;
   [[nodiscard]] std::optional<uint64_t> find_uint(std::string_view key) const;  // a negative value is an Error

@@ -201,20 +201,6 @@ const GgufTensor* GgufFile::find_tensor(std::string_view name) const {
                       [](const GgufTensor& item) -> std::string_view { return item.name; });
 }
 
-std::vector<GgufFile::TypeTotal> GgufFile::totals_by_type() const {
-  std::vector<TypeTotal> totals;
-  for (const GgufTensor& tensor : tensors_) {
-    auto total = std::ranges::find(totals, tensor.type, &TypeTotal::type);
-    if (total == totals.end()) total = totals.insert(totals.end(), TypeTotal{tensor.type});
-    total->tensors += 1;
-    total->bytes += tensor.bytes;
-  }
-  std::ranges::sort(totals, [](const TypeTotal& a, const TypeTotal& b) {
-    return a.bytes != b.bytes ? a.bytes > b.bytes : a.type->id < b.type->id;
-  });
-  return totals;
-}
-
 void GgufFile::read_tensor(const FileTensor& tensor, std::span<std::byte> out, uint64_t begin) const {
   INFERNO_CHECK(begin <= tensor.bytes && out.size() <= tensor.bytes - begin);
   const auto& placed = static_cast<const GgufTensor&>(tensor);  // this file gives out no others

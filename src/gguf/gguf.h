@@ -43,7 +43,7 @@ class GgufFile final : public ModelFile {
   [[nodiscard]] uint64_t file_bytes() const override;  // of all parts
 
   // Metadata in file order; of a split model, the first part's.
-  [[nodiscard]] std::span<const MetadataEntry> metadata() const { return metadata_; }
+  [[nodiscard]] std::span<const MetadataEntry> metadata() const override { return metadata_; }
   [[nodiscard]] const MetadataValue* find(std::string_view key) const override;
 
   // Tensors in file order, part after part.
@@ -51,13 +51,6 @@ class GgufFile final : public ModelFile {
   [[nodiscard]] size_t tensor_count() const override { return tensors_.size(); }
   [[nodiscard]] const GgufTensor& tensor(size_t index) const override { return tensors_[index]; }
   [[nodiscard]] const GgufTensor* find_tensor(std::string_view name) const override;
-  // Tensor count and bytes per type, largest first.
-  struct TypeTotal {
-    const GgmlType* type = nullptr;
-    size_t tensors = 0;
-    uint64_t bytes = 0;
-  };
-  [[nodiscard]] std::vector<TypeTotal> totals_by_type() const;
 
   void read_tensor(const FileTensor& tensor, std::span<std::byte> out, uint64_t begin = 0) const override;
   // The tensor's bytes in place when the file is in memory, else empty.

@@ -35,6 +35,7 @@ class Settings final : public ModelFile {
     const auto found = values_.find(key);
     return found == values_.end() ? nullptr : &found->second;
   }
+  [[nodiscard]] std::span<const MetadataEntry> metadata() const override { return {}; }
   [[nodiscard]] size_t tensor_count() const override { return 1; }
   [[nodiscard]] const FileTensor& tensor(size_t /*index*/) const override { return embedding_; }
   [[nodiscard]] const FileTensor* find_tensor(std::string_view name) const override {

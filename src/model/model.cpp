@@ -3,7 +3,6 @@
 #include <string>
 
 #include "base/error.h"
-#include "base/progress.h"
 #include "model/tensor_names.h"
 
 namespace inferno {
@@ -25,11 +24,11 @@ class TensorSource final : public WeightSource {
   int32_t layer_;
 };
 
-// Loads tensors by name, checking shape and type, and shows progress by bytes.
+// Loads tensors by name, checking shape and type, and reports progress by bytes.
 class Loader {
  public:
-  Loader(Backend& backend, const ModelFile& file, bool quiet)
-      : backend_(backend), file_(file), progress_("loading", file.file_bytes(), quiet) {}
+  Loader(Backend& backend, const ModelFile& file, const OnProgress& on_progress)
+      : backend_(backend), file_(file), progress_(on_progress, file.file_bytes()) {}
 
   std::unique_ptr<Weight> operator()(std::string_view name, const Shape& shape, WeightUse uses,
                                      int32_t layer = kNoLayer) {
@@ -47,12 +46,14 @@ class Loader {
     bytes_ += weight->bytes();
     return weight;
   }
+  // The rest of the file is no weight of this model.
+  void finish() { progress_.finish(); }
   [[nodiscard]] uint64_t bytes() const { return bytes_; }
 
  private:
   Backend& backend_;
   const ModelFile& file_;
-  Progress progress_;
+  ProgressCounter progress_;
   uint64_t bytes_ = 0;
 };
 
@@ -67,9 +68,10 @@ LayerWeights load_layer(Loader& load, const ModelConfig& config, int32_t index) 
 
 }  // namespace
 
-Model::Model(Backend& backend, const ModelFile& file, ModelConfig config, int32_t context, bool quiet)
+Model::Model(Backend& backend, const ModelFile& file, ModelConfig config, int32_t context,
+             const OnProgress& on_progress)
     : config_(std::move(config)), context_(context) {
-  Loader load(backend, file, quiet);
+  Loader load(backend, file, on_progress);
   const ModelConfig& c = config_;
   const bool tied = file.find_tensor(kHeadTensor) == nullptr;
   const Shape table(c.vocabulary, c.width);
@@ -77,6 +79,7 @@ Model::Model(Backend& backend, const ModelFile& file, ModelConfig config, int32_
   output_norm_ = load(kOutputNormTensor, Shape(c.width), WeightUse::vector);
   if (!tied) head_ = load(kHeadTensor, table, WeightUse::matmul);
   for (int32_t i = 0; i < c.layer_count(); ++i) layers_.push_back(load_layer(load, c, i));
+  load.finish();
   weight_bytes_ = load.bytes();
 
   for (const RopeConfig& rope : c.ropes) {

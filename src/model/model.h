@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "base/progress.h"
 #include "file/model_file.h"
 #include "model/config.h"
 #include "model/layer_weights.h"
@@ -15,7 +16,9 @@ class Model {
  public:
   // `config` is the file's (read_config). Reads every weight; a missing, misshapen or unsupported tensor is an Error
   // that names it. `context` is the most positions a sequence will have.
-  Model(Backend& backend, const ModelFile& file, ModelConfig config, int32_t context, bool quiet);
+  // Progress is counted in bytes of the file.
+  Model(Backend& backend, const ModelFile& file, ModelConfig config, int32_t context,
+        const OnProgress& on_progress = {});
 
   [[nodiscard]] const ModelConfig& config() const { return config_; }
   [[nodiscard]] int32_t context() const { return context_; }

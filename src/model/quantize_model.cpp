@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/progress.h"
 #include "gguf/writer.h"
 #include "model/tensor_names.h"
 #include "model/weight_types.h"
@@ -43,7 +42,7 @@ struct Target {
 };
 
 void write_tensor(const GgufFile& input, const Target& target, GgufWriter& writer, ThreadPool& pool,
-                  Progress& progress) {
+                  ProgressCounter& progress) {
   const GgufTensor& tensor = *target.tensor;
   const int64_t cols = tensor.shape.cols();
   const int64_t rows = tensor.shape.rows();
@@ -72,7 +71,7 @@ void write_tensor(const GgufFile& input, const Target& target, GgufWriter& write
 }  // namespace
 
 QuantizeReport quantize_model(const GgufFile& input, const std::string& output, std::string_view type, int threads,
-                              bool quiet) {
+                              const OnProgress& on_progress) {
   const std::string_view name = weight_type_name(type);
   for (size_t part = 0; part < input.part_count(); ++part) {
     if (same_file(input.part_path(part), output)) fail_usage("\"{}\" is the input itself; name another file", output);
@@ -103,6 +102,8 @@ QuantizeReport quantize_model(const GgufFile& input, const std::string& output, 
       }
     }
     targets.push_back({&tensor, dtype});
+    count_tensor(dtype_name(dtype), static_cast<uint64_t>(tensor.shape.rows() * row_bytes(dtype, tensor.shape.cols())),
+                 report.types);
     total += tensor.bytes;
   }
 
@@ -116,7 +117,7 @@ QuantizeReport quantize_model(const GgufFile& input, const std::string& output, 
   for (const Target& target : targets) writer.add_tensor(target.tensor->name, target.dtype, target.tensor->shape);
 
   ThreadPool pool({.threads = threads});
-  Progress progress(fmt::format("quantizing to {}", name), total, quiet);
+  ProgressCounter progress(on_progress, total);
   for (const Target& target : targets) write_tensor(input, target, writer, pool, progress);
   report.bytes_out = writer.finish();
   return report;

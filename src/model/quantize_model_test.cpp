@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "gguf/gguf.h"
 #include "gguf/writer.h"
+#include "model/model_info.h"
 
 namespace inferno {
 namespace {
@@ -20,7 +22,7 @@ std::vector<std::string> types_after(const std::vector<std::string>& names) {
   for (const std::string& name : names) writer.add_tensor(name, DType::f32, Shape(2, 256));
   for (size_t i = 0; i < names.size(); ++i) writer.write_data(std::vector<std::byte>(2 * 256 * sizeof(float)));
   writer.finish();
-  quantize_model(GgufFile::open(path), folder + "/out.gguf", "Q4_K_M", 1, true);
+  quantize_model(GgufFile::open(path), folder + "/out.gguf", "Q4_K_M", 1);
   const GgufFile out = GgufFile::open(folder + "/out.gguf");
   std::vector<std::string> types;
   for (const std::string& name : names) types.emplace_back(out.get_tensor(name).type_name);
@@ -37,6 +39,35 @@ TEST(Quantize, ALayerThatNoModelHasDoesNotCount) {
   EXPECT_EQ(types_after({"blk.0.attn_v.weight", "blk.1.attn_v.weight", "blk.9223372036854775807.attn_v.weight",
                          "blk.2147483647.attn_v.weight"}),
             (std::vector<std::string>{"Q4_K", "Q6_K", "Q4_K", "Q4_K"}));
+}
+
+TEST(Quantize, ReportsProgressToTheEndAndWhatItWrote) {
+  const std::string path = testing::TempDir() + "inferno_quantize_report.gguf";
+  const GgufFile input = GgufFile::open(INFERNO_SOURCE_DIR "/tests/fixtures/llama.gguf");
+  std::vector<uint64_t> done;
+  uint64_t total = 0;
+  testing::internal::CaptureStderr();
+  const QuantizeReport report = quantize_model(input, path, "q4_k_m", 1, [&](uint64_t now, uint64_t all) {
+    done.push_back(now);
+    total = all;
+  });
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  ASSERT_GT(done.size(), 2U);
+  EXPECT_EQ(done.front(), 0U);
+  EXPECT_EQ(done.back(), total);
+  EXPECT_TRUE(std::ranges::is_sorted(done));
+  const GgufFile output = GgufFile::open(path);
+  const ModelInfo written = inspect_model(output);
+  EXPECT_EQ(report.bytes_in, input.file_bytes());
+  EXPECT_EQ(report.bytes_out, output.file_bytes());
+  EXPECT_FALSE(report.fallbacks.empty());
+  ASSERT_EQ(report.types.size(), written.types.size());
+  for (size_t i = 0; i < report.types.size(); ++i) {
+    EXPECT_EQ(report.types[i].type, written.types[i].type);
+    EXPECT_EQ(report.types[i].tensors, written.types[i].tensors);
+    EXPECT_EQ(report.types[i].bytes, written.types[i].bytes);
+  }
+  std::filesystem::remove(path);
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ StepLimits step_limits(const RunLimits& limits) {
 
 ModelRun::ModelRun(Backend& backend, const ModelFile& file, const RunLimits& limits)
     : limits_(limits),
-      model_(backend, file, read_config(file), limits.context, true),
+      model_(backend, file, read_config(file), limits.context),
       cache_(backend, kv_config(model_.config(), limits)),
       decoder_(backend, model_, cache_, step_limits(limits)),
       last_(static_cast<size_t>(limits.max_sequences)),

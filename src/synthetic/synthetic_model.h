@@ -29,7 +29,7 @@ class SyntheticModel final : public ModelFile {
 
   [[nodiscard]] const std::string& path() const override { return name_; }
   [[nodiscard]] uint64_t file_bytes() const override { return bytes_; }
-  [[nodiscard]] std::span<const MetadataEntry> metadata() const { return metadata_; }
+  [[nodiscard]] std::span<const MetadataEntry> metadata() const override { return metadata_; }
   [[nodiscard]] const MetadataValue* find(std::string_view key) const override;
   [[nodiscard]] size_t tensor_count() const override { return tensors_.size(); }
   [[nodiscard]] const FileTensor& tensor(size_t index) const override { return tensors_[index]; }

@@ -204,10 +204,10 @@ TEST(Layers, HaveARotationOfTheirOwnOrNone) {
     EXPECT_EQ(key_row(changed, 0, fused), rotated);
     EXPECT_NE(key_row(changed, 1, fused), key_row(config, 1, fused));
   }
-  const Model loaded(*backend, model, config, 64, true);
+  const Model loaded(*backend, model, config, 64);
   EXPECT_EQ(loaded.rope(0).table.data, loaded.rope(1).table.data);
   config.layers[1].rope = kNoRope;
-  EXPECT_TRUE(Model(*backend, model, config, 64, true).rope(1).table.empty());
+  EXPECT_TRUE(Model(*backend, model, config, 64).rope(1).table.empty());
 }
 
 TEST(ModelRun, SequencesStepTogetherAsTheyDoAlone) {

@@ -117,7 +117,7 @@ void check_affinity_list(const ThreadRequest& request, const std::vector<Cpu>& u
     if (!std::binary_search(have.begin(), have.end(), cpu)) absent.push_back(cpu);
   }
   if (!absent.empty()) {
-    fail_usage("--affinity: CPU {} cannot be used here; this process may use {}", format_cpu_list(absent),
+    fail_usage("`affinity`: CPU {} cannot be used here; this process may use {}", format_cpu_list(absent),
                format_cpu_list(have));
   }
 }
@@ -142,13 +142,13 @@ class Planner {
     if (request_.numa == Numa::none) return;
     if (nodes_of(usable_).size() < 2) {
       plan_.warnings.emplace_back(topology_.nodes < 2
-                                      ? "--numa changes nothing: this machine has one NUMA node"
-                                      : "--numa changes nothing: this process may use the CPUs of one node only");
+                                      ? "`numa` changes nothing: this machine has one NUMA node"
+                                      : "`numa` changes nothing: this process may use the CPUs of one node only");
       return;
     }
-    plan_.reasons.emplace_back("--numa: each part of the weights is placed by the thread that reads it");
+    plan_.reasons.emplace_back("`numa`: each part of the weights is placed by the thread that reads it");
     if (request_.numa == Numa::numactl) {
-      plan_.reasons.emplace_back("--numa numactl: the affinity mask decides which nodes are used");
+      plan_.reasons.emplace_back("`numa` numactl: the affinity mask decides which nodes are used");
     }
     if (request_.numa != Numa::isolate) return;
     int node = usable_.front().node;
@@ -156,7 +156,7 @@ class Planner {
       if (cpu.id == limits_.current_cpu) node = cpu.node;
     }
     usable_ = on_node(usable_, node);
-    plan_.reasons.push_back(fmt::format("--numa isolate: node {} only, CPUs {}", node, format_cpu_list(ids(usable_))));
+    plan_.reasons.push_back(fmt::format("`numa` isolate: node {} only, CPUs {}", node, format_cpu_list(ids(usable_))));
   }
 
   void choose_width() {
@@ -173,7 +173,7 @@ class Planner {
     }
     if (request_.affinity == Affinity::list && !request_.threads) {
       width = static_cast<int>(request_.affinity_list.size());
-      why = "one per CPU in --affinity";
+      why = "one per CPU in `affinity`";
     }
     if (request_.threads) {
       width = *request_.threads;
@@ -196,22 +196,22 @@ class Planner {
     const std::vector<Cpu>& pool = core_count(fast) >= plan_.threads ? fast : usable_;
     switch (request_.affinity) {
       case Affinity::none:
-        plan_.reasons.emplace_back("not pinned: --affinity none");
+        plan_.reasons.emplace_back("not pinned: `affinity` none");
         return;
       case Affinity::list:
         if (request_.numa == Numa::distribute)
-          plan_.warnings.emplace_back("--affinity LIST overrides --numa distribute");
+          plan_.warnings.emplace_back("`affinity` LIST overrides `numa` distribute");
         for (size_t i = 0; i < width; ++i) {
           plan_.cpus.push_back({request_.affinity_list[i % request_.affinity_list.size()]});
         }
-        plan_.reasons.emplace_back("pinned one by one: --affinity list");
+        plan_.reasons.emplace_back("pinned one by one: `affinity` list");
         return;
       case Affinity::compact:
       case Affinity::spread: {
         const bool spread = request_.affinity == Affinity::spread || request_.numa == Numa::distribute;
         const std::vector<Cpu> order = spread ? spread_order(pool) : compact_order(pool);
         for (size_t i = 0; i < width; ++i) plan_.cpus.push_back({order[i % order.size()].id});
-        plan_.reasons.push_back(fmt::format("pinned one by one: --affinity {}", spread ? "spread" : "compact"));
+        plan_.reasons.push_back(fmt::format("pinned one by one: `affinity` {}", spread ? "spread" : "compact"));
         return;
       }
       case Affinity::automatic:

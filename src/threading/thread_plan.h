@@ -33,7 +33,7 @@ enum class Numa {
 // What the user requested. Invalid values are usage Errors that name the option or variable.
 struct ThreadRequest {
   std::optional<int> threads;
-  std::string threads_origin;  // "--threads", "INFERNO_THREADS", "OMP_NUM_THREADS"
+  std::string threads_origin;  // what messages call the origin: "`threads`", "INFERNO_THREADS", "OMP_NUM_THREADS"
   Affinity affinity = Affinity::automatic;
   std::vector<int> affinity_list;  // for Affinity::list
   Numa numa = Numa::none;
@@ -43,7 +43,7 @@ struct ThreadRequest {
 [[nodiscard]] int parse_thread_count(std::string_view text, std::string_view origin);
 void parse_affinity(std::string_view text, ThreadRequest& request);  // auto|none|compact|spread|LIST
 void parse_numa(std::string_view text, ThreadRequest& request);      // distribute|isolate|numactl
-// Fills `threads` from INFERNO_THREADS, else from OMP_NUM_THREADS, when the command line left it open. `environment`
+// Fills `threads` from INFERNO_THREADS, else from OMP_NUM_THREADS, when the request leaves it open. `environment`
 // returns a variable's value or null. A malformed OMP_NUM_THREADS is not ours to judge and is ignored.
 void apply_environment(ThreadRequest& request, const char* (*environment)(const char* name));
 

@@ -121,7 +121,7 @@ TEST(ThreadPlan, HybridLaptopGetsItsPerformanceCores) {
 TEST(ThreadPlan, OnlyThreadsOnBothKindsOfCoresAreUneven) {
   const Topology topology = hybrid_laptop();
   EXPECT_FALSE(plan_threads(topology, all_of(topology), {}).uneven);
-  ThreadRequest request{.threads = 10, .threads_origin = "--threads"};
+  ThreadRequest request{.threads = 10, .threads_origin = "`threads`"};
   const ThreadPlan wide = plan_threads(topology, all_of(topology), request);
   EXPECT_TRUE(wide.uneven);
   EXPECT_EQ(wide.reasons.back(), "cores of two kinds: threads claim rows in small chunks");
@@ -180,7 +180,7 @@ TEST(ThreadPlan, QuotaLimitsTheWidthRoundedDown) {
 
 TEST(ThreadPlan, RequestWinsOverTheDefaultAndIsClampedAloud) {
   const Topology topology = Topology::from_synthetic("package:1 core:4 pu:2");
-  ThreadRequest request{.threads = 3, .threads_origin = "--threads"};
+  ThreadRequest request{.threads = 3, .threads_origin = "`threads`"};
   EXPECT_EQ(plan_threads(topology, all_of(topology), request).threads, 3);
   request.threads = 100'000;
   const ThreadPlan plan = plan_threads(topology, all_of(topology), request);
@@ -194,14 +194,14 @@ TEST(ThreadPlan, RequestWinsOverTheDefaultAndIsClampedAloud) {
 
 TEST(ThreadPlan, CompactUsesCoresBeforeSiblings) {
   const Topology topology = Topology::from_synthetic("package:2 l3:1 core:2 pu:2");
-  const ThreadRequest request{.threads = 5, .threads_origin = "--threads", .affinity = Affinity::compact};
+  const ThreadRequest request{.threads = 5, .threads_origin = "`threads`", .affinity = Affinity::compact};
   const ThreadPlan plan = plan_threads(topology, all_of(topology), request);
   EXPECT_EQ(plan.cpus, (std::vector<std::vector<int>>{{0}, {2}, {4}, {6}, {1}}));
 }
 
 TEST(ThreadPlan, SpreadTakesPackagesInTurn) {
   const Topology topology = Topology::from_synthetic("package:2 l3:2 core:2 pu:2");
-  const ThreadRequest request{.threads = 6, .threads_origin = "--threads", .affinity = Affinity::spread};
+  const ThreadRequest request{.threads = 6, .threads_origin = "`threads`", .affinity = Affinity::spread};
   const ThreadPlan plan = plan_threads(topology, all_of(topology), request);
   EXPECT_EQ(plan.cpus, (std::vector<std::vector<int>>{{0}, {8}, {4}, {12}, {2}, {10}}));
 }
@@ -220,7 +220,7 @@ TEST(ThreadPlan, ListWithAbsentCpusIsAUsageError) {
   ThreadRequest request;
   parse_affinity("1,6-7", request);
   EXPECT_EQ(message_of([&] { plan_threads(topology, all_of(topology), request); }),
-            "--affinity: CPU 6-7 cannot be used here; this process may use 0-3");
+            "`affinity`: CPU 6-7 cannot be used here; this process may use 0-3");
 }
 
 TEST(ThreadPlan, NumaIsolateStaysOnTheCallersNode) {
@@ -236,11 +236,11 @@ TEST(ThreadPlan, NumaIsolateStaysOnTheCallersNode) {
 
 TEST(ThreadPlan, NumaDistributeGivesEveryNodeItsShareEvenOfFewThreads) {
   const Topology topology = Topology::from_synthetic("package:2 numa:1 core:4 pu:1");
-  ThreadRequest request{.threads = 2, .threads_origin = "--threads"};
+  ThreadRequest request{.threads = 2, .threads_origin = "`threads`"};
   parse_numa("distribute", request);
   const ThreadPlan plan = plan_threads(topology, all_of(topology), request);
   EXPECT_EQ(plan.cpus, (std::vector<std::vector<int>>{range(0, 4), range(4, 8)}));
-  EXPECT_EQ(plan.reasons.at(0), "--numa: each part of the weights is placed by the thread that reads it");
+  EXPECT_EQ(plan.reasons.at(0), "`numa`: each part of the weights is placed by the thread that reads it");
 }
 
 TEST(ThreadPlan, NumactlLeavesThePlacesToTheMask) {
@@ -253,7 +253,7 @@ TEST(ThreadPlan, NumactlLeavesThePlacesToTheMask) {
   const ThreadPlan one = plan_threads(topology, {.allowed = range(4, 8)}, request);
   EXPECT_EQ(one.threads, 4);
   ASSERT_EQ(one.warnings.size(), 1U);
-  EXPECT_EQ(one.warnings[0], "--numa changes nothing: this process may use the CPUs of one node only");
+  EXPECT_EQ(one.warnings[0], "`numa` changes nothing: this process may use the CPUs of one node only");
 }
 
 TEST(ThreadPlan, NumaOnOneNodeSaysThatItChangesNothing) {
@@ -264,22 +264,22 @@ TEST(ThreadPlan, NumaOnOneNodeSaysThatItChangesNothing) {
     const ThreadPlan plan = plan_threads(topology, all_of(topology), request);
     EXPECT_EQ(plan.threads, 4);
     ASSERT_EQ(plan.warnings.size(), 1U);
-    EXPECT_EQ(plan.warnings[0], "--numa changes nothing: this machine has one NUMA node");
+    EXPECT_EQ(plan.warnings[0], "`numa` changes nothing: this machine has one NUMA node");
   }
 }
 
 TEST(ThreadRequest, BadThreadCountsAreUsageErrors) {
-  EXPECT_EQ(message_of([] { parse_thread_count("0", "--threads"); }),
-            "--threads: 0 threads cannot work; give 1 or more, or leave it out for the default");
-  EXPECT_EQ(message_of([] { parse_thread_count("-1", "--threads"); }),
-            "--threads: -1 threads cannot work; give 1 or more, or leave it out for the default");
+  EXPECT_EQ(message_of([] { parse_thread_count("0", "`threads`"); }),
+            "`threads`: 0 threads cannot work; give 1 or more, or leave it out for the default");
+  EXPECT_EQ(message_of([] { parse_thread_count("-1", "`threads`"); }),
+            "`threads`: -1 threads cannot work; give 1 or more, or leave it out for the default");
   for (const char* text : {"abc", "", "4x", "1.5", "99999999999999999999"}) {
-    EXPECT_NE(message_of([&] { parse_thread_count(text, "--threads"); }).find("is not a number of threads"),
+    EXPECT_NE(message_of([&] { parse_thread_count(text, "`threads`"); }).find("is not a number of threads"),
               std::string::npos)
         << text;
   }
-  EXPECT_EQ(parse_thread_count("100000", "--threads"), 100'000);
-  EXPECT_EQ(parse_thread_count(" 4 ", "--threads"), 4);
+  EXPECT_EQ(parse_thread_count("100000", "`threads`"), 100'000);
+  EXPECT_EQ(parse_thread_count(" 4 ", "`threads`"), 4);
 }
 
 TEST(ThreadRequest, BadAffinityAndNumaAreUsageErrors) {
@@ -305,7 +305,7 @@ TEST(ThreadRequest, EnvironmentIsAskedInOrder) {
   constexpr auto kOmpNonsense = [](const char* name) -> const char* {
     return std::string(name) == "OMP_NUM_THREADS" ? "many" : nullptr;
   };
-  EXPECT_EQ(resolve(7, +kBoth), 7) << "the command line wins";
+  EXPECT_EQ(resolve(7, +kBoth), 7) << "the request wins";
   EXPECT_EQ(resolve(std::nullopt, +kBoth), 3);
   EXPECT_EQ(resolve(std::nullopt, +kOmpList), 6);
   EXPECT_EQ(resolve(std::nullopt, +kOmpNonsense), std::nullopt);

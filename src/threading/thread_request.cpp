@@ -32,10 +32,10 @@ void parse_affinity(std::string_view text, ThreadRequest& request) {
     }
   }
   if (text.empty() || text[0] < '0' || text[0] > '9') {
-    fail_usage("--affinity: '{}' is none of auto, none, compact, spread or a CPU list such as 0-3,8", printable(text));
+    fail_usage("`affinity`: '{}' is none of auto, none, compact, spread or a CPU list such as 0-3,8", printable(text));
   }
   request.affinity = Affinity::list;
-  request.affinity_list = parse_cpu_list(text, "--affinity");
+  request.affinity_list = parse_cpu_list(text, "`affinity`");
 }
 
 void parse_numa(std::string_view text, ThreadRequest& request) {
@@ -46,7 +46,7 @@ void parse_numa(std::string_view text, ThreadRequest& request) {
   } else if (text == "numactl") {
     request.numa = Numa::numactl;
   } else {
-    fail_usage("--numa: '{}' is none of distribute, isolate, numactl", printable(text));
+    fail_usage("`numa`: '{}' is none of distribute, isolate, numactl", printable(text));
   }
 }
 

@@ -126,10 +126,24 @@ TEST_F(Cli, WrongUsageIsExitCode2AndOneLine) {
   expect_error(run({"generate", kModel, "x", "--backend", "x"}), 2, "unknown backend \"x\" (supported: scalar");
   expect_error(run({"generate", kModel, "x", "--kv-type", "q9"}), 2, "q9");
   expect_error(run({"generate", kModel, "x", "--stop", ""}), 2, "stop");
-  expect_error(run({"generate", kModel, "x", "--ctx", "100000000"}), 2, "--ctx");
   expect_error(run({"generate", kModel, "--ids", "1,two"}), 2, "two");
+  expect_error(run({"generate", kModel, "x", "--ctx", "100000000"}), 2, "--ctx 100000000 is more than the ");
+  expect_error(run({"generate", kModel, "x", "--threads", "0"}), 2, "--threads: 0 threads");
+  expect_error(run({"generate", kModel, "x", "--affinity", "x"}), 2, "--affinity: 'x' is none of");
+  expect_error(run({"generate", kModel, "x", "--affinity", "99999"}), 2, "--affinity: CPU 99999");
+  expect_error(run({"generate", kModel, "x", "--numa", "x"}), 2, "--numa: 'x' is none of");
+  expect_error(run({"generate", kModel, "x", "--backend", "metal"}), 2, "use --backend parallel");
+  expect_error(run({"generate", kModel, "x", "--backend", "simd,x"}), 2, "\"x\" in --backend is not");
   expect_error(run({"quantize", kModel, path("x.gguf"), "Q9"}), 2, "Q9");
   expect_error(run({"generate"}, {.environment = {{"INFERNO_LOG", "loud"}}}), 2, "INFERNO_LOG");
+}
+
+TEST_F(Cli, WarningsNameFlags) {
+  const Outcome outcome =
+      run({"generate", kModel, "x", "-n", "1", "--quiet", "--affinity", "0", "--numa", "distribute"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(outcome.err.starts_with("warning: --")) << outcome.err;
+  EXPECT_EQ(outcome.err.find('`'), std::string::npos) << outcome.err;
 }
 
 TEST_F(Cli, BadFilesAreExitCode1AndOneLine) {

@@ -40,7 +40,6 @@ class Steps : public ::testing::TestWithParam<std::string> {
     options.kv_dtype = kv;
     options.context = 512;
     options.limits = {.max_tokens = max_tokens, .max_sequences = sequences, .max_logit_rows = rows};
-    options.quiet = true;
     return std::make_unique<Engine>(open_model(long_model(type)), options);
   }
   static std::vector<float> logits(Engine& engine) {
@@ -250,7 +249,6 @@ TEST(ManyThreads, DecodingHasTheBitsOfOneThread) {
     options.backend = "simd";
     options.kv_dtype = kv;
     options.context = 512;
-    options.quiet = true;
     if (threads > 1) {
       options.decorate = [&](std::unique_ptr<Backend> /*unused*/) -> std::unique_ptr<Backend> {
         return std::make_unique<CpuBackend>(
@@ -282,7 +280,6 @@ TEST(ManyThreads, DecodingHasTheBitsOfOneThread) {
 TEST(FusedOff, DefaultBodiesGiveTheSameGreedyTokens) {
   EngineOptions options;
   options.backend = "scalar";
-  options.quiet = true;
   options.context = 128;
   Engine fused(open_model(fixture("qwen2-tied.gguf")), options);
   options.backend_options.fused = false;

@@ -58,7 +58,7 @@ inline const std::string& long_model(const std::string& type) {
   writer.finish();
   path = stem + type + ".gguf";
   files.paths["f32"] = stem + "f32.gguf";
-  if (type != "f32") quantize_model(GgufFile::open(stem + "f32.gguf"), path, type, 1, true);
+  if (type != "f32") quantize_model(GgufFile::open(stem + "f32.gguf"), path, type, 1);
   return path;
 }
 
@@ -68,7 +68,6 @@ inline std::unique_ptr<Engine> make_engine(const std::string& path, const std::s
   options.backend = backend;
   options.kv_dtype = kv;
   options.all_logits = all_logits;
-  options.quiet = true;
   return std::make_unique<Engine>(open_model(path), options);
 }
 

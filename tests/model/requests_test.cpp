@@ -32,7 +32,6 @@ std::unique_ptr<Engine> make(const EngineSetup& setup) {
   EngineOptions options;
   options.backend = setup.backend;
   options.context = setup.context;
-  options.quiet = true;
   options.limits = {.max_tokens = setup.max_tokens, .max_sequences = setup.sequences};
   options.scheduler.max_token_latency_ms = setup.latency_ms;
   options.decorate = setup.decorate;

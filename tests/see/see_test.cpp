@@ -54,7 +54,6 @@ Seen run(const GgufFile& file, const Lockstep& how) {
   options.backend_options.fused = how.fused;
   options.context = 64;
   options.kv_dtype = how.kv;
-  options.quiet = true;
   CheckingBackend* checking = nullptr;
   options.decorate = [&](std::unique_ptr<Backend> backend) -> std::unique_ptr<Backend> {
     if (how.threads > 0) {
@@ -127,7 +126,7 @@ TEST(LockstepOnModels, AModelAgreesInEveryType) {
   for (const DTypeInfo& type : kDTypes) {
     if (type.dtype == DType::i32) continue;
     const std::string path = ::testing::TempDir() + "inferno-lockstep-" + std::string(type.name) + ".gguf";
-    quantize_model(source, path, type.name, 0, true);
+    quantize_model(source, path, type.name, 0);
     expect_agreement(path);
     std::remove(path.c_str());
   }
@@ -192,7 +191,6 @@ TEST(ProfileOfModels, TableTraceAndStepsAgree) {
     EngineOptions options;
     options.backend = name;
     options.context = 64;
-    options.quiet = true;
     options.decorate = [&](std::unique_ptr<Backend> backend) -> std::unique_ptr<Backend> {
       return std::make_unique<ProfilingBackend>(std::move(backend), &profile, &trace);
     };
@@ -235,7 +233,6 @@ TEST(ProfileOfModels, TableTraceAndStepsAgree) {
 TEST(Instruments, OffMeansAbsent) {
   EngineOptions options;
   options.context = 64;
-  options.quiet = true;
   Engine engine(GgufFile::open(fixture("qwen3-tied.gguf")), options);
   EXPECT_EQ(dynamic_cast<BackendDecorator*>(&engine.backend()), nullptr);
   BareSequence(engine).forward(0, kPrompt, 1);
@@ -247,7 +244,6 @@ TEST(DryRun, RecordsTheStepsOfAModelWithoutItsMemory) {
   DryBackend* dry = nullptr;
   EngineOptions options;
   options.context = 64;
-  options.quiet = true;
   options.decorate = [&](std::unique_ptr<Backend> backend) -> std::unique_ptr<Backend> {
     auto created = std::make_unique<DryBackend>(std::move(backend));
     dry = created.get();

@@ -28,7 +28,6 @@ TEST(Idle, ALoadedModelUsesLessThanOnePercentOfACpuBetweenGenerations) {
   const std::chrono::duration<double> wait(text != nullptr ? std::atof(text) : 1.0);
   EngineOptions options;
   options.backend = "parallel";
-  options.quiet = true;
   Engine engine(open_model(""), options);
   const Request request{.prompt = {1, 2, 3}, .max_new_tokens = 16, .stop_at_end = false};
   ASSERT_EQ(generate(engine, request).samples.front().ids.size(), 16U);

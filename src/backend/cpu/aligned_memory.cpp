@@ -26,7 +26,7 @@ AlignedMemory aligned_memory(size_t bytes, PageHint hint) {
   const size_t rounded = std::max(bytes + (alignment - bytes % alignment) % alignment, alignment);
   void* data = std::aligned_alloc(alignment, rounded);
   if (data == nullptr) {
-    fail("out of memory: {} more are needed; use a smaller model or type, or a smaller --ctx", format_bytes(bytes));
+    fail("out of memory: {} more are needed; use a smaller model or type, or a smaller `context`", format_bytes(bytes));
   }
 #if defined(__linux__)
   if (large) madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // a hint: failing is no harm

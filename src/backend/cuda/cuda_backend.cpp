@@ -30,7 +30,7 @@ CudaBackend::CudaBackend() : frees_(std::make_shared<FreeCount>()) {
   const cudaError_t status = cudaGetDeviceCount(&devices);
   if (status != cudaSuccess || devices == 0) {
     (void)cudaGetLastError();
-    fail("backend \"cuda\" needs an NVIDIA GPU and its driver, and found none ({}); use --backend parallel",
+    fail("backend \"cuda\" needs an NVIDIA GPU and its driver, and found none ({}); use `backend` parallel",
          status != cudaSuccess ? cudaGetErrorString(status) : "no device");
   }
   check(cudaSetDevice(0), "choosing the device");

@@ -17,8 +17,9 @@ void* allocate_device(size_t bytes) {
     size_t free = 0;
     size_t total = 0;
     check(cudaMemGetInfo(&free, &total), "querying free memory");
-    fail("out of GPU memory: {} more are needed, {} of {} are free; use a smaller model or type, or a smaller --ctx",
-         format_bytes(bytes), format_bytes(free), format_bytes(total));
+    fail(
+        "out of GPU memory: {} more are needed, {} of {} are free; use a smaller model or type, or a smaller `context`",
+        format_bytes(bytes), format_bytes(free), format_bytes(total));
   }
   check(status, "allocating device memory");
   check(cudaMemset(data, 0, bytes), "clearing device memory");

@@ -1,13 +1,14 @@
-#include "base/progress.h"
+#include "cli/progress_bar.h"
 
 #include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 #include <utility>
 
-namespace inferno {
+namespace inferno::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -18,25 +19,23 @@ constexpr int kBarWidth = 30;
 
 }  // namespace
 
-Progress::Progress(std::string label, uint64_t total, bool quiet)
-    : label_(std::move(label)),
-      total_(std::max<uint64_t>(total, 1)),
-      quiet_(quiet),
-      terminal_(::isatty(STDERR_FILENO) == 1),
-      next_draw_(Clock::now() + kFirstDraw) {}
+ProgressBar::ProgressBar(std::string label)
+    : label_(std::move(label)), terminal_(::isatty(STDERR_FILENO) == 1), next_draw_(Clock::now() + kFirstDraw) {}
 
-Progress::~Progress() {
+ProgressBar::~ProgressBar() {
   if (drawn_) draw(true);
 }
 
-void Progress::advance(uint64_t amount) {
-  done_ = std::min(total_, done_ + amount);
-  if (quiet_ || Clock::now() < next_draw_) return;
-  draw(false);
+void ProgressBar::update(uint64_t done, uint64_t total) {
+  total_ = std::max<uint64_t>(total, 1);
+  done_ = std::min(total_, done);
+  if (done == 0) next_draw_ = Clock::now() + kFirstDraw;
+  const bool last = done_ == total_;
+  if (last ? drawn_ : Clock::now() >= next_draw_) draw(last);
 }
 
-void Progress::draw(bool last) {
-  drawn_ = true;
+void ProgressBar::draw(bool last) {
+  drawn_ = !last;
   next_draw_ = Clock::now() + (terminal_ ? Clock::duration(kBarInterval) : Clock::duration(kLineInterval));
   const double share = static_cast<double>(done_) / static_cast<double>(total_);
   if (!terminal_) {
@@ -49,4 +48,10 @@ void Progress::draw(bool last) {
   std::fflush(stderr);
 }
 
-}  // namespace inferno
+OnProgress draw_progress(std::string label, bool quiet) {
+  if (quiet) return {};
+  auto bar = std::make_shared<ProgressBar>(std::move(label));
+  return [bar](uint64_t done, uint64_t total) { bar->update(done, total); };
+}
+
+}  // namespace inferno::cli

@@ -1,0 +1,41 @@
+#include "cli/flag_names.h"
+
+#include <algorithm>
+#include <array>
+
+namespace inferno::cli {
+namespace {
+
+struct Name {
+  std::string_view option, flag;
+};
+constexpr std::array<Name, 7> kNames = {{{"affinity", "--affinity"},
+                                         {"backend", "--backend"},
+                                         {"context", "--ctx"},
+                                         {"fused", "--fused"},
+                                         {"kv_type", "--kv-type"},
+                                         {"numa", "--numa"},
+                                         {"threads", "--threads"}}};
+
+}  // namespace
+
+std::string with_flags(std::string_view message) {
+  std::string out;
+  while (true) {
+    const size_t open = message.find('`');
+    const size_t close = open == std::string_view::npos ? open : message.find('`', open + 1);
+    if (close == std::string_view::npos) return out.append(message);
+    out += message.substr(0, open);
+    const std::string_view option = message.substr(open + 1, close - open - 1);
+    const auto* const found = std::ranges::find(kNames, option, &Name::option);
+    if (found != kNames.end()) {
+      out += found->flag;
+      message.remove_prefix(close + 1);
+    } else {  // no option, or none with a flag: the second backquote may open the next
+      out += message.substr(open, close - open);
+      message.remove_prefix(close);
+    }
+  }
+}
+
+}  // namespace inferno::cli

@@ -1,0 +1,74 @@
+#include "model/model_info.h"
+
+#include <algorithm>
+
+#include "inferno/error.h"
+#include "model/config.h"
+
+namespace inferno {
+namespace {
+
+std::string text_of(const ModelFile& file, std::string_view key) {
+  const MetadataValue* value = file.find(key);
+  const std::string* text = value != nullptr ? value->as<std::string>() : nullptr;
+  return text != nullptr ? *text : "";
+}
+
+void fill_sizes(const ModelConfig& config, ModelInfo& info) {
+  info.layers = config.layer_count();
+  info.width = config.width;
+  info.heads = config.layers.front().q_heads;
+  info.kv_heads = config.layers.front().kv_heads;
+  info.head_dim = config.layers.front().head_dim;
+  info.ffn = config.ffn();
+  info.context = config.context;
+  info.vocabulary = config.vocabulary;
+}
+
+void add_tensor(const FileTensor& tensor, ModelInfo& info) {
+  TensorInfo& added = info.tensors.emplace_back();
+  added.name = tensor.name;
+  added.type = tensor.type_name;
+  for (int i = 0; i < tensor.shape.rank; ++i) added.shape.push_back(tensor.shape[i]);
+  added.bytes = tensor.bytes;
+  added.computable = tensor.dtype.has_value();
+  count_tensor(added.type, added.bytes, info.types);
+}
+
+}  // namespace
+
+void count_tensor(std::string_view type, uint64_t bytes, std::vector<TensorTypeTotal>& totals) {
+  auto total = std::ranges::find(totals, type, &TensorTypeTotal::type);
+  if (total == totals.end()) total = totals.insert(totals.end(), TensorTypeTotal{.type = std::string(type)});
+  total->tensors += 1;
+  total->bytes += bytes;
+  for (; total != totals.begin() && std::prev(total)->bytes < total->bytes; --total) std::iter_swap(total, total - 1);
+}
+
+ModelInfo inspect_model(const ModelFile& file) {
+  ModelInfo info;
+  info.path = file.path();
+  info.file_bytes = file.file_bytes();
+  info.architecture = text_of(file, "general.architecture");
+  info.name = text_of(file, "general.name");
+  try {
+    fill_sizes(read_config(file), info);
+  } catch (const Error& error) {
+    info.unsupported = error.what();
+  }
+  for (const MetadataEntry& entry : file.metadata()) {
+    info.metadata.push_back({entry.key, entry.value.type_text(), value_to_string(entry.value)});
+  }
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < file.tensor_count(); ++i) {
+    const FileTensor& tensor = file.tensor(i);
+    add_tensor(tensor, info);
+    info.parameters += static_cast<uint64_t>(tensor.shape.elements());
+    bytes += tensor.bytes;
+  }
+  if (info.parameters > 0)
+    info.bits_per_weight = 8.0 * static_cast<double>(bytes) / static_cast<double>(info.parameters);
+  return info;
+}
+
+}  // namespace inferno
