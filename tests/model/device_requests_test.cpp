@@ -19,7 +19,6 @@ std::unique_ptr<Engine> device_engine(int32_t sequences, int32_t pages) {
   EngineOptions options;
   options.backend = "cuda";
   options.context = 512;
-  options.quiet = true;
   options.limits = {.max_tokens = 256, .max_sequences = sequences};
   auto engine = std::make_unique<Engine>(open_builtin_model(), options);
   if (pages == 0) return engine;
