@@ -43,7 +43,7 @@ class ModelFile {
   // or f64.
   [[nodiscard]] virtual const MetadataValue* find(std::string_view key) const = 0;
   [[nodiscard]] virtual std::span<const MetadataEntry> metadata() const = 0;  // all of it, in file order
-  [[nodiscard]] bool is_array(std::string_view key) const;  // false when the key is missing
+  [[nodiscard]] bool is_array(std::string_view key) const;                    // false when the key is missing
   [[nodiscard]] const std::string* find_string(std::string_view key) const;
   [[nodiscard]] std::optional<uint64_t> find_uint(std::string_view key) const;  // a negative value is an Error
   [[nodiscard]] std::optional<int64_t> find_int(std::string_view key) const;

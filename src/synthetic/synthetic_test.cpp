@@ -175,7 +175,7 @@ TEST(Layers, HaveARotationOfTheirOwnOrNone) {
     BackendOptions options;
     options.fused = fused;
     const auto own = create_backend("parallel", options);
-    const Model loaded(*own, model, c, 64, true);
+    const Model loaded(*own, model, c, 64);
     KvCache cache(*own, {.layers = {{4, 64}, {4, 64}}, .dtype = DType::f32, .max_positions = 64});
     Decoder decoder(*own, loaded, cache, {.max_tokens = 8});
     KvSequence sequence(cache);

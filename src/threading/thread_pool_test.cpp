@@ -1,4 +1,5 @@
 #include "threading/thread_pool.h"
+#include "base/log.h"
 
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -165,6 +166,7 @@ TEST(ThreadPool, ShrinksToTheThreadsItGets) {
     setrlimit(RLIMIT_STACK, &stack);
     const rlimit space{now + 20 * kStack, now + 20 * kStack};
     setrlimit(RLIMIT_AS, &space);
+    set_log_sink(log_to_stderr);
     ThreadPool pool(threads_without_clamp(200));
     std::atomic<int> calls{0};
     run(pool, pool.threads(), [&](int, int) {
