@@ -105,8 +105,9 @@ int32_t Scheduler::chunk_within(const Sequence& s, double limit) const {
   const int32_t most = largest_chunk(s);
   const int32_t tokens = cost_.tokens_within(limit, shape_, s.computed, most, 1);
   if (tokens == most) return tokens;
-  const int32_t tile = tokens >= 4 * kLargeTile ? kLargeTile : kTile;
-  return tokens / tile * tile;
+  if (tokens >= 4 * kLargeTile) return tokens / kLargeTile * kLargeTile;
+  // To the nearest: half a tile more is within what the model is off by.
+  return std::min((tokens + kTile / 2) / kTile * kTile, most);
 }
 
 int32_t Scheduler::chunk_on_credit(const Sequence& s, double limit) {
