@@ -73,19 +73,20 @@ TEST_P(Steps, PromptsAndDecodingGiveTheLogitsOfTheScalarBackend) {
   ModelRun tested = start(*device, config);
   ModelRun reference = start(*scalar, config);
   scatter_pages(tested.cache().pool(), config.limits.max_sequences);
-  // Activations in 8 bits, weights and cache in 16: errors of a few per cent of a per cent per layer.
-  constexpr double kLimit = 2e-3;
+  // Activations in 8 bits, weights and cache in 16: errors of a few per cent of a per cent per layer; of K-quants
+  // more, because a scale is shared by 256 activations instead of 32.
+  const double limit = config.type.find("_K") == std::string::npos ? 2e-3 : 5e-3;
   for (int32_t s = 0; s < config.limits.max_sequences; ++s) {
     const std::vector<int32_t> prompt = prompt_of(s == 0 ? 70 : 3 + 5 * s % 170);
     tested.prefill(s, prompt);
     reference.prefill(s, prompt);
-    EXPECT_LE(nmse(reference.logits(), tested.logits()), kLimit) << "prompt " << s;
+    EXPECT_LE(nmse(reference.logits(), tested.logits()), limit) << "prompt " << s;
   }
   for (int step = 0; step < 6; ++step) {  // from the third on a captured graph runs
     tested.decode(config.limits.max_sequences);
     reference.follow(tested);
     reference.decode(config.limits.max_sequences);
-    EXPECT_LE(nmse(reference.logits(), tested.logits()), kLimit) << "step " << step;
+    EXPECT_LE(nmse(reference.logits(), tested.logits()), limit) << "step " << step;
   }
 }
 
