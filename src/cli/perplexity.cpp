@@ -34,6 +34,7 @@ void PerplexityCommand::run() {
   const std::string text = read_text(text_file, kMaxTextBytes);
   EngineOptions options = engine.options();
   options.all_logits = true;
+  options.scheduler.prompt_step_ms = SchedulerOptions::kWholeSteps;
   instruments.install(options);
   Engine instance(file, options);
   std::vector<int32_t> tokens;

@@ -14,6 +14,7 @@ double milliseconds(SchedulerClock::duration duration) {
 }
 
 constexpr double kCpuLatencyMs = 100;
+constexpr double kPromptStepMs = 500;
 constexpr double kDeviceLatencyMs = 25;
 std::string_view sample_failure(int32_t result) {
   return result == kAllNan ? "the model's logits are not numbers: its weights are damaged or overflow"
@@ -67,6 +68,7 @@ Scheduler::Scheduler(const SchedulerParts& parts, const SchedulerOptions& option
                     : backend_.host_visible()        ? kCpuLatencyMs
                                                      : kDeviceLatencyMs;
   latency_seconds_ = ms / 1e3;
+  prompt_step_seconds_ = (options.prompt_step_ms > 0 ? options.prompt_step_ms : kPromptStepMs) / 1e3;
   max_positions_ = static_cast<int32_t>(
       std::min<int64_t>(cache_.config().max_positions, int64_t{cache_.config().pages} * KvCache::kPageSize));
   const StepLimits& limits = decoder_.limits();

@@ -17,6 +17,7 @@
 
 #include <condition_variable>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -33,6 +34,10 @@ class Tokenizer;
 
 struct SchedulerOptions {
   double max_token_latency_ms = 0;  // target for a step while sequences decode; 0: 100 on a CPU, 25 on a device
+  // Target for a step of prompts alone; 0: half a second, soon enough for cancels, arrivals and signals to be seen.
+  // kWholeSteps: as much as a step holds, for work that nobody waits for.
+  static constexpr double kWholeSteps = std::numeric_limits<double>::infinity();
+  double prompt_step_ms = 0;
 };
 
 // What the scheduler is made over; all of it outlives the scheduler.
@@ -66,8 +71,6 @@ class Scheduler {
   static constexpr int32_t kOpenPrompts = 2;
   // The smallest chunk of a prompt worth a step's attention.
   static constexpr int32_t kLeastChunk = 16;
-  // Without sequences that decode: soon enough for cancels, arrivals and signals to be seen.
-  static constexpr double kPromptStepSeconds = 0.5;
   // Fewer positions are computed faster than a page is copied.
   static constexpr int32_t kLeastCopied = 8;
 
@@ -136,6 +139,7 @@ class Scheduler {
   const Tokenizer* tokenizer_;
   StepCost cost_;
   double latency_seconds_;
+  double prompt_step_seconds_;
   int32_t max_positions_;  // of a sequence that has all pages
 
   std::mutex mutex_;  // of the next four

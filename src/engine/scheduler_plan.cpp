@@ -1,5 +1,6 @@
 // What goes into a step: all that decode, then prompts as far as the time target allows.
 #include <algorithm>
+#include <cmath>
 
 #include "engine/scheduler.h"
 
@@ -11,6 +12,12 @@ constexpr int32_t kPatience = 8;
 // A chunk that does not finish its prompt is a multiple of this: products and attention work in such tiles.
 constexpr int32_t kTile = 8;
 constexpr int32_t kLargeTile = 64;
+// How far the chunks of a prompt alone may exceed their target for there to be one fewer.
+constexpr double kStretch = 1.15;
+
+int32_t round_up(int32_t value, int32_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
 
 // Tokens left, less what waiting has earned.
 double priority(const Sequence& s, SchedulerClock::time_point now) {
@@ -35,7 +42,7 @@ void Scheduler::plan_prompts() {
   const bool decoding = !step_.empty();
   if (waiting_.empty() && step_.size() == running_.size()) return;
   const SchedulerClock::time_point now = SchedulerClock::now();
-  const double limit = decoding ? latency_seconds_ : kPromptStepSeconds;
+  const double limit = decoding ? latency_seconds_ : prompt_step_seconds_;
   ++steps_without_prompt_;
   while (Sequence* s = next_prompt(now)) {
     if (!s->running) {
@@ -105,6 +112,12 @@ int32_t Scheduler::chunk_within(const Sequence& s, double limit) const {
   const int32_t most = largest_chunk(s);
   const int32_t tokens = cost_.tokens_within(limit, shape_, s.computed, most, 1);
   if (tokens == most) return tokens;
+  if (step_.empty()) {
+    // Equal chunks: a short last one would read all weights for a few tokens.
+    const double parts = std::ceil(s.remaining() / (kStretch * std::max(tokens, kTile)));
+    const auto equal = static_cast<int32_t>(std::ceil(s.remaining() / parts));
+    return std::min(round_up(equal, equal >= 2 * kLargeTile ? kLargeTile : kTile), most);
+  }
   if (tokens >= 4 * kLargeTile) return tokens / kLargeTile * kLargeTile;
   // To the nearest: half a tile more is within what the model is off by.
   return std::min((tokens + kTile / 2) / kTile * kTile, most);
