@@ -301,25 +301,15 @@ inline int64_t no_scratch(int64_t /*k*/, int64_t /*tokens*/) {
 }
 
 template <InterleavedFormat kFormat>
-inline LinearKernel gemv_kernel(const char* name, KernelDType dtype) {
+inline LinearKernel gemv_kernel(const char* name, DType dtype) {
   return {name,       &interleaved_layout(dtype), kFormat.block == 32 ? &kRows32 : &kRows256, kInterleavedRows,
           no_scratch, run_gemv<kFormat>};
 }
 
-inline void fill_quantized_gemv(KernelTable& table, const char* name) {
-  const auto set = [&](KernelDType dtype, const LinearKernel& kernel) {
-    table.linear[static_cast<int>(dtype)] = kernel;
-  };
-  set(KernelDType::q8_0, gemv_kernel<kFormatQ8_0>(name, KernelDType::q8_0));
-  set(KernelDType::q4_0, gemv_kernel<kFormatQ4_0>(name, KernelDType::q4_0));
-  set(KernelDType::q4_1, gemv_kernel<kFormatQ4_1>(name, KernelDType::q4_1));
-  set(KernelDType::q5_0, gemv_kernel<kFormatQ5_0>(name, KernelDType::q5_0));
-  set(KernelDType::q5_1, gemv_kernel<kFormatQ5_1>(name, KernelDType::q5_1));
-  set(KernelDType::q2_k, gemv_kernel<kFormatQ2_K>(name, KernelDType::q2_k));
-  set(KernelDType::q3_k, gemv_kernel<kFormatQ3_K>(name, KernelDType::q3_k));
-  set(KernelDType::q4_k, gemv_kernel<kFormatQ4_K>(name, KernelDType::q4_k));
-  set(KernelDType::q5_k, gemv_kernel<kFormatQ5_K>(name, KernelDType::q5_k));
-  set(KernelDType::q6_k, gemv_kernel<kFormatQ6_K>(name, KernelDType::q6_k));
+inline void fill_quantized_gemv(KernelTable& table, const char* table_name) {
+#define QUANTIZED(name, Name, ...) \
+  table.linear[static_cast<int>(DType::name)] = gemv_kernel<kFormat##Name>(table_name, DType::name);
+#include "tensor/weight_formats.inc"
 }
 
 }  // namespace

@@ -211,28 +211,12 @@ constexpr WeightLayout kLayout = {kFormat.row_pairs ? "8 rows interleaved, by pa
 
 }  // namespace
 
-const WeightLayout& interleaved_layout(KernelDType dtype) {
+const WeightLayout& interleaved_layout(DType dtype) {
   switch (dtype) {
-    case KernelDType::q8_0:
-      return kLayout<kFormatQ8_0, BlockQ8_0>;
-    case KernelDType::q4_0:
-      return kLayout<kFormatQ4_0, BlockQ4_0>;
-    case KernelDType::q4_1:
-      return kLayout<kFormatQ4_1, BlockQ4_1>;
-    case KernelDType::q5_0:
-      return kLayout<kFormatQ5_0, BlockQ5_0>;
-    case KernelDType::q5_1:
-      return kLayout<kFormatQ5_1, BlockQ5_1>;
-    case KernelDType::q2_k:
-      return kLayout<kFormatQ2_K, BlockQ2_K>;
-    case KernelDType::q3_k:
-      return kLayout<kFormatQ3_K, BlockQ3_K>;
-    case KernelDType::q4_k:
-      return kLayout<kFormatQ4_K, BlockQ4_K>;
-    case KernelDType::q5_k:
-      return kLayout<kFormatQ5_K, BlockQ5_K>;
-    case KernelDType::q6_k:
-      return kLayout<kFormatQ6_K, BlockQ6_K>;
+#define QUANTIZED(name, Name, ...) \
+  case DType::name:                \
+    return kLayout<kFormat##Name, Block##Name>;
+#include "tensor/weight_formats.inc"
     default:
       INFERNO_CHECK(false);
   }

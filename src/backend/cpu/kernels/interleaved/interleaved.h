@@ -33,17 +33,16 @@ struct InterleavedFormat {
   bool row_pairs = false;      // the order of the levels in a tile
 };
 
-inline constexpr InterleavedFormat kFormatQ8_0 = {8, true, 32, 32, false};
-inline constexpr InterleavedFormat kFormatQ8_0Pairs = {8, true, 32, 32, false, false, true};
-inline constexpr InterleavedFormat kFormatQ4_0 = {4, true, 32, 32, false};
-inline constexpr InterleavedFormat kFormatQ4_1 = {4, false, 32, 32, true};
-inline constexpr InterleavedFormat kFormatQ5_0 = {5, true, 32, 32, false};
-inline constexpr InterleavedFormat kFormatQ5_1 = {5, false, 32, 32, true};
-inline constexpr InterleavedFormat kFormatQ2_K = {2, false, 256, 16, true, true};
-inline constexpr InterleavedFormat kFormatQ3_K = {3, true, 256, 16, false};
-inline constexpr InterleavedFormat kFormatQ4_K = {4, false, 256, 32, true};
-inline constexpr InterleavedFormat kFormatQ5_K = {5, false, 256, 32, true};
-inline constexpr InterleavedFormat kFormatQ6_K = {6, true, 256, 16, false};
+consteval InterleavedFormat interleaved_format(const WeightFormat& format, bool row_pairs = false) {
+  return {format.bits,   format.is_signed,     format.block, format.sub == 0 ? format.block : format.sub,
+          format.m >= 0, format.joined_scales, row_pairs};
+}
+
+// kFormatQ8_0 and so on.
+#define QUANTIZED(name, Name, ...) inline constexpr InterleavedFormat kFormat##Name = interleaved_format({__VA_ARGS__});
+#include "tensor/weight_formats.inc"
+inline constexpr InterleavedFormat kFormatQ8_0Pairs =
+    interleaved_format(kWeightFormats[static_cast<int>(DType::q8_0)], true);
 
 // Offsets inside one block of a group. Members are constants, so nothing here becomes a function.
 template <InterleavedFormat kFormat>
@@ -64,7 +63,7 @@ struct InterleavedBlock {
 };
 
 // The layout of a quantized weight dtype.
-[[nodiscard]] const WeightLayout& interleaved_layout(KernelDType dtype);
+[[nodiscard]] const WeightLayout& interleaved_layout(DType dtype);
 // Q8_0 by pairs of rows.
 [[nodiscard]] const WeightLayout& row_pairs_layout();
 // Plain values of 2 or 4 bytes: for each column the 8 rows.

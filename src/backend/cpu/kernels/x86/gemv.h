@@ -385,19 +385,9 @@ inline int64_t no_scratch(int64_t /*k*/, int64_t /*tokens*/) {
 // make<format>(dtype): the kernel of each quantized format.
 template <typename Make>
 inline void fill_quantized(KernelTable& table, Make make) {
-  const auto set = [&](KernelDType dtype, const LinearKernel& kernel) {
-    table.linear[static_cast<int>(dtype)] = kernel;
-  };
-  set(KernelDType::q8_0, make.template operator()<kFormatQ8_0>(KernelDType::q8_0));
-  set(KernelDType::q4_0, make.template operator()<kFormatQ4_0>(KernelDType::q4_0));
-  set(KernelDType::q4_1, make.template operator()<kFormatQ4_1>(KernelDType::q4_1));
-  set(KernelDType::q5_0, make.template operator()<kFormatQ5_0>(KernelDType::q5_0));
-  set(KernelDType::q5_1, make.template operator()<kFormatQ5_1>(KernelDType::q5_1));
-  set(KernelDType::q2_k, make.template operator()<kFormatQ2_K>(KernelDType::q2_k));
-  set(KernelDType::q3_k, make.template operator()<kFormatQ3_K>(KernelDType::q3_k));
-  set(KernelDType::q4_k, make.template operator()<kFormatQ4_K>(KernelDType::q4_k));
-  set(KernelDType::q5_k, make.template operator()<kFormatQ5_K>(KernelDType::q5_k));
-  set(KernelDType::q6_k, make.template operator()<kFormatQ6_K>(KernelDType::q6_k));
+#define QUANTIZED(name, Name, ...) \
+  table.linear[static_cast<int>(DType::name)] = make.template operator()<kFormat##Name>(DType::name);
+#include "tensor/weight_formats.inc"
 }
 
 }  // namespace
