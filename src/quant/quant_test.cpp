@@ -138,6 +138,21 @@ TEST(Quantize, ErrorOnNormalValuesStaysWithinItsBudget) {
   }
 }
 
+// What a level may be, ascending.
+std::vector<int> levels_of(const WeightFormat& format) {
+  std::vector<int> levels;
+  if (format.codebook != Codebook::none) {
+    const auto& values = kCodebooks[static_cast<size_t>(format.codebook)];
+    levels.assign(std::begin(values), std::end(values));
+    std::ranges::sort(levels);
+    return levels;
+  }
+  const int highest = (1 << (format.is_signed ? format.bits - 1 : format.bits)) - 1;
+  const int lowest = !format.is_signed ? 0 : format.bits == 8 ? -highest : -highest - 1;
+  for (int level = lowest; level <= highest; ++level) levels.push_back(level);
+  return levels;
+}
+
 // Values that a block can hold exactly come back exactly when the block uses its whole range: every sub-block reaches
 // the ends of its levels and one sub-block has the largest scale and minimum.
 TEST(Quantize, RepresentableValuesComeBackExactly) {
@@ -146,8 +161,7 @@ TEST(Quantize, RepresentableValuesComeBackExactly) {
     SCOPED_TRACE(dtype_name(dtype));
     const WeightFormat& format = weight_format(dtype);
     const bool signed_levels = format.m < 0;
-    const int highest = (1 << (format.is_signed ? format.bits - 1 : format.bits)) - 1;
-    const int lowest = !format.is_signed ? 0 : format.bits == 8 ? -highest : -highest - 1;
+    const std::vector<int> levels = levels_of(format);
     const int sub = format.sub == 0 ? format.block : format.sub;
     const auto [lowest_scale, highest_scale] = std::pair(golden.lowest_scale, golden.highest_scale);
     const bool k_format = is_k_format(dtype);
@@ -163,9 +177,9 @@ TEST(Quantize, RepresentableValuesComeBackExactly) {
       const float d = 0.0625F * static_cast<float>(scale);
       const float offset = signed_levels ? 0.0F : (k_format ? -0.125F * static_cast<float>(minimum) : -0.375F);
       for (int i = 0; i < sub; ++i) {
-        int level = lowest + bytes.next() % (highest - lowest + 1);
-        if (i == 0) level = lowest;
-        if (i == 1) level = highest;
+        int level = levels[bytes.next() % levels.size()];
+        if (i == 0) level = levels.front();
+        if (i == 1) level = levels.back();
         x[at++] = d * static_cast<float>(level) + offset;
       }
     }

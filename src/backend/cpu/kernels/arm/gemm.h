@@ -50,7 +50,7 @@ inline void unpack_levels(const uint8_t* tiles, uint8_t* out) {
   using Layout = InterleavedBlock<kFormat>;
   for (int tile = 0; tile < kFormat.block / 16; ++tile) {
     int8x16_t w[8];
-    unpack_tile<kFormat.bits, kFormat.is_signed>(tiles + tile * Layout::kTileBytes, w);
+    tile_levels<kFormat>(tiles + tile * Layout::kTileBytes, w);
     if constexpr (Layout::kFraction != 0) {
       for (int8x16_t& v : w) v = vshrq_n_s8(v, Layout::kFraction);
     }

@@ -80,7 +80,7 @@ inline void few_32(const uint8_t* group, const int8_t* const (&x)[kPairs], int64
     const uint8_t* block = group + b * Layout::kBytes;
     for (int half = 0; half < 2; ++half) {
       int8x16_t w[8];
-      unpack_tile<kFormat.bits, kFormat.is_signed>(block + Layout::kTiles + half * Layout::kTileBytes, w);
+      tile_levels<kFormat>(block + Layout::kTiles + half * Layout::kTileBytes, w);
       int32x4_t c[2][kPairs];
       for (int j = 0; j < kPairs; ++j) c[0][j] = c[1][j] = zero_s32();
       multiply_tile<kFormat.row_pairs, 0, 4>(w, x, b * X::kBlock32, c);
@@ -131,7 +131,7 @@ inline void few_scaled_sums(const uint8_t* block, int half, const int8_t* const 
     for (int i = 0; i < kTilesPerLoad; ++i) {
       const int tile = first + i;
       int8x16_t w[8];
-      unpack_tile<kFormat.bits, kFormat.is_signed>(block + Layout::kTiles + (2 * tile + half) * Layout::kTileBytes, w);
+      tile_levels<kFormat>(block + Layout::kTiles + (2 * tile + half) * Layout::kTileBytes, w);
       if constexpr (kSubsPerTile == 1) {
         int32x4_t c[2][kPairs] = {};
         multiply_tile<false, 0, 4>(w, x, at + tile * 4 * kStep, c);

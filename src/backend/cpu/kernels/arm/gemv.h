@@ -85,8 +85,8 @@ inline void add_blocks_32(const uint8_t* group, const Row32* x, int64_t first, i
       q[t][1] = vld1q_s8(x[t].q + b * 32 + 16);
     }
     int8x16_t w[2][8];
-    unpack_tile<kFormat.bits, kFormat.is_signed>(block + Layout::kTiles, w[0]);
-    unpack_tile<kFormat.bits, kFormat.is_signed>(block + Layout::kTiles + Layout::kTileBytes, w[1]);
+    tile_levels<kFormat>(block + Layout::kTiles, w[0]);
+    tile_levels<kFormat>(block + Layout::kTiles + Layout::kTileBytes, w[1]);
     for (int t = 0; t < kTokens; ++t) {
       const TileDots dots = tile_dots(w, q[t]);
       const float32x4_t low = to_f32<Layout::kFraction>(whole(dots, 0));
@@ -174,9 +174,8 @@ inline void add_blocks_256(const uint8_t* group, const Row256* x, int64_t first,
       for (int j = 0; j < 4; ++j) {
         const int tile = part * 4 + j;
         int8x16_t w[2][8];
-        unpack_tile<kFormat.bits, kFormat.is_signed>(block + Layout::kTiles + 2 * tile * Layout::kTileBytes, w[0]);
-        unpack_tile<kFormat.bits, kFormat.is_signed>(block + Layout::kTiles + (2 * tile + 1) * Layout::kTileBytes,
-                                                     w[1]);
+        tile_levels<kFormat>(block + Layout::kTiles + 2 * tile * Layout::kTileBytes, w[0]);
+        tile_levels<kFormat>(block + Layout::kTiles + (2 * tile + 1) * Layout::kTileBytes, w[1]);
         for (int t = 0; t < kTokens; ++t) {
           const int8_t* q = x[t].q + b * 256 + tile * 32;
           const int8x16_t x16[2] = {vld1q_s8(q), vld1q_s8(q + 16)};

@@ -96,6 +96,16 @@ inline void unpack_tile(const uint8_t* tile, int8x16_t* w) {
   }
 }
 
+// The same for a format, codes of a codebook replaced by what they mean.
+template <InterleavedFormat kFormat>
+inline void tile_levels(const uint8_t* tile, int8x16_t* w) {
+  unpack_tile<kFormat.bits, kFormat.is_signed>(tile, w);
+  if constexpr (kFormat.codebook != Codebook::none) {
+    const int8x16_t values = vld1q_s8(kCodebooks[static_cast<int>(kFormat.codebook)]);
+    for (int i = 0; i < 8; ++i) w[i] = vqtbl1q_s8(values, vreinterpretq_u8_s8(w[i]));
+  }
+}
+
 // One block's eight f16 scales, widened.
 struct EightScales {
   float32x4_t low;   // rows 0-3

@@ -10,7 +10,7 @@ namespace inferno {
 struct BlockParts {
   f16 d = {};
   f16 m = {};          // m or dmin
-  int8_t levels[256];  // without their offset where the format is signed
+  int8_t levels[256];  // without their offset where the format is signed; the codes of a codebook
   uint8_t scales[16];  // K formats: the bytes of the scales, signed or not
   uint8_t minimums[16];
 };

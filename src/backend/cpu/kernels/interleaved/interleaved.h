@@ -14,7 +14,8 @@
 // of rows, which the 8-bit matrix instructions of Arm read, byte 8r + i of vector 2c + p is the level of row 2p + r,
 // column 8c + i. Levels of fewer than 8 bits are packed lane by lane: the 8 levels u0..u7 that share a byte position
 // become `bits` bytes (interleaved.cpp says how), arranged so that a few shifts per vector bring them back. Signed
-// levels come back in the high bits of the byte, that is times 2^(8 - bits); unsigned ones in the low bits.
+// levels come back in the high bits of the byte, that is times 2^(8 - bits); unsigned ones in the low bits. Of formats
+// with a codebook a tile holds the codes, as unsigned levels.
 #pragma once
 
 #include "backend/cpu/kernels/kernel_table.h"
@@ -31,11 +32,16 @@ struct InterleavedFormat {
   bool minimums;
   bool joined_scales = false;  // scale and minimum in one byte
   bool row_pairs = false;      // the order of the levels in a tile
+  Codebook codebook = Codebook::none;
+
+  // Of the levels that kernels multiply: those of a codebook are signed bytes, whatever the bits of a code.
+  [[nodiscard]] consteval int level_bits() const { return codebook == Codebook::none ? bits : 8; }
+  [[nodiscard]] consteval bool signed_levels() const { return is_signed || codebook != Codebook::none; }
 };
 
 consteval InterleavedFormat interleaved_format(const WeightFormat& format, bool row_pairs = false) {
   return {format.bits,   format.is_signed,     format.block, format.sub == 0 ? format.block : format.sub,
-          format.m >= 0, format.joined_scales, row_pairs};
+          format.m >= 0, format.joined_scales, row_pairs,    format.codebook};
 }
 
 // kFormatQ8_0 and so on.

@@ -1,6 +1,6 @@
 // A tile of the interleaved layout back as levels, both halves of a group at once: byte 4r + i of vector c is row r,
 // column 4c + i, r < 8. Levels come back in the low bits and without sign: signed ones with their offset
-// 2^(bits - 1) added. Eight-bit levels stay as they are.
+// 2^(bits - 1) added. Eight-bit levels stay as they are, and those of a codebook are such.
 #pragma once
 
 #include <immintrin.h>
@@ -13,7 +13,7 @@ namespace {
 
 // 2^kOffsetShift is what unpacking has added to the levels of a format; negative: nothing.
 template <InterleavedFormat kFormat>
-inline constexpr int kOffsetShift = kFormat.is_signed ? kFormat.bits - 1 : -1;
+inline constexpr int kOffsetShift = kFormat.signed_levels() ? kFormat.level_bits() - 1 : -1;
 
 // 16 bytes of the first half and 16 of the second.
 inline __m256i load_halves(const uint8_t* first, int64_t apart) {
@@ -87,6 +87,16 @@ inline void unpack_tile(const uint8_t* tile, __m256i* w) {
     // A code is the level in two's complement: flipping its top bit adds the offset.
     const __m256i sign = _mm256_set1_epi8(static_cast<char>(1 << (kBits - 1)));
     for (int i = 0; i < 8; ++i) w[i] = _mm256_xor_si256(w[i], sign);
+  }
+}
+
+// The same for a format, codes of a codebook replaced by what they mean.
+template <InterleavedFormat kFormat>
+inline void tile_levels(const uint8_t* tile, __m256i* w) {
+  unpack_tile<kFormat.bits, kFormat.is_signed>(tile, w);
+  if constexpr (kFormat.codebook != Codebook::none) {
+    const __m256i values = _mm256_broadcastsi128_si256(load_128(kCodebooks[static_cast<int>(kFormat.codebook)]));
+    for (int i = 0; i < 8; ++i) w[i] = _mm256_shuffle_epi8(values, w[i]);
   }
 }
 
