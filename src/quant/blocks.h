@@ -109,6 +109,12 @@ struct [[gnu::packed]] BlockQ6_K {
   f16 d;
 };
 
+// IQ4_NL: 32 codes of 4 bits and one scale. value = d * codebook[code].
+struct [[gnu::packed]] BlockIQ4_NL {
+  f16 d;
+  uint8_t qs[16];  // byte i: code i in the low half, code i + 16 in the high half
+};
+
 // Of every format:
 //   unpack_levels  levels[block]: what value = d * level... of weight_format.h calls level, those of a codebook looked
 //   up dequantize, quantize  src[n] and dst[n]; n a multiple of the block dot            one weight row times one

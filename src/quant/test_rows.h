@@ -76,6 +76,7 @@ inline constexpr Golden kGolden[] = {
     {DType::q4_k, 0x2e66, 0x2a3d, 0xb8d86549d801114bU, 0xc4efc88fU, 0.072, 1, 63},
     {DType::q5_k, 0x2e66, 0x2a3d, 0xe4ee9c51c4c61fc3U, 0x45c7e002U, 0.035, 1, 63},
     {DType::q6_k, 0x2e66, 0, 0xc2107c2fc602aec1U, 0xc72ccf12U, 0.0172, -128, 127},
+    {DType::iq4_nl, 0x2e66, 0, 0x7fa2ce1a3c9221caU, 0x44c7bd3cU, 0.0745, 1, 1},
 };
 static_assert(std::size(kGolden) == std::size(kQuantizedTypes), "every format has its row");
 inline constexpr int64_t kGoldenLength = 512;

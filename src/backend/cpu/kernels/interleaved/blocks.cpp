@@ -238,4 +238,13 @@ void join_block(const BlockParts& parts, BlockQ6_K* block) noexcept {
   std::transform(parts.scales, parts.scales + 16, block->scales, [](uint8_t s) { return static_cast<int8_t>(s); });
 }
 
+void split_block(const BlockIQ4_NL& block, BlockParts* parts) noexcept {
+  parts->d = block.d;
+  split_halves(block.qs, 0, parts->levels);
+}
+void join_block(const BlockParts& parts, BlockIQ4_NL* block) noexcept {
+  block->d = parts.d;
+  join_halves(parts.levels, 0, block->qs);
+}
+
 }  // namespace inferno
