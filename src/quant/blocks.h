@@ -115,6 +115,16 @@ struct [[gnu::packed]] BlockIQ4_NL {
   uint8_t qs[16];  // byte i: code i in the low half, code i + 16 in the high half
 };
 
+// MXFP4: 32 codes of 4 bits and a power of two. value = 2^(e - 128) * codebook[code], whose integers are doubled.
+struct [[gnu::packed]] BlockMXFP4 {
+  uint8_t e;
+  uint8_t qs[16];  // byte i: code i in the low half, code i + 16 in the high half
+};
+// 2^(e - 128): bf16 holds all of them exactly.
+[[nodiscard]] inline bf16 e8m0_scale(uint8_t e) noexcept {
+  return static_cast<bf16>(e < 2 ? 0x20 << e : (e - 1) << 7);
+}
+
 // Of every format:
 //   unpack_levels  levels[block]: what value = d * level... of weight_format.h calls level, those of a codebook looked
 //   up dequantize, quantize  src[n] and dst[n]; n a multiple of the block dot            one weight row times one

@@ -169,14 +169,8 @@ TEST(Dot, LargestSumsDoNotOverflow) {
     SCOPED_TRACE(dtype_name(dtype));
     for (const int fill : {0x00, 0x7f, 0x80, 0xff}) {
       std::vector<uint8_t> weights(static_cast<size_t>(row_bytes(dtype, 256)), static_cast<uint8_t>(fill));
-      const WeightFormat& format = weight_format(dtype);
       for (int b = 0; b < 256 / dtype_info(dtype).block_size; ++b) {
-        uint8_t* block = weights.data() + b * dtype_info(dtype).block_bytes;
-        for (const int offset : {format.d, format.m}) {
-          if (offset < 0) continue;
-          block[offset] = 0x00;
-          block[offset + 1] = 0x3c;  // 1.0
-        }
+        test::set_scales(dtype, weights.data() + b * dtype_info(dtype).block_bytes, 0x3c80, 0x3c80);  // around 1
       }
       std::vector<float> w(256);
       dequantize_row(dtype, weights.data(), w.data(), 256);

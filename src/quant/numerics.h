@@ -6,7 +6,7 @@
 //   acc = fma(float(isum_b), dw_b * dx_b, acc)
 //   acc = fma(float(msum_b), mw_b * dx_b, acc)       only where a row below names mw
 //
-// dw_b, mw_b: the block's f16 scales widened to f32 (exact). dx_b: the activation scale. A product of scales is rounded
+// dw_b, mw_b: the block's scales widened to f32 (exact). dx_b: the activation scale. A product of scales is rounded
 // to f32 before the fma. isum_b and msum_b are integers, exact in int32, so the order inside a block does not matter;
 // float() is one conversion, round to nearest even (K sums may exceed 2^24). No flush to zero anywhere.
 //

@@ -37,19 +37,22 @@ inline std::vector<float> normal_row(uint32_t seed, int64_t n) {
   return row;
 }
 
+// Writes the scales of a block, given as the bits of f16; a scale that is an exponent becomes the low byte of d.
+inline void set_scales(DType dtype, uint8_t* block, uint16_t d, uint16_t minimum) {
+  const WeightFormat& format = weight_format(dtype);
+  std::memcpy(block + format.d, &d, format.d_type == ScaleType::f16 ? 2 : 1);
+  if (format.m >= 0) std::memcpy(block + format.m, &minimum, 2);
+}
+
 // Random levels and sub-block scales; the f16 scales start at d and minimum and grow by one unit per block.
 inline std::vector<uint8_t> random_blocks(DType dtype, uint32_t seed, int64_t n, uint16_t d, uint16_t minimum) {
   std::vector<uint8_t> row(static_cast<size_t>(row_bytes(dtype, n)));
   Bytes bytes(seed);
   for (uint8_t& byte : row) byte = bytes.next();
   const DTypeInfo& info = dtype_info(dtype);
-  const WeightFormat& format = weight_format(dtype);
   for (int64_t b = 0; b < n / info.block_size; ++b) {
-    uint8_t* block = row.data() + b * info.block_bytes;
-    const auto block_d = static_cast<uint16_t>(d + b);
-    const auto block_minimum = static_cast<uint16_t>(minimum + b);
-    std::memcpy(block + format.d, &block_d, 2);
-    if (format.m >= 0) std::memcpy(block + format.m, &block_minimum, 2);
+    set_scales(dtype, row.data() + b * info.block_bytes, static_cast<uint16_t>(d + b),
+               static_cast<uint16_t>(minimum + b));
   }
   return row;
 }
@@ -77,6 +80,7 @@ inline constexpr Golden kGolden[] = {
     {DType::q5_k, 0x2e66, 0x2a3d, 0xe4ee9c51c4c61fc3U, 0x45c7e002U, 0.035, 1, 63},
     {DType::q6_k, 0x2e66, 0, 0xc2107c2fc602aec1U, 0xc72ccf12U, 0.0172, -128, 127},
     {DType::iq4_nl, 0x2e66, 0, 0x7fa2ce1a3c9221caU, 0x44c7bd3cU, 0.0745, 1, 1},
+    {DType::mxfp4, 0x2e66, 0, 0x76e7ffe410749beaU, 0x3ce6bbcaU, 0.113, 1, 1},
 };
 static_assert(std::size(kGolden) == std::size(kQuantizedTypes), "every format has its row");
 inline constexpr int64_t kGoldenLength = 512;

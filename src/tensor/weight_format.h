@@ -29,6 +29,9 @@ inline constexpr int8_t kCodebooks[][16] = {
 #include "tensor/weight_formats.inc"
 };
 
+// e8m0: a byte e, d = 2^(e - 128). (The format means 2^(e - 127), of values that are half those of its codebook.)
+enum class ScaleType : uint8_t { f16, e8m0 };
+
 // One block holds `block` values in `bytes` bytes; plain types have blocks of one value. A quantized block is a scale d
 // and `block` levels of `bits` bits:
 //
@@ -47,9 +50,10 @@ struct WeightFormat {
   int bits;
   bool is_signed = false;
   Codebook codebook = Codebook::none;
-  int sub = 0;                 // super-blocks: values that share a scale
-  int d = 0;                   // the byte of the block that d (f16) starts at
-  int m = -1;                  // and m (f16); -1: none
+  int sub = 0;  // super-blocks: values that share a scale
+  int d = 0;    // the byte of the block that d starts at
+  ScaleType d_type = ScaleType::f16;
+  int m = -1;                  // the byte that m (f16) starts at; -1: none
   bool joined_scales = false;  // scale and minimum of a sub-block share a byte
 };
 

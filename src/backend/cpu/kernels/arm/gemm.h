@@ -67,7 +67,7 @@ template <InterleavedFormat kFormat>
 inline void unpack_block(const uint8_t* block, uint8_t* panel) {
   using Layout = InterleavedBlock<kFormat>;
   using P = Panel<kFormat>;
-  const EightScales d = load_scales(block + Layout::kD);
+  const EightScales d = load_d<kFormat>(block + Layout::kD);
   store_doubled(d.low, d.high, panel + P::kD);
   if constexpr (kFormat.minimums) {
     const EightScales m = load_scales(block + Layout::kM);

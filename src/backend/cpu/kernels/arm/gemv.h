@@ -78,7 +78,7 @@ inline void add_blocks_32(const uint8_t* group, const Row32* x, int64_t first, i
   GroupSums<kTokens> s = sums;
   for (int64_t b = first; b < first + count; ++b) {
     const uint8_t* block = group + b * Layout::kBytes;
-    const EightScales d = load_scales(block + Layout::kD);
+    const EightScales d = load_d<kFormat>(block + Layout::kD);
     int8x16_t q[kTokens][2];
     for (int t = 0; t < kTokens; ++t) {
       q[t][0] = vld1q_s8(x[t].q + b * 32);
@@ -160,7 +160,7 @@ inline void add_blocks_256(const uint8_t* group, const Row256* x, int64_t first,
   using Layout = InterleavedBlock<kFormat>;
   for (int64_t b = first; b < first + count; ++b) {
     const uint8_t* block = group + b * Layout::kBytes;
-    const EightScales d = load_scales(block + Layout::kD);
+    const EightScales d = load_d<kFormat>(block + Layout::kD);
     int32x4_t isum[kTokens][2] = {};
     // 128 columns have 4 sub-blocks of 32 or 8 of 16.
     for (int part = 0; part < 2; ++part) {

@@ -116,6 +116,22 @@ inline EightScales load_scales(const uint8_t* f16) {
   return {vcvt_f32_f16(vget_low_f16(d)), vcvt_high_f32_f16(d)};
 }
 
+// The same of a format's d.
+template <InterleavedFormat kFormat>
+inline EightScales load_d(const uint8_t* d) {
+  if constexpr (kFormat.e8m0_d) {
+    // 2^(e - 128) has the high half (e - 1) << 7, and 0x20 and 0x40 for e = 0 and 1, which are subnormal.
+    const uint16x8_t e = vmovl_u8(vld1_u8(d));
+    const uint16x8_t normal = vqsubq_u16(vshlq_n_u16(e, 7), vdupq_n_u16(0x80));
+    const uint16x8_t small = vminq_u16(vshlq_n_u16(vaddq_u16(e, vdupq_n_u16(1)), 5), vdupq_n_u16(0x40));
+    const uint16x8_t bits = vmaxq_u16(normal, small);
+    return {vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(bits), 16)),
+            vreinterpretq_f32_u32(vshll_high_n_u16(bits, 16))};
+  } else {
+    return load_scales(d);
+  }
+}
+
 // Sums of levels that are times 2^kFraction, as f32: one rounding, of the quotient.
 template <int kFraction>
 inline float32x4_t to_f32(int32x4_t sums) {

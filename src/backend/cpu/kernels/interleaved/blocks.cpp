@@ -247,4 +247,13 @@ void join_block(const BlockParts& parts, BlockIQ4_NL* block) noexcept {
   join_halves(parts.levels, 0, block->qs);
 }
 
+void split_block(const BlockMXFP4& block, BlockParts* parts) noexcept {
+  parts->d = static_cast<f16>(block.e);
+  split_halves(block.qs, 0, parts->levels);
+}
+void join_block(const BlockParts& parts, BlockMXFP4* block) noexcept {
+  block->e = static_cast<uint8_t>(parts.d);
+  join_halves(parts.levels, 0, block->qs);
+}
+
 }  // namespace inferno

@@ -8,7 +8,7 @@
 namespace inferno {
 
 struct BlockParts {
-  f16 d = {};
+  f16 d = {};          // MXFP4: e
   f16 m = {};          // m or dmin
   int8_t levels[256];  // without their offset where the format is signed; the codes of a codebook
   uint8_t scales[16];  // K formats: the bytes of the scales, signed or not

@@ -3,7 +3,7 @@
 // instruction finds the same columns of several rows side by side.
 //
 // A group is 8 rows; for each block of columns (32, or 256 for the K formats) it holds, in this order:
-//   d      f16[8]          one per row
+//   d      f16[8]          one per row; MXFP4: 8 bits
 //   m      f16[8]          Q4_1, Q5_1: the offsets; Q2_K, Q4_K, Q5_K: dmin
 //   scales 8 bits          K formats; for each half (rows 0-3, then 4-7), each sub-block, each row of the half
 //   mins   8 bits          Q2_K, Q4_K, Q5_K; for each half, each four sub-blocks, each row: the four sub-blocks
@@ -33,6 +33,7 @@ struct InterleavedFormat {
   bool joined_scales = false;  // scale and minimum in one byte
   bool row_pairs = false;      // the order of the levels in a tile
   Codebook codebook = Codebook::none;
+  bool e8m0_d = false;  // d is a byte, ScaleType::e8m0
 
   // Of the levels that kernels multiply: those of a codebook are signed bytes, whatever the bits of a code.
   [[nodiscard]] consteval int level_bits() const { return codebook == Codebook::none ? bits : 8; }
@@ -40,8 +41,15 @@ struct InterleavedFormat {
 };
 
 consteval InterleavedFormat interleaved_format(const WeightFormat& format, bool row_pairs = false) {
-  return {format.bits,   format.is_signed,     format.block, format.sub == 0 ? format.block : format.sub,
-          format.m >= 0, format.joined_scales, row_pairs,    format.codebook};
+  return {format.bits,
+          format.is_signed,
+          format.block,
+          format.sub == 0 ? format.block : format.sub,
+          format.m >= 0,
+          format.joined_scales,
+          row_pairs,
+          format.codebook,
+          format.d_type == ScaleType::e8m0};
 }
 
 // kFormatQ8_0 and so on.
@@ -56,8 +64,9 @@ struct InterleavedBlock {
   static constexpr bool kScaled = kFormat.block == 256;
   static constexpr int kSubs = kFormat.block / kFormat.sub;
   static constexpr int kD = 0;
-  static constexpr int kM = 16;
-  static constexpr int kScales = kFormat.minimums ? 32 : 16;
+  static constexpr int kDBytes = kFormat.e8m0_d ? 1 : 2;  // of a row
+  static constexpr int kM = 8 * kDBytes;
+  static constexpr int kScales = kM + (kFormat.minimums ? 16 : 0);
   static constexpr int kScaleBytes = kScaled ? 8 * kSubs : 0;
   static constexpr int kMins = kFormat.joined_scales ? kScales : kScales + kScaleBytes;
   static constexpr int kMinBytes = kScaled && kFormat.minimums && !kFormat.joined_scales ? 8 * kSubs : 0;

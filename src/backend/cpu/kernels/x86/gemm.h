@@ -40,7 +40,7 @@ struct Panel {
 template <InterleavedFormat kFormat>
 inline void unpack_scales(const uint8_t* block, int half, uint8_t* d, uint8_t* m) {
   using Layout = InterleavedBlock<kFormat>;
-  store_256(d + 32 * half, _mm256_castps_si256(load_scales(block + Layout::kD)));
+  store_256(d + 32 * half, _mm256_castps_si256(load_d<kFormat>(block + Layout::kD)));
   if constexpr (kFormat.minimums) {
     store_256(m + 32 * half, _mm256_castps_si256(load_scales(block + Layout::kM)));
   }

@@ -100,7 +100,7 @@ inline void add_blocks(const uint8_t* group, const Row32* x, int64_t first, int6
   for (int64_t b = first; b < first + count; ++b) {
     const uint8_t* block = group + b * Layout::kBytes;
     prefetcher.template prefetch_for<Layout::kBytes>(block);
-    const __m256 d = load_scales(block + Layout::kD);
+    const __m256 d = load_d<kFormat>(block + Layout::kD);
     __m256i isum[kTokens];
     tile_dots<kFormat, kTokens>(block + Layout::kTiles, x, b * 32, isum);
     for (int t = 0; t < kTokens; ++t) {
@@ -298,7 +298,7 @@ inline void add_blocks(const uint8_t* group, const Row256* x, int64_t first, int
     __m256i isum[kTokens] = {};
     __m256i offset[kTokens] = {};
     super_block_dots<kFormat, kTokens>(block, x, b, isum, offset);
-    const __m256 d = load_scales(block + Layout::kD);
+    const __m256 d = load_d<kFormat>(block + Layout::kD);
     for (int t = 0; t < kTokens; ++t) {
       if constexpr (kHasOffset<kFormat>) {
         isum[t] = _mm256_sub_epi32(isum[t], _mm256_slli_epi32(offset[t], kOffsetShift<kFormat>));

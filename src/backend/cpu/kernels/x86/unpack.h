@@ -104,6 +104,19 @@ inline void tile_levels(const uint8_t* tile, __m256i* w) {
 inline __m256 load_scales(const uint8_t* f16) {
   return _mm256_cvtph_ps(load_128(f16));
 }
+// The same of a format's d.
+template <InterleavedFormat kFormat>
+inline __m256 load_d(const uint8_t* d) {
+  if constexpr (kFormat.e8m0_d) {
+    // 2^(e - 128) has the high half (e - 1) << 7, and 0x20 and 0x40 for e = 0 and 1, which are subnormal.
+    const __m128i e = _mm_cvtepu8_epi16(_mm_loadl_epi64(static_cast<const __m128i*>(static_cast<const void*>(d))));
+    const __m128i normal = _mm_subs_epu16(_mm_slli_epi16(e, 7), _mm_set1_epi16(0x80));
+    const __m128i small = _mm_min_epu16(_mm_slli_epi16(_mm_add_epi16(e, _mm_set1_epi16(1)), 5), _mm_set1_epi16(0x40));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_max_epu16(normal, small)), 16));
+  } else {
+    return load_scales(d);
+  }
+}
 
 }  // namespace
 }  // namespace inferno
