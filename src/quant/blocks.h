@@ -125,6 +125,17 @@ struct [[gnu::packed]] BlockMXFP4 {
   return static_cast<bf16>(e < 2 ? 0x20 << e : (e - 1) << 7);
 }
 
+// IQ4_XS: 256 codes of 4 bits in 8 sub-blocks of 32, each with a 6-bit scale around 32.
+// value = d * (scale - 32) * codebook[code].
+struct [[gnu::packed]] BlockIQ4_XS {
+  f16 d;
+  uint16_t scales_h;    // scale j: its high 2 bits are bits 2j, 2j + 1
+  uint8_t scales_l[4];  // and its low 4 bits half j % 2 of byte j / 2
+  uint8_t qs[128];      // byte 16j + i: code 32j + i in the low half, code 32j + 16 + i in the high half
+};
+// scales[8]: -32..31, the 32 already taken off
+void unpack_scales(const BlockIQ4_XS& block, int8_t* scales) noexcept;
+
 // Of every format:
 //   unpack_levels  levels[block]: what value = d * level... of weight_format.h calls level, those of a codebook looked
 //   up dequantize, quantize  src[n] and dst[n]; n a multiple of the block dot            one weight row times one

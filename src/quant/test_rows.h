@@ -81,6 +81,7 @@ inline constexpr Golden kGolden[] = {
     {DType::q6_k, 0x2e66, 0, 0xc2107c2fc602aec1U, 0xc72ccf12U, 0.0172, -128, 127},
     {DType::iq4_nl, 0x2e66, 0, 0x7fa2ce1a3c9221caU, 0x44c7bd3cU, 0.0745, 1, 1},
     {DType::mxfp4, 0x2e66, 0, 0x76e7ffe410749beaU, 0x3ce6bbcaU, 0.113, 1, 1},
+    {DType::iq4_xs, 0x2e66, 0, 0xaeced0cdc4067eebU, 0xc5a1a2bfU, 0.0755, -32, 31},
 };
 static_assert(std::size(kGolden) == std::size(kQuantizedTypes), "every format has its row");
 inline constexpr int64_t kGoldenLength = 512;
