@@ -127,10 +127,10 @@ TEST(Gguf, TensorsHaveTheirShapeOutermostFirstAndTheirPlaceInTheFile) {
   EXPECT_EQ(q8.dtype, DType::q8_0);
   EXPECT_EQ(q8.bytes, 136U);
   EXPECT_EQ(q8.offset, sample.data_begin + 96);
-  const GgufTensor& unknown = *file.find_tensor("t.iq4xs");
+  const GgufTensor& unknown = *file.find_tensor("t.tq2");
   EXPECT_EQ(unknown.dtype, std::nullopt);
-  EXPECT_EQ(unknown.type->name, "IQ4_XS");
-  EXPECT_EQ(unknown.bytes, 136U);
+  EXPECT_EQ(unknown.type->name, "TQ2_0");
+  EXPECT_EQ(unknown.bytes, 132U);
   EXPECT_EQ(file.find_tensor("t.none"), nullptr);
   EXPECT_THROW((void)file.get_tensor("t.none"), Error);
   std::vector<std::byte> part(10);

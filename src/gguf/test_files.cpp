@@ -236,7 +236,7 @@ BuiltFile build_sample_file(uint32_t version) {
   b.tensor("t.f32", 0, {8, 3}, 0);          // 96 bytes
   b.tensor("t.q8", 8, {64, 2}, 96);         // 136 bytes
   b.tensor("t.f16", 1, {2, 1, 3, 2}, 256);  // 24 bytes
-  b.tensor("t.iq4xs", 23, {256}, 288);      // 136 bytes
+  b.tensor("t.tq2", 35, {512}, 288);        // 132 bytes
   b.tensor("t.last", 30, {4, 2, 2}, 448);   // 32 bytes
   b.data(32, 480);
   return std::move(b.file);

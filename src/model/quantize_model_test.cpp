@@ -8,6 +8,7 @@
 #include "gguf/gguf.h"
 #include "gguf/writer.h"
 #include "model/model_info.h"
+#include "model/weight_types.h"
 
 namespace inferno {
 namespace {
@@ -39,6 +40,18 @@ TEST(Quantize, ALayerThatNoModelHasDoesNotCount) {
   EXPECT_EQ(types_after({"blk.0.attn_v.weight", "blk.1.attn_v.weight", "blk.9223372036854775807.attn_v.weight",
                          "blk.2147483647.attn_v.weight"}),
             (std::vector<std::string>{"Q4_K", "Q6_K", "Q4_K", "Q4_K"}));
+}
+
+TEST(Quantize, RowsThatABlockDoesNotDivideTakeTheNextBestFormat) {
+  const auto chosen = [](std::string_view type, int64_t cols) {
+    return choose_weight_type(type, "blk.0.attn_q.weight", Shape(2, cols), false, 1).dtype;
+  };
+  EXPECT_EQ(chosen("Q4_K", 512), DType::q4_k);
+  EXPECT_EQ(chosen("Q4_K", 96), DType::q5_0);
+  EXPECT_EQ(chosen("Q6_K", 96), DType::q8_0);
+  EXPECT_EQ(chosen("IQ4_XS", 96), DType::iq4_nl);
+  EXPECT_EQ(chosen("IQ4_XS", 100), DType::f16);
+  EXPECT_EQ(chosen("MXFP4", 100), DType::f16);
 }
 
 TEST(Quantize, ReportsProgressToTheEndAndWhatItWrote) {

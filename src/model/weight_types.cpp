@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <array>
 #include <cctype>
 #include <optional>
 
@@ -20,23 +19,12 @@ struct Recipe {
   uint32_t file_type;           // general.file_type, as other programs number it
 };
 
-constexpr std::array<Recipe, 15> kRecipes = {{
-    {"F32", DType::f32, {}, 0},
-    {"F16", DType::f16, {}, 1},
-    {"BF16", DType::bf16, {}, 32},
-    {"Q8_0", DType::q8_0, {}, 7},
-    {"Q4_0", DType::q4_0, {}, 2},
-    {"Q4_1", DType::q4_1, {}, 3},
-    {"Q5_0", DType::q5_0, {}, 8},
-    {"Q5_1", DType::q5_1, {}, 9},
-    {"Q2_K", DType::q2_k, {}, 10},
-    {"Q3_K", DType::q3_k, {}, 12},
-    {"Q4_K", DType::q4_k, {}, 14},
-    {"Q5_K", DType::q5_k, {}, 16},
-    {"Q6_K", DType::q6_k, {}, 18},
+constexpr Recipe kRecipes[] = {
+#define FORMAT(name, Name, ...) {#Name, DType::name, {}, WeightFormat{__VA_ARGS__}.file_type},
+#include "tensor/weight_formats.inc"
     {"Q4_K_M", DType::q4_k, DType::q6_k, 15},
     {"Q5_K_M", DType::q5_k, DType::q6_k, 17},
-}};
+};
 
 const Recipe& find_recipe(std::string_view name) {
   std::string upper;
@@ -63,22 +51,7 @@ DType choose(const Recipe& recipe, std::string_view name, bool tied, int32_t lay
 DType fallback(DType wanted, int64_t cols) {
   const auto fits = [&](DType type) { return cols % dtype_info(type).block_size == 0; };
   if (fits(wanted)) return wanted;
-  DType next = DType::f16;
-  switch (wanted) {
-    case DType::q2_k:
-    case DType::q3_k:
-    case DType::q4_k:
-      next = DType::q5_0;
-      break;
-    case DType::q5_k:
-      next = DType::q5_1;
-      break;
-    case DType::q6_k:
-      next = DType::q8_0;
-      break;
-    default:
-      break;
-  }
+  const DType next = weight_format(wanted).fallback;
   return fits(next) ? next : DType::f16;
 }
 

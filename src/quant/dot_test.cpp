@@ -141,7 +141,7 @@ TEST(Dot, GivesTheStatedBits) {
 }
 
 TEST(Dot, AgreesWithDoublePrecision) {
-  for (const DType dtype : test::kQuantized) {
+  for (const DType dtype : kQuantizedTypes) {
     SCOPED_TRACE(dtype_name(dtype));
     for (const int64_t k : {int64_t{256}, int64_t{1024}, int64_t{4096}}) {
       for (uint32_t seed = 100; seed < 110; ++seed) {
@@ -165,18 +165,12 @@ TEST(Dot, AgreesWithDoublePrecision) {
 
 TEST(Dot, LargestSumsDoNotOverflow) {
   // Every level, scale and activation at its extreme: integer sums must stay exact in 32 bits.
-  for (const DType dtype : test::kQuantized) {
+  for (const DType dtype : kQuantizedTypes) {
     SCOPED_TRACE(dtype_name(dtype));
     for (const int fill : {0x00, 0x7f, 0x80, 0xff}) {
       std::vector<uint8_t> weights(static_cast<size_t>(row_bytes(dtype, 256)), static_cast<uint8_t>(fill));
-      const test::ScaleOffsets offsets = test::scale_offsets(dtype);
       for (int b = 0; b < 256 / dtype_info(dtype).block_size; ++b) {
-        uint8_t* block = weights.data() + b * dtype_info(dtype).block_bytes;
-        for (const int offset : {offsets.d, offsets.minimum}) {
-          if (offset < 0) continue;
-          block[offset] = 0x00;
-          block[offset + 1] = 0x3c;  // 1.0
-        }
+        test::set_scales(dtype, weights.data() + b * dtype_info(dtype).block_bytes, 0x3c80, 0x3c80);  // around 1
       }
       std::vector<float> w(256);
       dequantize_row(dtype, weights.data(), w.data(), 256);

@@ -6,19 +6,19 @@
 //   acc = fma(float(isum_b), dw_b * dx_b, acc)
 //   acc = fma(float(msum_b), mw_b * dx_b, acc)       only where a row below names mw
 //
-// dw_b, mw_b: the block's f16 scales widened to f32 (exact). dx_b: the activation scale. A product of scales is rounded
+// dw_b, mw_b: the block's scales widened to f32 (exact). dx_b: the activation scale. A product of scales is rounded
 // to f32 before the fma. isum_b and msum_b are integers, exact in int32, so the order inside a block does not matter;
 // float() is one conversion, round to nearest even (K sums may exceed 2^24). No flush to zero anywhere.
 //
-//   format      block  isum_b                                    mw_b   msum_b
-//   Q8_0          32   sum_i w_i * q_i                           -      -
-//   Q4_0, Q5_0    32   sum_i w_i * q_i, offset taken off w_i     -      -
-//   Q4_1, Q5_1    32   sum_i w_i * q_i                           m      sum_i q_i
-//   Q2_K         256   sum_j scale_j * sum_i w_ij * q_ij         dmin   -sum_j minimum_j * sum_i q_ij
-//   Q4_K, Q5_K   256   sum_j scale_j * sum_i w_ij * q_ij         dmin   -sum_j minimum_j * sum_i q_ij
-//   Q3_K, Q6_K   256   sum_j scale_j * sum_i w_ij * q_ij         -      -
+//   block                  isum_b                                    mw_b   msum_b
+//    32                    sum_i w_i * q_i                           -      -
+//    32, with m            sum_i w_i * q_i                           m      sum_i q_i
+//   256                    sum_j scale_j * sum_i w_ij * q_ij         -      -
+//   256, with m            sum_j scale_j * sum_i w_ij * q_ij         m      -sum_j minimum_j * sum_i q_ij
 //
-// w are the levels of unpack_levels, scale_j and minimum_j those of unpack_scales; j runs over the sub-blocks.
+// (tensor/weight_formats.inc says which format is which.) w are the levels of unpack_levels: without their offset where
+// they are signed, the integers of the codebook where there is one. j runs over the sub-blocks, scale_j and minimum_j
+// are theirs.
 // Largest |isum_b|: 520,192 (Q8_0) per 32; 133,169,152 (Q6_K) per 256. Largest |msum_b|: 2,048,256 (Q4_K).
 // A kernel may as well compute with unsigned levels and take offset * sum_i q_i off: integers are exact either way.
 #pragma once

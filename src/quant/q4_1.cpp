@@ -1,6 +1,5 @@
-#include "quant/q4_1.h"
-
 #include "quant/block_math.h"
+#include "quant/blocks.h"
 #include "quant/level_fit.h"
 #include "quant/numerics.h"
 

@@ -1,6 +1,5 @@
-#include "quant/q4_k.h"
-
 #include "quant/block_math.h"
+#include "quant/blocks.h"
 #include "quant/k_scales.h"
 #include "quant/level_fit.h"
 #include "quant/numerics.h"

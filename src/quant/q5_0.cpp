@@ -1,8 +1,7 @@
-#include "quant/q5_0.h"
-
 #include <algorithm>
 
 #include "quant/block_math.h"
+#include "quant/blocks.h"
 #include "quant/level_fit.h"
 #include "quant/numerics.h"
 

@@ -1,9 +1,8 @@
-#include "quant/q8_0.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "quant/block_math.h"
+#include "quant/blocks.h"
 #include "quant/level_fit.h"
 #include "quant/numerics.h"
 

@@ -4,16 +4,7 @@
 #include <type_traits>
 
 #include "base/error.h"
-#include "quant/q2_k.h"
-#include "quant/q3_k.h"
-#include "quant/q4_0.h"
-#include "quant/q4_1.h"
-#include "quant/q4_k.h"
-#include "quant/q5_0.h"
-#include "quant/q5_1.h"
-#include "quant/q5_k.h"
-#include "quant/q6_k.h"
-#include "quant/q8_0.h"
+#include "quant/blocks.h"
 
 namespace inferno {
 
@@ -23,30 +14,11 @@ namespace {
 template <typename Visit>
 auto visit_block(DType dtype, const Visit& visit) noexcept {
   switch (dtype) {
-    case DType::q8_0:
-      return visit(static_cast<const BlockQ8_0*>(nullptr));
-    case DType::q4_0:
-      return visit(static_cast<const BlockQ4_0*>(nullptr));
-    case DType::q4_1:
-      return visit(static_cast<const BlockQ4_1*>(nullptr));
-    case DType::q5_0:
-      return visit(static_cast<const BlockQ5_0*>(nullptr));
-    case DType::q5_1:
-      return visit(static_cast<const BlockQ5_1*>(nullptr));
-    case DType::q2_k:
-      return visit(static_cast<const BlockQ2_K*>(nullptr));
-    case DType::q3_k:
-      return visit(static_cast<const BlockQ3_K*>(nullptr));
-    case DType::q4_k:
-      return visit(static_cast<const BlockQ4_K*>(nullptr));
-    case DType::q5_k:
-      return visit(static_cast<const BlockQ5_K*>(nullptr));
-    case DType::q6_k:
-      return visit(static_cast<const BlockQ6_K*>(nullptr));
-    case DType::f32:
-    case DType::f16:
-    case DType::bf16:
-    case DType::i32:
+#define QUANTIZED(name, Name, ...) \
+  case DType::name:                \
+    return visit(static_cast<const Block##Name*>(nullptr));
+#include "tensor/weight_formats.inc"
+    default:
       break;
   }
   check_failed(__FILE__, __LINE__, "a quantized weight type");

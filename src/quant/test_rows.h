@@ -3,14 +3,12 @@
 
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <vector>
 
 #include "tensor/dtype.h"
 
 namespace inferno::test {
-
-inline constexpr DType kQuantized[] = {DType::q8_0, DType::q4_0, DType::q4_1, DType::q5_0, DType::q5_1,
-                                       DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k};
 
 class Bytes {
  public:
@@ -39,27 +37,11 @@ inline std::vector<float> normal_row(uint32_t seed, int64_t n) {
   return row;
 }
 
-// Where the blocks of a format keep their f16 scales, or -1.
-struct ScaleOffsets {
-  int d;
-  int minimum;
-};
-inline ScaleOffsets scale_offsets(DType dtype) {
-  switch (dtype) {
-    case DType::q4_1:
-    case DType::q5_1:
-    case DType::q4_k:
-    case DType::q5_k:
-      return {0, 2};
-    case DType::q2_k:
-      return {80, 82};
-    case DType::q3_k:
-      return {108, -1};
-    case DType::q6_k:
-      return {208, -1};
-    default:
-      return {0, -1};
-  }
+// Writes the scales of a block, given as the bits of f16; a scale that is an exponent becomes the low byte of d.
+inline void set_scales(DType dtype, uint8_t* block, uint16_t d, uint16_t minimum) {
+  const WeightFormat& format = weight_format(dtype);
+  std::memcpy(block + format.d, &d, format.d_type == ScaleType::f16 ? 2 : 1);
+  if (format.m >= 0) std::memcpy(block + format.m, &minimum, 2);
 }
 
 // Random levels and sub-block scales; the f16 scales start at d and minimum and grow by one unit per block.
@@ -68,37 +50,40 @@ inline std::vector<uint8_t> random_blocks(DType dtype, uint32_t seed, int64_t n,
   Bytes bytes(seed);
   for (uint8_t& byte : row) byte = bytes.next();
   const DTypeInfo& info = dtype_info(dtype);
-  const ScaleOffsets offsets = scale_offsets(dtype);
   for (int64_t b = 0; b < n / info.block_size; ++b) {
-    uint8_t* block = row.data() + b * info.block_bytes;
-    const auto block_d = static_cast<uint16_t>(d + b);
-    const auto block_minimum = static_cast<uint16_t>(minimum + b);
-    std::memcpy(block + offsets.d, &block_d, 2);
-    if (offsets.minimum >= 0) std::memcpy(block + offsets.minimum, &block_minimum, 2);
+    set_scales(dtype, row.data() + b * info.block_bytes, static_cast<uint16_t>(d + b),
+               static_cast<uint16_t>(minimum + b));
   }
   return row;
 }
 
-// The first 512 values of a format and the exact results of an independent implementation for them.
+// What tests know of a format beyond the registry: a row of kGoldenLength values with the exact results of an
+// independent implementation for it, and limits of its quantizer.
 struct Golden {
   DType dtype;
   uint16_t d;
   uint16_t minimum;
-  uint64_t dequantized_hash;  // FNV-1a over the bytes of the dequantized row
-  uint32_t dot_bits;          // dot_row with golden_activations()
+  uint64_t dequantized_hash;        // FNV-1a over the bytes of the dequantized row
+  uint32_t dot_bits;                // dot_row with golden_activations()
+  double relative_rms;              // most that quantizing normal values may cost
+  int lowest_scale, highest_scale;  // of a sub-block
 };
 inline constexpr Golden kGolden[] = {
-    {DType::q8_0, 0x2e66, 0, 0xf74f1ae23f4edcefU, 0xc3cbd95bU},
-    {DType::q4_0, 0xae66, 0, 0xf41abcad9c2352aeU, 0x41c9b5acU},
-    {DType::q4_1, 0x2e66, 0xba3d, 0xbf0dc5a4c7679232U, 0x42ab02f5U},
-    {DType::q5_0, 0x2e66, 0, 0xf7bee82496bef012U, 0xc313c2a1U},
-    {DType::q5_1, 0x2e66, 0xba3d, 0x2d34c1c26bc86385U, 0x432ed59cU},
-    {DType::q2_k, 0x2e66, 0x2a3d, 0xc97bcf06ec762502U, 0xc3809119U},
-    {DType::q3_k, 0x2e66, 0, 0x69fa09efb0759d0dU, 0x44488749U},
-    {DType::q4_k, 0x2e66, 0x2a3d, 0xb8d86549d801114bU, 0xc4efc88fU},
-    {DType::q5_k, 0x2e66, 0x2a3d, 0xe4ee9c51c4c61fc3U, 0x45c7e002U},
-    {DType::q6_k, 0x2e66, 0, 0xc2107c2fc602aec1U, 0xc72ccf12U},
+    {DType::q8_0, 0x2e66, 0, 0xf74f1ae23f4edcefU, 0xc3cbd95bU, 0.0055, 1, 1},
+    {DType::q4_0, 0xae66, 0, 0xf41abcad9c2352aeU, 0x41c9b5acU, 0.082, 1, 1},
+    {DType::q4_1, 0x2e66, 0xba3d, 0xbf0dc5a4c7679232U, 0x42ab02f5U, 0.071, 1, 1},
+    {DType::q5_0, 0x2e66, 0, 0xf7bee82496bef012U, 0xc313c2a1U, 0.041, 1, 1},
+    {DType::q5_1, 0x2e66, 0xba3d, 0x2d34c1c26bc86385U, 0x432ed59cU, 0.035, 1, 1},
+    {DType::q2_k, 0x2e66, 0x2a3d, 0xc97bcf06ec762502U, 0xc3809119U, 0.267, 1, 15},
+    {DType::q3_k, 0x2e66, 0, 0x69fa09efb0759d0dU, 0x44488749U, 0.147, -32, 31},
+    {DType::q4_k, 0x2e66, 0x2a3d, 0xb8d86549d801114bU, 0xc4efc88fU, 0.072, 1, 63},
+    {DType::q5_k, 0x2e66, 0x2a3d, 0xe4ee9c51c4c61fc3U, 0x45c7e002U, 0.035, 1, 63},
+    {DType::q6_k, 0x2e66, 0, 0xc2107c2fc602aec1U, 0xc72ccf12U, 0.0172, -128, 127},
+    {DType::iq4_nl, 0x2e66, 0, 0x7fa2ce1a3c9221caU, 0x44c7bd3cU, 0.0745, 1, 1},
+    {DType::mxfp4, 0x2e66, 0, 0x76e7ffe410749beaU, 0x3ce6bbcaU, 0.113, 1, 1},
+    {DType::iq4_xs, 0x2e66, 0, 0xaeced0cdc4067eebU, 0xc5a1a2bfU, 0.0755, -32, 31},
 };
+static_assert(std::size(kGolden) == std::size(kQuantizedTypes), "every format has its row");
 inline constexpr int64_t kGoldenLength = 512;
 
 inline std::vector<uint8_t> golden_row(const Golden& golden) {

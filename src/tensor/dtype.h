@@ -1,7 +1,7 @@
 // The element types inferno can compute with: one row of a table each.
 //
 // A type stores its values in blocks of `block_size` elements and `block_bytes` bytes; plain types have blocks of one.
-// gguf_id is the number GGUF files use for the type.
+// gguf_id is the number GGUF files use for the type. Weight types are listed in weight_formats.inc.
 #pragma once
 
 #include <array>
@@ -9,9 +9,9 @@
 #include <optional>
 #include <string_view>
 
-namespace inferno {
+#include "tensor/weight_format.h"
 
-enum class DType : uint8_t { f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q3_k, q4_k, q5_k, q6_k, i32 };
+namespace inferno {
 
 struct DTypeInfo {
   DType dtype;
@@ -21,29 +21,36 @@ struct DTypeInfo {
   int gguf_id;
 };
 
-inline constexpr std::array<DTypeInfo, 14> kDTypes = {{
-    {DType::f32, "F32", 1, 4, 0},
-    {DType::f16, "F16", 1, 2, 1},
-    {DType::bf16, "BF16", 1, 2, 30},
-    {DType::q8_0, "Q8_0", 32, 34, 8},
-    {DType::q4_0, "Q4_0", 32, 18, 2},
-    {DType::q4_1, "Q4_1", 32, 20, 3},
-    {DType::q5_0, "Q5_0", 32, 22, 6},
-    {DType::q5_1, "Q5_1", 32, 24, 7},
-    {DType::q2_k, "Q2_K", 256, 84, 10},
-    {DType::q3_k, "Q3_K", 256, 110, 11},
-    {DType::q4_k, "Q4_K", 256, 144, 12},
-    {DType::q5_k, "Q5_K", 256, 176, 13},
-    {DType::q6_k, "Q6_K", 256, 210, 14},
+[[nodiscard]] constexpr DTypeInfo dtype_row(DType dtype, std::string_view name) {
+  const WeightFormat& format = kWeightFormats[static_cast<size_t>(dtype)];
+  return {dtype, name, format.block, format.bytes, format.gguf_id};
+}
+inline constexpr std::array<DTypeInfo, kDTypeCount> kDTypes = {{
+#define FORMAT(name, Name, ...) dtype_row(DType::name, #Name),
+#include "tensor/weight_formats.inc"
     {DType::i32, "I32", 1, 4, 26},
 }};
-inline constexpr int kDTypeCount = static_cast<int>(kDTypes.size());
+
+// The types a model's weights may have, and those among them with blocks.
+inline constexpr DType kWeightTypes[] = {
+#define FORMAT(name, Name, ...) DType::name,
+#include "tensor/weight_formats.inc"
+};
+inline constexpr DType kQuantizedTypes[] = {
+#define QUANTIZED(name, Name, ...) DType::name,
+#include "tensor/weight_formats.inc"
+};
 
 [[nodiscard]] constexpr const DTypeInfo& dtype_info(DType dtype) {
   return kDTypes[static_cast<size_t>(dtype)];
 }
 [[nodiscard]] constexpr std::string_view dtype_name(DType dtype) {
   return dtype_info(dtype).name;
+}
+
+// dtype is a weight type.
+[[nodiscard]] constexpr const WeightFormat& weight_format(DType dtype) {
+  return kWeightFormats[static_cast<size_t>(dtype)];
 }
 
 // Bytes of `elements` consecutive values; elements must be a multiple of the block size.

@@ -7,9 +7,6 @@
 namespace inferno {
 namespace {
 
-constexpr DType kWeightTypes[] = {DType::f32,  DType::f16,  DType::bf16, DType::q8_0, DType::q4_0,
-                                  DType::q4_1, DType::q5_0, DType::q5_1, DType::q2_k, DType::q3_k,
-                                  DType::q4_k, DType::q5_k, DType::q6_k};
 constexpr DType kCacheTypes[] = {DType::f32, DType::f16, DType::bf16, DType::q8_0};
 
 // A row length the format allows: odd where it may be.

@@ -86,6 +86,11 @@ CudaWeight::CudaWeight(const WeightSource& source, WeightUse uses, WeightLoader&
     load_vector(source, loader);
     return;
   }
+  if (!has_kernels(dtype())) {
+    fail(
+        "backend \"cuda\" has no kernels for weights of type {} ({}); use backend parallel, or a model of another type",
+        dtype_name(dtype()), name());
+  }
   int64_t total = 0;
   if (is_quantized(dtype())) {
     const GroupBytes bytes = group_bytes(dtype());

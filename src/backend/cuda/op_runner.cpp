@@ -28,7 +28,7 @@ bool OpRunner::supports(OpId op, DType dtype) const {
     case OpId::kv_store:
       return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::q8_0;
     default:
-      return is_fused(op) && dtype != DType::i32;
+      return is_fused(op) && has_kernels(dtype);
   }
 }
 

@@ -35,79 +35,40 @@ struct GroupBytes {
   int d = 0;
 };
 
-INFERNO_HOST_DEVICE constexpr GroupBytes group_bytes(DType dtype) {
+// The registry's row of a type. A switch, because device code cannot index a table of the host.
+INFERNO_HOST_DEVICE constexpr WeightFormat format_of(DType dtype) {
   switch (dtype) {
-    case DType::q8_0:
-      return {32, 0, 2, 0};
-    case DType::q4_0:
-      return {16, 0, 2, 0};
-    case DType::q4_1:
-      return {16, 0, 4, 0};
-    case DType::q5_0:
-      return {16, 4, 2, 0};
-    case DType::q5_1:
-      return {16, 4, 4, 0};
-    case DType::q2_k:
-      return {0, 8, 2, 4};
-    case DType::q3_k:
-      return {16, 0, 2, 2};
-    case DType::q4_k:
-      return {16, 0, 2, 4};
-    case DType::q5_k:
-      return {16, 4, 2, 4};
-    case DType::q6_k:
-      return {16, 8, 2, 2};
+#define FORMAT(name, Name, ...) \
+  case DType::name:             \
+    return {__VA_ARGS__};
+#include "tensor/weight_formats.inc"
     default:
-      return {};
+      return {.gguf_id = -1, .file_type = 0, .bytes = 0, .bits = 0};
   }
+}
+
+// Whether this backend has kernels for weights of the type: those of codebooks are missing.
+INFERNO_HOST_DEVICE constexpr bool has_kernels(DType dtype) {
+  return dtype != DType::i32 && format_of(dtype).codebook == Codebook::none;
+}
+
+INFERNO_HOST_DEVICE constexpr GroupBytes group_bytes(DType dtype) {
+  const WeightFormat f = format_of(dtype);
+  if (f.block == 1 || !has_kernels(dtype)) return {};
+  const int halves = f.m >= 0 ? 4 : 2;  // d, and m if there is one
+  GroupBytes bytes = {16, 0, 2, 0};
+  if (f.bits == 8) bytes.q = 32;
+  if (f.bits == 2) bytes.q = 0;
+  if (f.bits == 5) bytes.h = 4;
+  if (f.bits == 2 || f.bits == 6) bytes.h = 8;
+  (f.block == 32 ? bytes.s : bytes.d) = halves;
+  return bytes;
 }
 
 // What is subtracted from a stored level; 0 for formats with a minimum and for Q8_0, whose levels are signed.
 INFERNO_HOST_DEVICE constexpr int level_offset(DType dtype) {
-  switch (dtype) {
-    case DType::q4_0:
-      return 8;
-    case DType::q5_0:
-      return 16;
-    case DType::q3_k:
-      return 4;
-    case DType::q6_k:
-      return 32;
-    default:
-      return 0;
-  }
-}
-
-// Values and bytes of a canonical block (tensor/dtype.h has the same table, for the host only).
-struct BlockSize {
-  int values = 0;
-  int bytes = 0;
-};
-INFERNO_HOST_DEVICE constexpr BlockSize canonical_block(DType dtype) {
-  switch (dtype) {
-    case DType::q8_0:
-      return {32, 34};
-    case DType::q4_0:
-      return {32, 18};
-    case DType::q4_1:
-      return {32, 20};
-    case DType::q5_0:
-      return {32, 22};
-    case DType::q5_1:
-      return {32, 24};
-    case DType::q2_k:
-      return {256, 84};
-    case DType::q3_k:
-      return {256, 110};
-    case DType::q4_k:
-      return {256, 144};
-    case DType::q5_k:
-      return {256, 176};
-    case DType::q6_k:
-      return {256, 210};
-    default:
-      return {1, 0};
-  }
+  const WeightFormat f = format_of(dtype);
+  return f.is_signed && f.bits < 8 ? 1 << (f.bits - 1) : 0;
 }
 
 // The planes of one weight; for plain types q alone, rows `row_stride` bytes apart.
@@ -275,36 +236,13 @@ INFERNO_HOST_DEVICE inline void put_k_scales(DType dtype, uint8_t* block, int j,
   }
 }
 
-// Byte offsets of a block's f16 scales (d, then m or dmin); -1: none.
-struct ScaleOffsets {
-  int d = 0;
-  int m = -1;
-};
-INFERNO_HOST_DEVICE constexpr ScaleOffsets scale_offsets(DType dtype) {
-  switch (dtype) {
-    case DType::q4_1:
-    case DType::q5_1:
-    case DType::q4_k:
-    case DType::q5_k:
-      return {0, 2};
-    case DType::q2_k:
-      return {80, 82};
-    case DType::q3_k:
-      return {108, -1};
-    case DType::q6_k:
-      return {208, -1};
-    default:
-      return {0, -1};
-  }
-}
-
 // Group g of one canonical row into its planes; q, h, s and d point at the row (see q_row and the others).
 INFERNO_HOST_DEVICE inline void pack_group(DType dtype, const uint8_t* row, int g, uint8_t* q, uint8_t* h, uint8_t* s,
                                            uint8_t* d, int groups) {
-  const BlockSize size = canonical_block(dtype);
+  const WeightFormat format = format_of(dtype);
   const GroupBytes bytes = group_bytes(dtype);
-  const uint8_t* block = row + int64_t{g} * kGroup / size.values * size.bytes;
-  const int first = g * kGroup % size.values;
+  const uint8_t* block = row + int64_t{g} * kGroup / format.block * format.bytes;
+  const int first = g * kGroup % format.block;
   for (int i = 0; i < bytes.h; ++i) h[g * bytes.h + i] = 0;
   for (int v = 0; v < kGroup; ++v) {
     int low = get_bits(block, low_field(dtype, first + v));
@@ -320,14 +258,13 @@ INFERNO_HOST_DEVICE inline void pack_group(DType dtype, const uint8_t* row, int 
     }
     put_bits(h + g * bytes.h, plane_high_field(dtype, v), high);
   }
-  const ScaleOffsets at = scale_offsets(dtype);
   uint8_t* scale = bytes.d == 0 ? s + g * bytes.s : d + g / 8 * bytes.d;
   if (bytes.d == 0 || g % 8 == 0) {
-    scale[0] = block[at.d];
-    scale[1] = block[at.d + 1];
-    if (at.m >= 0) {
-      scale[2] = block[at.m];
-      scale[3] = block[at.m + 1];
+    scale[0] = block[format.d];
+    scale[1] = block[format.d + 1];
+    if (format.m >= 0) {
+      scale[2] = block[format.m];
+      scale[3] = block[format.m + 1];
     }
   }
   if (bytes.d != 0) get_k_scales(dtype, block, first / kGroup, s + g * bytes.s);
@@ -336,13 +273,12 @@ INFERNO_HOST_DEVICE inline void pack_group(DType dtype, const uint8_t* row, int 
 // The reverse, for one whole row.
 inline void unpack_canonical_row(DType dtype, const uint8_t* q, const uint8_t* h, const uint8_t* s, const uint8_t* d,
                                  int groups, uint8_t* row) {
-  const BlockSize size = canonical_block(dtype);
+  const WeightFormat format = format_of(dtype);
   const GroupBytes bytes = group_bytes(dtype);
-  const ScaleOffsets at = scale_offsets(dtype);
-  for (int64_t i = 0; i < int64_t{groups} * kGroup / size.values * size.bytes; ++i) row[i] = 0;
+  for (int64_t i = 0; i < int64_t{groups} * kGroup / format.block * format.bytes; ++i) row[i] = 0;
   for (int g = 0; g < groups; ++g) {
-    uint8_t* block = row + int64_t{g} * kGroup / size.values * size.bytes;
-    const int first = g * kGroup % size.values;
+    uint8_t* block = row + int64_t{g} * kGroup / format.block * format.bytes;
+    const int first = g * kGroup % format.block;
     for (int v = 0; v < kGroup; ++v) {
       int low = 0;
       if (dtype == DType::q8_0) {
@@ -355,11 +291,11 @@ inline void unpack_canonical_row(DType dtype, const uint8_t* q, const uint8_t* h
       put_bits(block, high_field(dtype, first + v), high);
     }
     const uint8_t* scale = bytes.d == 0 ? s + g * bytes.s : d + g / 8 * bytes.d;
-    block[at.d] = scale[0];
-    block[at.d + 1] = scale[1];
-    if (at.m >= 0) {
-      block[at.m] = scale[2];
-      block[at.m + 1] = scale[3];
+    block[format.d] = scale[0];
+    block[format.d + 1] = scale[1];
+    if (format.m >= 0) {
+      block[format.m] = scale[2];
+      block[format.m + 1] = scale[3];
     }
     if (bytes.d != 0) put_k_scales(dtype, block, first / kGroup, s + g * bytes.s);
   }

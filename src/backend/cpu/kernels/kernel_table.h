@@ -2,13 +2,15 @@
 // does better.
 //
 // A kernel is stateless, allocates nothing, throws nothing, knows no threads, and computes a range of the output, so
-// the same function serves one thread or many. This header, the block structs of src/quant and intrinsics are all that
-// a file compiled with instruction-set flags may include: an inline function shared with other files could be compiled
-// here with instructions the machine lacks, and the linker might pick that copy.
+// the same function serves one thread or many. This header, the registry of weight formats and intrinsics are all
+// that a file compiled with instruction-set flags may include: an inline function shared with other files could be
+// compiled here with instructions the machine lacks, and the linker might pick that copy.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+
+#include "tensor/weight_format.h"
 
 namespace inferno {
 
@@ -110,10 +112,6 @@ struct AttentionKernel {
 };
 
 // ---- the table ------------------------------------------------------------------------------------------------------
-// The element types by number, as in the dtype table, which kernel files do not include; select.cpp compares the two.
-enum class KernelDType : int { f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q3_k, q4_k, q5_k, q6_k, i32 };
-inline constexpr int kKernelDTypes = 14;
-
 struct KernelTable {
   const char* name;
 
@@ -135,14 +133,14 @@ struct KernelTable {
   void (*matmul)(const float* a, const float* b, float* out, int64_t n, int64_t p, int64_t row_begin,
                  int64_t row_end) noexcept;
   // One row of a cache: n floats to its stored type, and back. Indexed by dtype.
-  void (*store_row[kKernelDTypes])(const float* x, void* row, int64_t n) noexcept;
-  void (*load_row[kKernelDTypes])(const void* row, float* x, int64_t n) noexcept;
+  void (*store_row[kDTypeCount])(const float* x, void* row, int64_t n) noexcept;
+  void (*load_row[kDTypeCount])(const void* row, float* x, int64_t n) noexcept;
   // Folds one span's (m, l, o) into the running (m, l, o) of a query.
   void (*merge_span)(float* m, float* l, float* o, float span_m, float span_l, const float* span_o,
                      int64_t head_dim) noexcept;
 
-  LinearKernel linear[kKernelDTypes];        // by weight dtype
-  AttentionKernel attention[kKernelDTypes];  // by cache dtype
+  LinearKernel linear[kDTypeCount];        // by weight dtype
+  AttentionKernel attention[kDTypeCount];  // by cache dtype
 };
 
 // Each table is filled in by its own file, starting from the one below.

@@ -114,7 +114,7 @@ std::vector<float> activations(int64_t tokens, int64_t k, uint32_t seed) {
 class LinearParity : public testing::TestWithParam<const KernelTable*> {};
 
 TEST_P(LinearParity, QuantizedProductsAreBitEqualToScalar) {
-  for (const DType dtype : test::kQuantized) {
+  for (const DType dtype : kQuantizedTypes) {
     const auto type = static_cast<size_t>(dtype);
     const LinearKernel& kernel = GetParam()->linear[type];
     const LinearKernel& reference = scalar_kernels().linear[type];
@@ -138,7 +138,7 @@ TEST_P(LinearParity, QuantizedProductsAreBitEqualToScalar) {
 
 TEST_P(LinearParity, ConvertingARowInPartsAndPrefetchingMeanwhileGiveTheSameBits) {
   constexpr Shape2 kShape = {43, 1024};
-  for (const DType dtype : test::kQuantized) {
+  for (const DType dtype : kQuantizedTypes) {
     const LinearKernel& kernel = GetParam()->linear[static_cast<size_t>(dtype)];
     const ActivationLayout& layout = *kernel.activation;
     if (layout.prepare_columns == nullptr) continue;
@@ -162,7 +162,7 @@ TEST_P(LinearParity, ExtremeActivationsGiveTheSameBits) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   constexpr float kInf = std::numeric_limits<float>::infinity();
   constexpr float kSpecial[] = {0.0F, 1e-45F, 1e-38F, 3e-37F, 3e38F, kInf, -kInf, kNan};
-  for (const DType dtype : test::kQuantized) {
+  for (const DType dtype : kQuantizedTypes) {
     const auto type = static_cast<size_t>(dtype);
     const LinearKernel& kernel = GetParam()->linear[type];
     const LinearKernel& reference = scalar_kernels().linear[type];
@@ -307,7 +307,7 @@ TEST(Assembly, LinearGivesTheBitsOfIntrinsics) {
   const KernelTable* intrinsics = find_kernels("neon_i8mm_intrinsics");
   if (assembly == nullptr || intrinsics == nullptr) GTEST_SKIP() << "this CPU has no kernels in assembly";
   constexpr Shape2 kShape = {43, 1536};
-  for (const DType dtype : test::kQuantized) {
+  for (const DType dtype : kQuantizedTypes) {
     const auto type = static_cast<size_t>(dtype);
     ASSERT_NE(assembly->linear[type].run, intrinsics->linear[type].run);
     const std::vector<uint8_t> canonical = random_weight(dtype, kShape, 17);

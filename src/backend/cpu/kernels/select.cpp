@@ -9,15 +9,9 @@
 #include "base/cpu_features.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "tensor/dtype.h"
 
 namespace inferno {
 namespace {
-
-static_assert(kKernelDTypes == kDTypeCount);
-static_assert(static_cast<int>(KernelDType::q8_0) == static_cast<int>(DType::q8_0));
-static_assert(static_cast<int>(KernelDType::q6_k) == static_cast<int>(DType::q6_k));
-static_assert(static_cast<int>(KernelDType::i32) == static_cast<int>(DType::i32));
 
 // One row per instruction set, from the lowest up: each table starts as a copy of the one before it.
 struct Isa {

@@ -35,7 +35,7 @@ TEST(Select, WithoutTheVariableTheHighestTableIsChosen) {
 TEST(Select, EachTableBringsItsOwnQuantizedLinear) {
   const auto& tables = available_kernels();
   for (size_t i = 1; i < tables.size(); ++i) {
-    const auto type = static_cast<size_t>(KernelDType::q8_0);
+    const auto type = static_cast<size_t>(DType::q8_0);
     EXPECT_NE(tables[i]->linear[type].run, tables[i - 1]->linear[type].run) << tables[i]->name;
     EXPECT_STREQ(tables[i]->linear[type].name, tables[i]->name);
   }

@@ -25,7 +25,7 @@ template <DType F>
 __host__ __device__ constexpr Activation activation_of() {
   if constexpr (F == DType::f32) return Activation::f32;
   if constexpr (F == DType::f16 || F == DType::bf16) return Activation::split8;
-  return canonical_block(F).values == 32 ? Activation::quant32 : Activation::quant256;
+  return format_of(F).block == 32 ? Activation::quant32 : Activation::quant256;
 }
 __host__ __device__ constexpr bool is_quant(Activation a) {
   return a == Activation::quant32 || a == Activation::quant256;
@@ -336,24 +336,11 @@ struct Part<DType::f32> {
 template <typename Visit>
 void with_dtype(DType dtype, Visit&& visit) {
   switch (dtype) {
-#define INFERNO_CASE(type)                    \
-  case DType::type:                           \
-    visit.template operator()<DType::type>(); \
+#define FORMAT(name, Name, ...)                                                       \
+  case DType::name:                                                                   \
+    if constexpr (has_kernels(DType::name)) visit.template operator()<DType::name>(); \
     break;
-    INFERNO_CASE(f32)
-    INFERNO_CASE(f16)
-    INFERNO_CASE(bf16)
-    INFERNO_CASE(q8_0)
-    INFERNO_CASE(q4_0)
-    INFERNO_CASE(q4_1)
-    INFERNO_CASE(q5_0)
-    INFERNO_CASE(q5_1)
-    INFERNO_CASE(q2_k)
-    INFERNO_CASE(q3_k)
-    INFERNO_CASE(q4_k)
-    INFERNO_CASE(q5_k)
-    INFERNO_CASE(q6_k)
-#undef INFERNO_CASE
+#include "tensor/weight_formats.inc"
     default:
       break;
   }

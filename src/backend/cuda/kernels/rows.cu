@@ -197,8 +197,8 @@ __global__ void pack_kernel(const uint8_t* canonical, int64_t first, int64_t cou
   if (item >= count * w.groups) return;
   const int64_t row = item / w.groups;
   const int g = static_cast<int>(item % w.groups);
-  constexpr BlockSize kSize = canonical_block(F);
-  const int64_t row_bytes = int64_t{w.groups} * kGroup / kSize.values * kSize.bytes;
+  constexpr WeightFormat kFormat = format_of(F);
+  const int64_t row_bytes = int64_t{w.groups} * kGroup / kFormat.block * kFormat.bytes;
   const int64_t to = first + row;
   pack_group(F, canonical + row * row_bytes, g, q_row(w, F, to), h_row(w, F, to), s_row(w, F, to), d_row(w, F, to),
              w.groups);

@@ -8,23 +8,11 @@ using Launcher = void (*)(const LaunchContext&, const VectorProduct&);
 
 Launcher launcher_of(DType dtype) {
   switch (dtype) {
-#define INFERNO_CASE(name) \
-  case DType::name:        \
-    return launch_vector_##name;
-    INFERNO_CASE(f32)
-    INFERNO_CASE(f16)
-    INFERNO_CASE(bf16)
-    INFERNO_CASE(q8_0)
-    INFERNO_CASE(q4_0)
-    INFERNO_CASE(q4_1)
-    INFERNO_CASE(q5_0)
-    INFERNO_CASE(q5_1)
-    INFERNO_CASE(q2_k)
-    INFERNO_CASE(q3_k)
-    INFERNO_CASE(q4_k)
-    INFERNO_CASE(q5_k)
-    INFERNO_CASE(q6_k)
-#undef INFERNO_CASE
+#define FORMAT(name, Name, ...)                                          \
+  case DType::name:                                                      \
+    if constexpr (has_kernels(DType::name)) return launch_vector_##name; \
+    return nullptr;
+#include "tensor/weight_formats.inc"
     default:
       return nullptr;
   }
@@ -33,7 +21,7 @@ Launcher launcher_of(DType dtype) {
 Activation activation_kind(DType dtype) {
   if (dtype == DType::f32) return Activation::f32;
   if (dtype == DType::f16 || dtype == DType::bf16) return Activation::split8;
-  return canonical_block(dtype).values == 32 ? Activation::quant32 : Activation::quant256;
+  return format_of(dtype).block == 32 ? Activation::quant32 : Activation::quant256;
 }
 
 bool same_type(const VectorProduct& p, int from, int to) {

@@ -237,23 +237,10 @@ void launch_vector_for(const LaunchContext& c, const VectorProduct& p) {
   with_columns.template operator()<1>();
 }
 
-// One function per type, each in the file that instantiates it.
-#define INFERNO_VECTOR_LAUNCHER(name) void launch_vector_##name(const LaunchContext& c, const VectorProduct& p);
-INFERNO_VECTOR_LAUNCHER(f32)
-INFERNO_VECTOR_LAUNCHER(f16)
-INFERNO_VECTOR_LAUNCHER(bf16)
-INFERNO_VECTOR_LAUNCHER(q8_0)
-INFERNO_VECTOR_LAUNCHER(q4_0)
-INFERNO_VECTOR_LAUNCHER(q4_1)
-INFERNO_VECTOR_LAUNCHER(q5_0)
-INFERNO_VECTOR_LAUNCHER(q5_1)
-INFERNO_VECTOR_LAUNCHER(q2_k)
-INFERNO_VECTOR_LAUNCHER(q3_k)
-INFERNO_VECTOR_LAUNCHER(q4_k)
-INFERNO_VECTOR_LAUNCHER(q5_k)
-INFERNO_VECTOR_LAUNCHER(q6_k)
-INFERNO_VECTOR_LAUNCHER(q4_k_q6_k)
-INFERNO_VECTOR_LAUNCHER(q5_k_q6_k)
-#undef INFERNO_VECTOR_LAUNCHER
+// One function per type with kernels, each in the file that instantiates it, and those of mixes.
+#define FORMAT(name, Name, ...) void launch_vector_##name(const LaunchContext& c, const VectorProduct& p);
+#include "tensor/weight_formats.inc"
+void launch_vector_q4_k_q6_k(const LaunchContext& c, const VectorProduct& p);
+void launch_vector_q5_k_q6_k(const LaunchContext& c, const VectorProduct& p);
 
 }  // namespace inferno::cuda

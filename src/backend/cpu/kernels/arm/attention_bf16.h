@@ -25,8 +25,7 @@ inline void run_bf16_attention(const SpanTask& task) noexcept {
 }
 
 inline void set_bf16_attention(KernelTable& table, const char* name) {
-  table.attention[static_cast<int>(KernelDType::bf16)] = {name, kBf16QueryBlock, bf16_attention_scratch,
-                                                          run_bf16_attention};
+  table.attention[static_cast<int>(DType::bf16)] = {name, kBf16QueryBlock, bf16_attention_scratch, run_bf16_attention};
 }
 
 }  // namespace

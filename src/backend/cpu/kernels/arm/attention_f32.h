@@ -22,14 +22,14 @@ inline int64_t f32_attention_scratch(int64_t queries, int64_t head_dim) {
   return (blocks * padded_dim(head_dim) * 2 + blocks * kAttentionSpan + (kChunk + 4) * padded_dim(head_dim)) * 4;
 }
 
-template <KernelDType kType>
+template <DType kType>
 inline void widen_row(const uint8_t* row, float* out, int64_t n) {
-  if constexpr (kType == KernelDType::f32) {
+  if constexpr (kType == DType::f32) {
     const auto* from = static_cast<const float*>(static_cast<const void*>(row));
     for (int64_t i = 0; i < n; i += 4) store_some(out + i, load_some(from + i, n - i), n - i);
-  } else if constexpr (kType == KernelDType::f16) {
+  } else if constexpr (kType == DType::f16) {
     load_f16_row(row, out, n);
-  } else if constexpr (kType == KernelDType::bf16) {
+  } else if constexpr (kType == DType::bf16) {
     load_bf16_row(row, out, n);
   } else {
     load_q8_0_row(row, out, n);
@@ -37,7 +37,7 @@ inline void widen_row(const uint8_t* row, float* out, int64_t n) {
 }
 
 // chunk[d][kChunk]: the keys by dimension; four[4][stride] is memory for four rows. count is a multiple of 4.
-template <KernelDType kType>
+template <DType kType>
 inline void load_keys(const uint8_t* const* rows, int64_t count, int64_t head_dim, float* four, float* chunk) {
   const int64_t stride = padded_dim(head_dim);
   for (int64_t p = 0; p < count; p += 4) {
@@ -87,7 +87,7 @@ inline void output_tile(const float* weights, const float* chunk, int64_t stride
   }
 }
 
-template <KernelDType kType>
+template <DType kType>
 inline void run_f32_attention(const SpanTask& task) noexcept {
   const int64_t d = task.head_dim;
   const int64_t stride = padded_dim(d);
@@ -98,7 +98,7 @@ inline void run_f32_attention(const SpanTask& task) noexcept {
   float* o = q + queries * stride;
   float* scores = o + queries * stride;
   float* chunk = scores + queries * kAttentionSpan;
-  const auto rounded = [](float32x4_t v) { return kType == KernelDType::bf16 ? round_to_bf16(v) : v; };
+  const auto rounded = [](float32x4_t v) { return kType == DType::bf16 ? round_to_bf16(v) : v; };
   for (int64_t i = 0; i < queries; ++i) {
     for (int64_t j = 0; j < stride; j += 4) {
       const bool some = i < task.queries && j < d;
@@ -141,7 +141,7 @@ inline void run_f32_attention(const SpanTask& task) noexcept {
   }
 }
 
-template <KernelDType kType>
+template <DType kType>
 inline void set_f32_attention(KernelTable& table, const char* name) {
   table.attention[static_cast<int>(kType)] = {name, kF32QueryBlock, f32_attention_scratch, run_f32_attention<kType>};
 }

@@ -110,7 +110,7 @@ inline void run_bf16(const LinearTask& task) noexcept {
 }
 
 inline void set_bf16(KernelTable& table, const char* name) {
-  table.linear[static_cast<int>(KernelDType::bf16)] = {
+  table.linear[static_cast<int>(DType::bf16)] = {
       name, &pair_interleaved_layout(), &kBf16Pairs, kInterleavedRows, no_scratch, run_bf16};
 }
 

@@ -50,7 +50,7 @@ inline void unpack_levels(const uint8_t* tiles, uint8_t* out) {
   using Layout = InterleavedBlock<kFormat>;
   for (int tile = 0; tile < kFormat.block / 16; ++tile) {
     int8x16_t w[8];
-    unpack_tile<kFormat.bits, kFormat.is_signed>(tiles + tile * Layout::kTileBytes, w);
+    tile_levels<kFormat>(tiles + tile * Layout::kTileBytes, w);
     if constexpr (Layout::kFraction != 0) {
       for (int8x16_t& v : w) v = vshrq_n_s8(v, Layout::kFraction);
     }
@@ -67,7 +67,7 @@ template <InterleavedFormat kFormat>
 inline void unpack_block(const uint8_t* block, uint8_t* panel) {
   using Layout = InterleavedBlock<kFormat>;
   using P = Panel<kFormat>;
-  const EightScales d = load_scales(block + Layout::kD);
+  const EightScales d = load_d<kFormat>(block + Layout::kD);
   store_doubled(d.low, d.high, panel + P::kD);
   if constexpr (kFormat.minimums) {
     const EightScales m = load_scales(block + Layout::kM);
@@ -349,7 +349,7 @@ inline void run_gemm(const LinearTask& task) noexcept {
 }
 
 template <InterleavedFormat kFormat>
-inline void set_gemm(KernelTable& table, const char* name, KernelDType dtype) {
+inline void set_gemm(KernelTable& table, const char* name, DType dtype) {
   table.linear[static_cast<int>(dtype)] = {name,
                                            kFormat.row_pairs ? &row_pairs_layout() : &interleaved_layout(dtype),
                                            &kTokenPairs<kFormat.block>,
@@ -358,17 +358,15 @@ inline void set_gemm(KernelTable& table, const char* name, KernelDType dtype) {
                                            run_gemm<kFormat>};
 }
 
-inline void fill_quantized_gemm(KernelTable& table, const char* name) {
-  set_gemm<kFormatQ8_0Pairs>(table, name, KernelDType::q8_0);
-  set_gemm<kFormatQ4_0>(table, name, KernelDType::q4_0);
-  set_gemm<kFormatQ4_1>(table, name, KernelDType::q4_1);
-  set_gemm<kFormatQ5_0>(table, name, KernelDType::q5_0);
-  set_gemm<kFormatQ5_1>(table, name, KernelDType::q5_1);
-  set_gemm<kFormatQ2_K>(table, name, KernelDType::q2_k);
-  set_gemm<kFormatQ3_K>(table, name, KernelDType::q3_k);
-  set_gemm<kFormatQ4_K>(table, name, KernelDType::q4_k);
-  set_gemm<kFormatQ5_K>(table, name, KernelDType::q5_k);
-  set_gemm<kFormatQ6_K>(table, name, KernelDType::q6_k);
+// Levels of 8 bits are stored by pairs of rows.
+consteval InterleavedFormat gemm_format(InterleavedFormat format) {
+  format.row_pairs = format.bits == 8;
+  return format;
+}
+
+inline void fill_quantized_gemm(KernelTable& table, const char* table_name) {
+#define QUANTIZED(name, Name, ...) set_gemm<gemm_format(kFormat##Name)>(table, table_name, DType::name);
+#include "tensor/weight_formats.inc"
 }
 
 }  // namespace

@@ -30,9 +30,8 @@ inline void double_scales(float32x4_t scales, float32x4_t (&out)[2]) {
   out[0] = vzip1q_f32(scales, scales);
   out[1] = vzip2q_f32(scales, scales);
 }
-inline float32x4_t half_scales(const uint8_t* f16, int half) {
-  const EightScales d = load_scales(f16);
-  return half == 0 ? d.low : d.high;
+inline float32x4_t half_of(const EightScales& scales, int half) {
+  return half == 0 ? scales.low : scales.high;
 }
 inline float32x4_t vector_f32(const int8_t* at) {
   return vreinterpretq_f32_s8(vld1q_s8(at));
@@ -80,12 +79,12 @@ inline void few_32(const uint8_t* group, const int8_t* const (&x)[kPairs], int64
     const uint8_t* block = group + b * Layout::kBytes;
     for (int half = 0; half < 2; ++half) {
       int8x16_t w[8];
-      unpack_tile<kFormat.bits, kFormat.is_signed>(block + Layout::kTiles + half * Layout::kTileBytes, w);
+      tile_levels<kFormat>(block + Layout::kTiles + half * Layout::kTileBytes, w);
       int32x4_t c[2][kPairs];
       for (int j = 0; j < kPairs; ++j) c[0][j] = c[1][j] = zero_s32();
       multiply_tile<kFormat.row_pairs, 0, 4>(w, x, b * X::kBlock32, c);
       float32x4_t d[2];
-      double_scales(half_scales(block + Layout::kD, half), d);
+      double_scales(half_of(load_d<kFormat>(block + Layout::kD), half), d);
       for (int j = 0; j < kPairs; ++j) {
         const float32x4_t dx = vector_f32(x[j] + b * X::kBlock32 + X::kD32);
         for (int i = 0; i < 2; ++i) {
@@ -94,7 +93,7 @@ inline void few_32(const uint8_t* group, const int8_t* const (&x)[kPairs], int64
         }
         if constexpr (kFormat.minimums) {
           float32x4_t m[2];
-          double_scales(half_scales(block + Layout::kM, half), m);
+          double_scales(half_of(load_scales(block + Layout::kM), half), m);
           const float32x4_t q_sum = vector_f32(x[j] + blocks * X::kBlock32 + b * X::kStep);
           for (int i = 0; i < 2; ++i) {
             float32x4_t& sum = s.half[half].of[i][j];
@@ -131,7 +130,7 @@ inline void few_scaled_sums(const uint8_t* block, int half, const int8_t* const 
     for (int i = 0; i < kTilesPerLoad; ++i) {
       const int tile = first + i;
       int8x16_t w[8];
-      unpack_tile<kFormat.bits, kFormat.is_signed>(block + Layout::kTiles + (2 * tile + half) * Layout::kTileBytes, w);
+      tile_levels<kFormat>(block + Layout::kTiles + (2 * tile + half) * Layout::kTileBytes, w);
       if constexpr (kSubsPerTile == 1) {
         int32x4_t c[2][kPairs] = {};
         multiply_tile<false, 0, 4>(w, x, at + tile * 4 * kStep, c);
@@ -157,11 +156,11 @@ inline void add_few_256(const uint8_t* block, int half, const int8_t* const (&x)
   int32x4_t isum[2][kPairs] = {};
   few_scaled_sums<kFormat>(block, half, x, at, isum);
   float32x4_t d[2];
-  double_scales(half_scales(block + Layout::kD, half), d);
+  double_scales(half_of(load_d<kFormat>(block + Layout::kD), half), d);
   float32x4_t m[2] = {};
   int8x16_t mins[2][2] = {};  // [8 sub-blocks][row pair]
   if constexpr (kFormat.minimums) {
-    double_scales(half_scales(block + Layout::kM, half), m);
+    double_scales(half_of(load_scales(block + Layout::kM), half), m);
     for (int part = 0; part < Layout::kSubs / 8; ++part) {
       int8x16_t four[2];
       for (int i = 0; i < 2; ++i) {

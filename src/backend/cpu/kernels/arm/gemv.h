@@ -78,15 +78,15 @@ inline void add_blocks_32(const uint8_t* group, const Row32* x, int64_t first, i
   GroupSums<kTokens> s = sums;
   for (int64_t b = first; b < first + count; ++b) {
     const uint8_t* block = group + b * Layout::kBytes;
-    const EightScales d = load_scales(block + Layout::kD);
+    const EightScales d = load_d<kFormat>(block + Layout::kD);
     int8x16_t q[kTokens][2];
     for (int t = 0; t < kTokens; ++t) {
       q[t][0] = vld1q_s8(x[t].q + b * 32);
       q[t][1] = vld1q_s8(x[t].q + b * 32 + 16);
     }
     int8x16_t w[2][8];
-    unpack_tile<kFormat.bits, kFormat.is_signed>(block + Layout::kTiles, w[0]);
-    unpack_tile<kFormat.bits, kFormat.is_signed>(block + Layout::kTiles + Layout::kTileBytes, w[1]);
+    tile_levels<kFormat>(block + Layout::kTiles, w[0]);
+    tile_levels<kFormat>(block + Layout::kTiles + Layout::kTileBytes, w[1]);
     for (int t = 0; t < kTokens; ++t) {
       const TileDots dots = tile_dots(w, q[t]);
       const float32x4_t low = to_f32<Layout::kFraction>(whole(dots, 0));
@@ -160,7 +160,7 @@ inline void add_blocks_256(const uint8_t* group, const Row256* x, int64_t first,
   using Layout = InterleavedBlock<kFormat>;
   for (int64_t b = first; b < first + count; ++b) {
     const uint8_t* block = group + b * Layout::kBytes;
-    const EightScales d = load_scales(block + Layout::kD);
+    const EightScales d = load_d<kFormat>(block + Layout::kD);
     int32x4_t isum[kTokens][2] = {};
     // 128 columns have 4 sub-blocks of 32 or 8 of 16.
     for (int part = 0; part < 2; ++part) {
@@ -174,9 +174,8 @@ inline void add_blocks_256(const uint8_t* group, const Row256* x, int64_t first,
       for (int j = 0; j < 4; ++j) {
         const int tile = part * 4 + j;
         int8x16_t w[2][8];
-        unpack_tile<kFormat.bits, kFormat.is_signed>(block + Layout::kTiles + 2 * tile * Layout::kTileBytes, w[0]);
-        unpack_tile<kFormat.bits, kFormat.is_signed>(block + Layout::kTiles + (2 * tile + 1) * Layout::kTileBytes,
-                                                     w[1]);
+        tile_levels<kFormat>(block + Layout::kTiles + 2 * tile * Layout::kTileBytes, w[0]);
+        tile_levels<kFormat>(block + Layout::kTiles + (2 * tile + 1) * Layout::kTileBytes, w[1]);
         for (int t = 0; t < kTokens; ++t) {
           const int8_t* q = x[t].q + b * 256 + tile * 32;
           const int8x16_t x16[2] = {vld1q_s8(q), vld1q_s8(q + 16)};
@@ -301,25 +300,15 @@ inline int64_t no_scratch(int64_t /*k*/, int64_t /*tokens*/) {
 }
 
 template <InterleavedFormat kFormat>
-inline LinearKernel gemv_kernel(const char* name, KernelDType dtype) {
+inline LinearKernel gemv_kernel(const char* name, DType dtype) {
   return {name,       &interleaved_layout(dtype), kFormat.block == 32 ? &kRows32 : &kRows256, kInterleavedRows,
           no_scratch, run_gemv<kFormat>};
 }
 
-inline void fill_quantized_gemv(KernelTable& table, const char* name) {
-  const auto set = [&](KernelDType dtype, const LinearKernel& kernel) {
-    table.linear[static_cast<int>(dtype)] = kernel;
-  };
-  set(KernelDType::q8_0, gemv_kernel<kFormatQ8_0>(name, KernelDType::q8_0));
-  set(KernelDType::q4_0, gemv_kernel<kFormatQ4_0>(name, KernelDType::q4_0));
-  set(KernelDType::q4_1, gemv_kernel<kFormatQ4_1>(name, KernelDType::q4_1));
-  set(KernelDType::q5_0, gemv_kernel<kFormatQ5_0>(name, KernelDType::q5_0));
-  set(KernelDType::q5_1, gemv_kernel<kFormatQ5_1>(name, KernelDType::q5_1));
-  set(KernelDType::q2_k, gemv_kernel<kFormatQ2_K>(name, KernelDType::q2_k));
-  set(KernelDType::q3_k, gemv_kernel<kFormatQ3_K>(name, KernelDType::q3_k));
-  set(KernelDType::q4_k, gemv_kernel<kFormatQ4_K>(name, KernelDType::q4_k));
-  set(KernelDType::q5_k, gemv_kernel<kFormatQ5_K>(name, KernelDType::q5_k));
-  set(KernelDType::q6_k, gemv_kernel<kFormatQ6_K>(name, KernelDType::q6_k));
+inline void fill_quantized_gemv(KernelTable& table, const char* table_name) {
+#define QUANTIZED(name, Name, ...) \
+  table.linear[static_cast<int>(DType::name)] = gemv_kernel<kFormat##Name>(table_name, DType::name);
+#include "tensor/weight_formats.inc"
 }
 
 }  // namespace

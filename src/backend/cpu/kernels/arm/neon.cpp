@@ -10,13 +10,13 @@ void fill_neon(KernelTable& table) {
   table.name = "neon";
   fill_vector_ops(table);
   fill_quantized_gemv(table, "neon");
-  set_plain<F32Columns, KernelDType::f32>(table, "neon");
-  set_plain<F16Columns, KernelDType::f16>(table, "neon");
-  set_plain<Bf16Columns, KernelDType::bf16>(table, "neon");
-  set_f32_attention<KernelDType::f32>(table, "neon");
-  set_f32_attention<KernelDType::f16>(table, "neon");
-  set_f32_attention<KernelDType::bf16>(table, "neon");
-  set_f32_attention<KernelDType::q8_0>(table, "neon");
+  set_plain<F32Columns, DType::f32>(table, "neon");
+  set_plain<F16Columns, DType::f16>(table, "neon");
+  set_plain<Bf16Columns, DType::bf16>(table, "neon");
+  set_f32_attention<DType::f32>(table, "neon");
+  set_f32_attention<DType::f16>(table, "neon");
+  set_f32_attention<DType::bf16>(table, "neon");
+  set_f32_attention<DType::q8_0>(table, "neon");
 }
 
 }  // namespace inferno

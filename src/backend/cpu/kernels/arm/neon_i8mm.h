@@ -13,7 +13,7 @@ namespace {
 inline void fill_i8mm(KernelTable& table, const char* name) {
   table.name = name;
   fill_quantized_gemm(table, name);
-  set_plain<F16Columns, KernelDType::f16>(table, name);
+  set_plain<F16Columns, DType::f16>(table, name);
   set_bf16(table, name);
   set_bf16_attention(table, name);
 }

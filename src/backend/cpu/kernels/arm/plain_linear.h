@@ -127,9 +127,9 @@ inline PlainRows plain_rows(const void* buffer, int64_t tokens, int64_t k) {
   auto* f16 = static_cast<uint16_t*>(static_cast<void*>(f32 + tokens * plain_stride(k)));
   return {f32, f16, static_cast<int32_t*>(static_cast<void*>(f16 + tokens * plain_stride(k)))};
 }
-template <KernelDType kType>
+template <DType kType>
 inline int64_t plain_bytes(int64_t tokens, int64_t k) {
-  const int64_t halves = kType == KernelDType::f16 ? tokens * (plain_stride(k) * 2 + 4) : 0;
+  const int64_t halves = kType == DType::f16 ? tokens * (plain_stride(k) * 2 + 4) : 0;
   return (tokens * plain_stride(k) * 4 + halves + 63) / 64 * 64;
 }
 
@@ -169,7 +169,7 @@ inline void store_some(float* out, float32x4_t v, int64_t n) {
   for (int64_t i = 0; i < n; ++i) out[i] = some[i];
 }
 
-template <KernelDType kType>
+template <DType kType>
 inline void prepare_plain(const float* x, int64_t x_stride, int64_t tokens, int64_t k, int64_t begin, int64_t end,
                           void* buffer) noexcept {
   const PlainRows rows = plain_rows(buffer, tokens, k);
@@ -178,7 +178,7 @@ inline void prepare_plain(const float* x, int64_t x_stride, int64_t tokens, int6
     const float* from = x + t * x_stride;
     float* to = rows.f32 + t * stride;
     bool fits = true;
-    if constexpr (kType == KernelDType::f16) {
+    if constexpr (kType == DType::f16) {
       uint32x4_t beyond = vdupq_n_u32(0);
       for (int64_t i = 0; i < k; i += 4) {
         beyond = vorrq_u32(beyond, vcgtq_f32(vabsq_f32(load_some(from + i, k - i)), vdupq_n_f32(65504.0F)));
@@ -188,8 +188,8 @@ inline void prepare_plain(const float* x, int64_t x_stride, int64_t tokens, int6
     }
     for (int64_t i = 0; i < k; i += 4) {
       float32x4_t v = load_some(from + i, k - i);
-      if constexpr (kType == KernelDType::bf16) v = round_to_bf16(v);
-      if constexpr (kType == KernelDType::f16) {
+      if constexpr (kType == DType::bf16) v = round_to_bf16(v);
+      if constexpr (kType == DType::f16) {
         const float16x4_t half = vcvt_f16_f32(v);
         vst1_u16(rows.f16 + t * stride + i, vreinterpret_u16_f16(half));
         if (fits) v = vcvt_f32_f16(half);
@@ -199,10 +199,10 @@ inline void prepare_plain(const float* x, int64_t x_stride, int64_t tokens, int6
   }
 }
 
-template <KernelDType kType>
-inline constexpr ActivationLayout kPlain = {kType == KernelDType::f32   ? "f32"
-                                            : kType == KernelDType::f16 ? "f16"
-                                                                        : "bf16",
+template <DType kType>
+inline constexpr ActivationLayout kPlain = {kType == DType::f32   ? "f32"
+                                            : kType == DType::f16 ? "f16"
+                                                                  : "bf16",
                                             1, plain_bytes<kType>, prepare_plain<kType>};
 
 // ---- products
@@ -303,7 +303,7 @@ inline int64_t plain_scratch(int64_t k, int64_t tokens) {
   return tokens < 4 || Columns::kBytes == 4 ? 0 : 8 * k * 4;
 }
 
-template <typename Columns, KernelDType kType>
+template <typename Columns, DType kType>
 inline void set_plain(KernelTable& table, const char* name) {
   table.linear[static_cast<int>(kType)] = {name,
                                            &column_interleaved_layout(Columns::kBytes),

@@ -96,6 +96,16 @@ inline void unpack_tile(const uint8_t* tile, int8x16_t* w) {
   }
 }
 
+// The same for a format, codes of a codebook replaced by what they mean.
+template <InterleavedFormat kFormat>
+inline void tile_levels(const uint8_t* tile, int8x16_t* w) {
+  unpack_tile<kFormat.bits, kFormat.is_signed>(tile, w);
+  if constexpr (kFormat.codebook != Codebook::none) {
+    const int8x16_t values = vld1q_s8(kCodebooks[static_cast<int>(kFormat.codebook)]);
+    for (int i = 0; i < 8; ++i) w[i] = vqtbl1q_s8(values, vreinterpretq_u8_s8(w[i]));
+  }
+}
+
 // One block's eight f16 scales, widened.
 struct EightScales {
   float32x4_t low;   // rows 0-3
@@ -104,6 +114,22 @@ struct EightScales {
 inline EightScales load_scales(const uint8_t* f16) {
   const float16x8_t d = vreinterpretq_f16_u8(vld1q_u8(f16));
   return {vcvt_f32_f16(vget_low_f16(d)), vcvt_high_f32_f16(d)};
+}
+
+// The same of a format's d.
+template <InterleavedFormat kFormat>
+inline EightScales load_d(const uint8_t* d) {
+  if constexpr (kFormat.e8m0_d) {
+    // 2^(e - 128) has the high half (e - 1) << 7, and 0x20 and 0x40 for e = 0 and 1, which are subnormal.
+    const uint16x8_t e = vmovl_u8(vld1_u8(d));
+    const uint16x8_t normal = vqsubq_u16(vshlq_n_u16(e, 7), vdupq_n_u16(0x80));
+    const uint16x8_t small = vminq_u16(vshlq_n_u16(vaddq_u16(e, vdupq_n_u16(1)), 5), vdupq_n_u16(0x40));
+    const uint16x8_t bits = vmaxq_u16(normal, small);
+    return {vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(bits), 16)),
+            vreinterpretq_f32_u32(vshll_high_n_u16(bits, 16))};
+  } else {
+    return load_scales(d);
+  }
 }
 
 // Sums of levels that are times 2^kFraction, as f32: one rounding, of the quotient.

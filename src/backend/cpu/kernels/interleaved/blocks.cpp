@@ -238,4 +238,43 @@ void join_block(const BlockParts& parts, BlockQ6_K* block) noexcept {
   std::transform(parts.scales, parts.scales + 16, block->scales, [](uint8_t s) { return static_cast<int8_t>(s); });
 }
 
+void split_block(const BlockIQ4_NL& block, BlockParts* parts) noexcept {
+  parts->d = block.d;
+  split_halves(block.qs, 0, parts->levels);
+}
+void join_block(const BlockParts& parts, BlockIQ4_NL* block) noexcept {
+  block->d = parts.d;
+  join_halves(parts.levels, 0, block->qs);
+}
+
+void split_block(const BlockMXFP4& block, BlockParts* parts) noexcept {
+  parts->d = static_cast<f16>(block.e);
+  split_halves(block.qs, 0, parts->levels);
+}
+void join_block(const BlockParts& parts, BlockMXFP4* block) noexcept {
+  block->e = static_cast<uint8_t>(parts.d);
+  join_halves(parts.levels, 0, block->qs);
+}
+
+void split_block(const BlockIQ4_XS& block, BlockParts* parts) noexcept {
+  parts->d = block.d;
+  for (int j = 0; j < 8; ++j) split_halves(block.qs + 16 * j, 0, parts->levels + 32 * j);
+  int8_t scales[8];
+  unpack_scales(block, scales);
+  std::transform(scales, scales + 8, parts->scales, [](int8_t s) { return static_cast<uint8_t>(s); });
+}
+void join_block(const BlockParts& parts, BlockIQ4_XS* block) noexcept {
+  block->d = parts.d;
+  for (int j = 0; j < 8; ++j) join_halves(parts.levels + 32 * j, 0, block->qs + 16 * j);
+  int low[4] = {};
+  int high = 0;
+  for (int j = 0; j < 8; ++j) {
+    const int scale = static_cast<int8_t>(parts.scales[j]) + 32;
+    low[j / 2] |= (scale & 15) << (j % 2 * 4);
+    high |= (scale >> 4) << (2 * j);
+  }
+  std::transform(low, low + 4, block->scales_l, [](int byte) { return static_cast<uint8_t>(byte); });
+  block->scales_h = static_cast<uint16_t>(high);
+}
+
 }  // namespace inferno

@@ -137,7 +137,7 @@ void pack(const void* rows, int64_t count, int64_t k, void* group) noexcept {
     for (int64_t r = 0; r < count; ++r) split_block(static_cast<const Block*>(rows)[r * blocks + b], &parts[r]);
     for (int r = 0; r < kInterleavedRows; ++r) {
       const BlockParts& row = parts[r];
-      std::memcpy(out + Layout::kD + 2 * r, &row.d, 2);
+      std::memcpy(out + Layout::kD + Layout::kDBytes * r, &row.d, Layout::kDBytes);
       if (kFormat.minimums) std::memcpy(out + Layout::kM + 2 * r, &row.m, 2);
       if constexpr (Layout::kScaled) {
         for (int j = 0; j < Layout::kSubs; ++j) out[Layout::kScales + scale_index<Layout::kSubs>(r, j)] = row.scales[j];
@@ -176,7 +176,7 @@ void unpack_row(const void* group, int64_t row_in_group, int64_t k, void* row) n
   for (int64_t b = 0; b < k / kFormat.block; ++b) {
     const uint8_t* in = static_cast<const uint8_t*>(group) + b * Layout::kBytes;
     BlockParts parts;
-    std::memcpy(&parts.d, in + Layout::kD + 2 * r, 2);
+    std::memcpy(&parts.d, in + Layout::kD + Layout::kDBytes * r, Layout::kDBytes);
     if (kFormat.minimums) std::memcpy(&parts.m, in + Layout::kM + 2 * r, 2);
     if constexpr (Layout::kScaled) {
       for (int j = 0; j < Layout::kSubs; ++j) {
@@ -211,28 +211,12 @@ constexpr WeightLayout kLayout = {kFormat.row_pairs ? "8 rows interleaved, by pa
 
 }  // namespace
 
-const WeightLayout& interleaved_layout(KernelDType dtype) {
+const WeightLayout& interleaved_layout(DType dtype) {
   switch (dtype) {
-    case KernelDType::q8_0:
-      return kLayout<kFormatQ8_0, BlockQ8_0>;
-    case KernelDType::q4_0:
-      return kLayout<kFormatQ4_0, BlockQ4_0>;
-    case KernelDType::q4_1:
-      return kLayout<kFormatQ4_1, BlockQ4_1>;
-    case KernelDType::q5_0:
-      return kLayout<kFormatQ5_0, BlockQ5_0>;
-    case KernelDType::q5_1:
-      return kLayout<kFormatQ5_1, BlockQ5_1>;
-    case KernelDType::q2_k:
-      return kLayout<kFormatQ2_K, BlockQ2_K>;
-    case KernelDType::q3_k:
-      return kLayout<kFormatQ3_K, BlockQ3_K>;
-    case KernelDType::q4_k:
-      return kLayout<kFormatQ4_K, BlockQ4_K>;
-    case KernelDType::q5_k:
-      return kLayout<kFormatQ5_K, BlockQ5_K>;
-    case KernelDType::q6_k:
-      return kLayout<kFormatQ6_K, BlockQ6_K>;
+#define QUANTIZED(name, Name, ...) \
+  case DType::name:                \
+    return kLayout<kFormat##Name, Block##Name>;
+#include "tensor/weight_formats.inc"
     default:
       INFERNO_CHECK(false);
   }

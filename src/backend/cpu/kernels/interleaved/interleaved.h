@@ -3,7 +3,7 @@
 // instruction finds the same columns of several rows side by side.
 //
 // A group is 8 rows; for each block of columns (32, or 256 for the K formats) it holds, in this order:
-//   d      f16[8]          one per row
+//   d      f16[8]          one per row; MXFP4: 8 bits
 //   m      f16[8]          Q4_1, Q5_1: the offsets; Q2_K, Q4_K, Q5_K: dmin
 //   scales 8 bits          K formats; for each half (rows 0-3, then 4-7), each sub-block, each row of the half
 //   mins   8 bits          Q2_K, Q4_K, Q5_K; for each half, each four sub-blocks, each row: the four sub-blocks
@@ -14,7 +14,8 @@
 // of rows, which the 8-bit matrix instructions of Arm read, byte 8r + i of vector 2c + p is the level of row 2p + r,
 // column 8c + i. Levels of fewer than 8 bits are packed lane by lane: the 8 levels u0..u7 that share a byte position
 // become `bits` bytes (interleaved.cpp says how), arranged so that a few shifts per vector bring them back. Signed
-// levels come back in the high bits of the byte, that is times 2^(8 - bits); unsigned ones in the low bits.
+// levels come back in the high bits of the byte, that is times 2^(8 - bits); unsigned ones in the low bits. Of formats
+// with a codebook a tile holds the codes, as unsigned levels.
 #pragma once
 
 #include "backend/cpu/kernels/kernel_table.h"
@@ -31,19 +32,31 @@ struct InterleavedFormat {
   bool minimums;
   bool joined_scales = false;  // scale and minimum in one byte
   bool row_pairs = false;      // the order of the levels in a tile
+  Codebook codebook = Codebook::none;
+  bool e8m0_d = false;  // d is a byte, ScaleType::e8m0
+
+  // Of the levels that kernels multiply: those of a codebook are signed bytes, whatever the bits of a code.
+  [[nodiscard]] consteval int level_bits() const { return codebook == Codebook::none ? bits : 8; }
+  [[nodiscard]] consteval bool signed_levels() const { return is_signed || codebook != Codebook::none; }
 };
 
-inline constexpr InterleavedFormat kFormatQ8_0 = {8, true, 32, 32, false};
-inline constexpr InterleavedFormat kFormatQ8_0Pairs = {8, true, 32, 32, false, false, true};
-inline constexpr InterleavedFormat kFormatQ4_0 = {4, true, 32, 32, false};
-inline constexpr InterleavedFormat kFormatQ4_1 = {4, false, 32, 32, true};
-inline constexpr InterleavedFormat kFormatQ5_0 = {5, true, 32, 32, false};
-inline constexpr InterleavedFormat kFormatQ5_1 = {5, false, 32, 32, true};
-inline constexpr InterleavedFormat kFormatQ2_K = {2, false, 256, 16, true, true};
-inline constexpr InterleavedFormat kFormatQ3_K = {3, true, 256, 16, false};
-inline constexpr InterleavedFormat kFormatQ4_K = {4, false, 256, 32, true};
-inline constexpr InterleavedFormat kFormatQ5_K = {5, false, 256, 32, true};
-inline constexpr InterleavedFormat kFormatQ6_K = {6, true, 256, 16, false};
+consteval InterleavedFormat interleaved_format(const WeightFormat& format, bool row_pairs = false) {
+  return {format.bits,
+          format.is_signed,
+          format.block,
+          format.sub == 0 ? format.block : format.sub,
+          format.m >= 0,
+          format.joined_scales,
+          row_pairs,
+          format.codebook,
+          format.d_type == ScaleType::e8m0};
+}
+
+// kFormatQ8_0 and so on.
+#define QUANTIZED(name, Name, ...) inline constexpr InterleavedFormat kFormat##Name = interleaved_format({__VA_ARGS__});
+#include "tensor/weight_formats.inc"
+inline constexpr InterleavedFormat kFormatQ8_0Pairs =
+    interleaved_format(kWeightFormats[static_cast<int>(DType::q8_0)], true);
 
 // Offsets inside one block of a group. Members are constants, so nothing here becomes a function.
 template <InterleavedFormat kFormat>
@@ -51,8 +64,9 @@ struct InterleavedBlock {
   static constexpr bool kScaled = kFormat.block == 256;
   static constexpr int kSubs = kFormat.block / kFormat.sub;
   static constexpr int kD = 0;
-  static constexpr int kM = 16;
-  static constexpr int kScales = kFormat.minimums ? 32 : 16;
+  static constexpr int kDBytes = kFormat.e8m0_d ? 1 : 2;  // of a row
+  static constexpr int kM = 8 * kDBytes;
+  static constexpr int kScales = kM + (kFormat.minimums ? 16 : 0);
   static constexpr int kScaleBytes = kScaled ? 8 * kSubs : 0;
   static constexpr int kMins = kFormat.joined_scales ? kScales : kScales + kScaleBytes;
   static constexpr int kMinBytes = kScaled && kFormat.minimums && !kFormat.joined_scales ? 8 * kSubs : 0;
@@ -64,7 +78,7 @@ struct InterleavedBlock {
 };
 
 // The layout of a quantized weight dtype.
-[[nodiscard]] const WeightLayout& interleaved_layout(KernelDType dtype);
+[[nodiscard]] const WeightLayout& interleaved_layout(DType dtype);
 // Q8_0 by pairs of rows.
 [[nodiscard]] const WeightLayout& row_pairs_layout();
 // Plain values of 2 or 4 bytes: for each column the 8 rows.

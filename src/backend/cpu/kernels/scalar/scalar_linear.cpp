@@ -151,16 +151,8 @@ void fill_scalar_linear(KernelTable& table) {
   set_plain<DType::f32>(table, kF32);
   set_plain<DType::f16>(table, kF16);
   set_plain<DType::bf16>(table, kBf16);
-  set_quantized<DType::q8_0>(table);
-  set_quantized<DType::q4_0>(table);
-  set_quantized<DType::q4_1>(table);
-  set_quantized<DType::q5_0>(table);
-  set_quantized<DType::q5_1>(table);
-  set_quantized<DType::q2_k>(table);
-  set_quantized<DType::q3_k>(table);
-  set_quantized<DType::q4_k>(table);
-  set_quantized<DType::q5_k>(table);
-  set_quantized<DType::q6_k>(table);
+#define QUANTIZED(name, Name, ...) set_quantized<DType::name>(table);
+#include "tensor/weight_formats.inc"
 }
 
 }  // namespace inferno

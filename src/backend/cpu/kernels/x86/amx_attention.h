@@ -333,7 +333,7 @@ inline int64_t amx_attention_scratch(int64_t queries, int64_t head_dim) {
 }
 
 inline void run_amx_attention(const SpanTask& task) noexcept {
-  if (task.head_dim % kTileDims != 0) return run_attention<KernelDType::bf16>(task);
+  if (task.head_dim % kTileDims != 0) return run_attention<DType::bf16>(task);
   const AmxSpanMemory m = amx_span_memory(task.scratch, task.head_dim);
   configure_tiles(64);
   interleave_values(task, max_visible(task), m.values);
@@ -344,7 +344,7 @@ inline void run_amx_attention(const SpanTask& task) noexcept {
 }
 
 inline void fill_amx_attention(KernelTable& table, const char* name) {
-  table.attention[static_cast<int>(KernelDType::bf16)] = {name, kAmxQueries, amx_attention_scratch, run_amx_attention};
+  table.attention[static_cast<int>(DType::bf16)] = {name, kAmxQueries, amx_attention_scratch, run_amx_attention};
 }
 
 }  // namespace

@@ -53,7 +53,10 @@ inline void store_scaled_levels(const __m256i* w, __m256i scales, uint8_t* to) {
   for (int c = 0; c < 4; ++c) {
     __m256i even = _mm256_and_si256(w[c], low_byte);
     __m256i odd = _mm256_srli_epi16(w[c], 8);
-    if constexpr (kFormat.is_signed) {
+    if constexpr (kFormat.codebook != Codebook::none) {
+      even = _mm256_srai_epi16(_mm256_slli_epi16(w[c], 8), 8);
+      odd = _mm256_srai_epi16(w[c], 8);
+    } else if constexpr (kFormat.is_signed) {
       const __m256i offset = _mm256_set1_epi16(1 << (kFormat.bits - 1));
       even = _mm256_sub_epi16(even, offset);
       odd = _mm256_sub_epi16(odd, offset);
@@ -91,7 +94,7 @@ inline void unpack_amx_panel(const uint8_t* block, int half, uint8_t* panel) {
   unpack_scales<kFormat>(block, half, panel + P::kD, panel + P::kM);
   for (int tile = 0; tile < kFormat.block / 32; ++tile) {
     __m256i w[8];
-    unpack_tile<kFormat.bits, kFormat.is_signed>(block + Layout::kTiles + 2 * tile * Layout::kTileBytes, w);
+    tile_levels<kFormat>(block + Layout::kTiles + 2 * tile * Layout::kTileBytes, w);
     uint8_t* to = panel + 512 * tile + 32 * half;
     if constexpr (!P::kScaled) {
       store_levels<kFormat>(w, to);

@@ -73,14 +73,14 @@ inline int64_t attention_scratch(int64_t queries, int64_t head_dim) {
   return (blocks * padded_dim(head_dim) * 2 + blocks * kAttentionSpan + (kChunk + 8) * padded_dim(head_dim)) * 4;
 }
 
-template <KernelDType kType>
+template <DType kType>
 inline void widen_row(const uint8_t* row, float* out, int64_t n) {
-  if constexpr (kType == KernelDType::f32) {
+  if constexpr (kType == DType::f32) {
     const auto* from = static_cast<const float*>(static_cast<const void*>(row));
     for (int64_t i = 0; i < n; i += 8) store_some(out + i, load_some(from + i, n - i), n - i);
-  } else if constexpr (kType == KernelDType::f16) {
+  } else if constexpr (kType == DType::f16) {
     load_f16_row(row, out, n);
-  } else if constexpr (kType == KernelDType::bf16) {
+  } else if constexpr (kType == DType::bf16) {
     load_bf16_row(row, out, n);
   } else {
     load_q8_0_row(row, out, n);
@@ -109,7 +109,7 @@ inline void transpose_8(const float* in, int64_t stride, float* out) {
 }
 
 // chunk[d][kChunk]: the keys by dimension. rows_8: [8][padded_dim], memory for eight rows
-template <KernelDType kType>
+template <DType kType>
 inline void load_keys(const uint8_t* const* rows, int64_t count, int64_t head_dim, float* chunk, float* rows_8) {
   const int64_t stride = padded_dim(head_dim);
   for (int64_t p = 0; p < count; p += 8) {
@@ -158,7 +158,7 @@ inline void output_tile(const float* weights, const float* chunk, int64_t stride
   }
 }
 
-template <KernelDType kType>
+template <DType kType>
 inline void run_attention(const SpanTask& task) noexcept {
   const int64_t d = task.head_dim;
   const int64_t stride = padded_dim(d);
@@ -170,7 +170,7 @@ inline void run_attention(const SpanTask& task) noexcept {
   float* scores = o + queries * stride;
   float* chunk = scores + queries * kAttentionSpan;
   float* rows_8 = chunk + kChunk * stride;
-  const auto rounded = [](__m256 v) { return kType == KernelDType::bf16 ? round_to_bf16(v) : v; };
+  const auto rounded = [](__m256 v) { return kType == DType::bf16 ? round_to_bf16(v) : v; };
   for (int64_t i = 0; i < queries; ++i) {
     for (int64_t j = 0; j < stride; j += 8) {
       const bool some = i < task.queries && j < d;
@@ -193,7 +193,7 @@ inline void run_attention(const SpanTask& task) noexcept {
   for (int64_t i = 0; i < queries; ++i) {
     float* s = scores + i * kAttentionSpan;
     const Softmax soft = span_softmax(s, i < task.queries ? task.visible[i] : 0, padded, task.scale);
-    if constexpr (kType == KernelDType::bf16) {
+    if constexpr (kType == DType::bf16) {
       for (int64_t p = 0; p < padded; p += 8) _mm256_storeu_ps(s + p, round_to_bf16(_mm256_loadu_ps(s + p)));
     }
     if (i >= task.queries) continue;
@@ -219,15 +219,15 @@ inline void run_attention(const SpanTask& task) noexcept {
   }
 }
 
-template <KernelDType kType>
+template <DType kType>
 inline void set_attention(KernelTable& table, const char* name) {
   table.attention[static_cast<int>(kType)] = {name, kQueryBlock, attention_scratch, run_attention<kType>};
 }
 inline void fill_attention(KernelTable& table, const char* name) {
-  set_attention<KernelDType::f32>(table, name);
-  set_attention<KernelDType::f16>(table, name);
-  set_attention<KernelDType::bf16>(table, name);
-  set_attention<KernelDType::q8_0>(table, name);
+  set_attention<DType::f32>(table, name);
+  set_attention<DType::f16>(table, name);
+  set_attention<DType::bf16>(table, name);
+  set_attention<DType::q8_0>(table, name);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace inferno {
 void fill_avx2(KernelTable& table) {
   table.name = "avx2";
   fill_vector_ops(table);
-  fill_quantized(table, []<InterleavedFormat kFormat>(KernelDType dtype) {
+  fill_quantized(table, []<InterleavedFormat kFormat>(DType dtype) {
     return LinearKernel{"avx2",     &interleaved_layout(dtype), &kRows<kFormat.block>, kInterleavedRows,
                         no_scratch, run_gemv<kFormat>,          kPrefetchTokens};
   });

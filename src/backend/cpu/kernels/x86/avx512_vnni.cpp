@@ -9,7 +9,7 @@ namespace inferno {
 void fill_avx512_vnni(KernelTable& table) {
   table.name = "avx512_vnni";
   fill_vector_ops(table);
-  fill_quantized(table, []<InterleavedFormat kFormat>(KernelDType dtype) {
+  fill_quantized(table, []<InterleavedFormat kFormat>(DType dtype) {
     return LinearKernel{"avx512_vnni",         &interleaved_layout(dtype), &kRows<kFormat.block>, kPanelRows,
                         gemm_scratch<kFormat>, run_gemm<kFormat>,          kPrefetchTokens};
   });

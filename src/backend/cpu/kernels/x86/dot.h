@@ -123,7 +123,7 @@ inline __m256i scale_factor(__m256i scales) {
 
 // Whether row_dot's result has an excess of 2^kOffsetShift times the sum of the activations.
 template <InterleavedFormat kFormat>
-inline constexpr bool kHasOffset = kFormat.is_signed && (kFormat.bits < 8 || kEightBitOffset);
+inline constexpr bool kHasOffset = kFormat.signed_levels() && (kFormat.level_bits() < 8 || kEightBitOffset);
 
 }  // namespace
 }  // namespace inferno

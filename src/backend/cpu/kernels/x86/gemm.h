@@ -40,7 +40,7 @@ struct Panel {
 template <InterleavedFormat kFormat>
 inline void unpack_scales(const uint8_t* block, int half, uint8_t* d, uint8_t* m) {
   using Layout = InterleavedBlock<kFormat>;
-  store_256(d + 32 * half, _mm256_castps_si256(load_scales(block + Layout::kD)));
+  store_256(d + 32 * half, _mm256_castps_si256(load_d<kFormat>(block + Layout::kD)));
   if constexpr (kFormat.minimums) {
     store_256(m + 32 * half, _mm256_castps_si256(load_scales(block + Layout::kM)));
   }
@@ -67,9 +67,9 @@ inline void unpack_panel(const uint8_t* block, int half, uint8_t* panel) {
   unpack_scales<kFormat>(block, half, panel + P::kD, panel + P::kM);
   for (int tile = 0; tile < kFormat.block / 32; ++tile) {
     __m256i w[8];
-    unpack_tile<kFormat.bits, kFormat.is_signed>(block + Layout::kTiles + 2 * tile * Layout::kTileBytes, w);
+    tile_levels<kFormat>(block + Layout::kTiles + 2 * tile * Layout::kTileBytes, w);
     for (int c = 0; c < 8; ++c) {
-      if constexpr (kFormat.bits == 8) w[c] = _mm256_xor_si256(w[c], _mm256_set1_epi8(-128));
+      if constexpr (kFormat.level_bits() == 8) w[c] = _mm256_xor_si256(w[c], _mm256_set1_epi8(-128));
       store_256(panel + (8 * tile + c) * 64 + 32 * half, w[c]);
     }
   }
@@ -126,7 +126,8 @@ inline void panel_products(const uint8_t* panel, const Row32* x, int64_t blocks,
     const __m512 d = _mm512_loadu_ps(floats(block + P::kD));
     for (int t = 0; t < kTokens; ++t) {
       const __m512i sum = _mm512_set1_epi32(x[t].sums[b]);
-      if constexpr (kFormat.is_signed) c[t] = _mm512_sub_epi32(c[t], _mm512_slli_epi32(sum, kOffsetShift<kFormat>));
+      if constexpr (kFormat.signed_levels())
+        c[t] = _mm512_sub_epi32(c[t], _mm512_slli_epi32(sum, kOffsetShift<kFormat>));
       const __m512 dx = _mm512_set1_ps(x[t].d[b]);
       sums[t] = chain_512(sums[t], c[t], d, dx);
       if constexpr (kFormat.minimums) {
@@ -151,15 +152,17 @@ inline void panel_products(const uint8_t* panel, const Row256* x, int64_t blocks
       const __m512i scale = load_512(block + P::kScales + 64 * j);
       for (int t = 0; t < kTokens; ++t) {
         isum[t] = _mm512_add_epi32(isum[t], _mm512_mullo_epi32(c[t], scale));
-        // The sum of 16 is in the low half and multiplied by the scale's low half; zero by the scale's sign.
-        if constexpr (kFormat.is_signed) {
-          offset[t] = _mm512_dpwssd_epi32(offset[t], scale, sixteen_columns(x[t].sums[b].low_16 + j));
+        // The sum is in the low half and multiplied by the scale's low half; zero by the scale's sign.
+        if constexpr (kFormat.signed_levels()) {
+          const BlockSums& q_sums = x[t].sums[b];
+          const int32_t sum = kFormat.sub == 32 ? low_half(q_sums.plain_32[j]) : q_sums.low_16[j];
+          offset[t] = _mm512_dpwssd_epi32(offset[t], scale, _mm512_set1_epi32(sum));
         }
       }
     }
     const __m512 d = _mm512_loadu_ps(floats(block + P::kD));
     for (int t = 0; t < kTokens; ++t) {
-      if constexpr (kFormat.is_signed) {
+      if constexpr (kFormat.signed_levels()) {
         isum[t] = _mm512_sub_epi32(isum[t], _mm512_slli_epi32(offset[t], kOffsetShift<kFormat>));
       }
       const __m512 dx = _mm512_set1_ps(x[t].d[b]);

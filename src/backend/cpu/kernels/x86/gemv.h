@@ -76,9 +76,8 @@ template <InterleavedFormat kFormat, int kTokens, typename Row>
 inline void tile_dots(const uint8_t* tile, const Row* x, int64_t column, __m256i* isum) {
 #if defined(__AVX512VNNI__)
   if constexpr (kWideDot<kFormat>) {
-    const WideLevels first = unpack_half<kFormat.bits, kFormat.is_signed>(tile);
-    const WideLevels second =
-        unpack_half<kFormat.bits, kFormat.is_signed>(tile + InterleavedBlock<kFormat>::kTileBytes);
+    const WideLevels first = half_levels<kFormat>(tile);
+    const WideLevels second = half_levels<kFormat>(tile + InterleavedBlock<kFormat>::kTileBytes);
     for (int t = 0; t < kTokens; ++t) {
       const __m512i low = spread_columns(x[t].q + column);
       const __m512i high = spread_columns(x[t].q + column + 16);
@@ -88,8 +87,8 @@ inline void tile_dots(const uint8_t* tile, const Row* x, int64_t column, __m256i
   }
 #endif
   __m256i w[8];
-  unpack_tile<kFormat.bits, kFormat.is_signed>(tile, w);
-  for (int t = 0; t < kTokens; ++t) isum[t] = row_dot<kFormat.bits, 8>(w, x[t].q + column);
+  tile_levels<kFormat>(tile, w);
+  for (int t = 0; t < kTokens; ++t) isum[t] = row_dot<kFormat.level_bits(), 8>(w, x[t].q + column);
 }
 
 // `count` blocks of 32 columns from block `first`.
@@ -101,7 +100,7 @@ inline void add_blocks(const uint8_t* group, const Row32* x, int64_t first, int6
   for (int64_t b = first; b < first + count; ++b) {
     const uint8_t* block = group + b * Layout::kBytes;
     prefetcher.template prefetch_for<Layout::kBytes>(block);
-    const __m256 d = load_scales(block + Layout::kD);
+    const __m256 d = load_d<kFormat>(block + Layout::kD);
     __m256i isum[kTokens];
     tile_dots<kFormat, kTokens>(block + Layout::kTiles, x, b * 32, isum);
     for (int t = 0; t < kTokens; ++t) {
@@ -158,6 +157,12 @@ inline __m256i minimum_dot(const uint8_t* block, const BlockSums& x) {
   return total;
 }
 
+// A sum in the low half of 32 bits, zero in the high half: only the low half of a factor is multiplied by it, which is
+// the scale itself in either form of a factor.
+inline int32_t low_half(int16_t sum) {
+  return static_cast<uint16_t>(sum);
+}
+
 // 32 columns of a super-block: tile kTile of four that share the vectors of scales.
 template <InterleavedFormat kFormat, int kTile, int kTokens>
 inline void add_tile(const uint8_t* tiles, const __m256i* scales, const Row256* x, int64_t b, int first_tile,
@@ -166,23 +171,25 @@ inline void add_tile(const uint8_t* tiles, const __m256i* scales, const Row256* 
   constexpr bool kSigned = !kFormat.minimums;
   const int tile = first_tile + kTile;
   __m256i w[8];
-  unpack_tile<kFormat.bits, kFormat.is_signed>(tiles + 2 * tile * Layout::kTileBytes, w);
+  tile_levels<kFormat>(tiles + 2 * tile * Layout::kTileBytes, w);
   if constexpr (kFormat.sub == 32) {
-    static_assert(!kHasOffset<kFormat>);
     const __m256i factor = scale_factor<kTile, kSigned>(scales[0]);
     for (int t = 0; t < kTokens; ++t) {
       const int8_t* q = x[t].q + b * 256 + tile * 32;
-      isum[t] = _mm256_add_epi32(isum[t], scaled_dot<kFormat.bits, 8>(w, q, factor));
+      isum[t] = _mm256_add_epi32(isum[t], scaled_dot<kFormat.level_bits(), 8>(w, q, factor));
+      if constexpr (kHasOffset<kFormat>) {
+        const __m256i sum = _mm256_set1_epi32(low_half(x[t].sums[b].plain_32[tile]));
+        offset[t] = _mm256_add_epi32(offset[t], _mm256_madd_epi16(factor, sum));
+      }
     }
   } else {
     const __m256i left = scale_factor<kTile % 2 * 2, kSigned>(scales[kTile / 2]);
     const __m256i right = scale_factor<kTile % 2 * 2 + 1, kSigned>(scales[kTile / 2]);
     for (int t = 0; t < kTokens; ++t) {
       const int8_t* q = x[t].q + b * 256 + tile * 32;
-      isum[t] = _mm256_add_epi32(isum[t], scaled_dot<kFormat.bits, 4>(w, q, left));
-      isum[t] = _mm256_add_epi32(isum[t], scaled_dot<kFormat.bits, 4>(w + 4, q + 16, right));
+      isum[t] = _mm256_add_epi32(isum[t], scaled_dot<kFormat.level_bits(), 4>(w, q, left));
+      isum[t] = _mm256_add_epi32(isum[t], scaled_dot<kFormat.level_bits(), 4>(w + 4, q + 16, right));
       if constexpr (kHasOffset<kFormat>) {
-        // Only the low half of a factor is multiplied by the sum: the scale itself in either form of a factor.
         const int32_t* sums = x[t].sums[b].low_16 + 2 * tile;
         offset[t] = _mm256_add_epi32(offset[t], _mm256_madd_epi16(left, _mm256_set1_epi32(sums[0])));
         offset[t] = _mm256_add_epi32(offset[t], _mm256_madd_epi16(right, _mm256_set1_epi32(sums[1])));
@@ -216,7 +223,7 @@ inline void add_wide_tile(const uint8_t* tiles, const __m512i* scales, const Row
   WideLevels w[2];
   __m512i factor[2];
   for (int half = 0; half < 2; ++half) {
-    w[half] = unpack_half<kFormat.bits, kFormat.is_signed>(tiles + (2 * tile + half) * kTileBytes);
+    w[half] = half_levels<kFormat>(tiles + (2 * tile + half) * kTileBytes);
     factor[half] = wide_scales<kTile>(scales[half]);
   }
   for (int t = 0; t < kTokens; ++t) {
@@ -291,7 +298,7 @@ inline void add_blocks(const uint8_t* group, const Row256* x, int64_t first, int
     __m256i isum[kTokens] = {};
     __m256i offset[kTokens] = {};
     super_block_dots<kFormat, kTokens>(block, x, b, isum, offset);
-    const __m256 d = load_scales(block + Layout::kD);
+    const __m256 d = load_d<kFormat>(block + Layout::kD);
     for (int t = 0; t < kTokens; ++t) {
       if constexpr (kHasOffset<kFormat>) {
         isum[t] = _mm256_sub_epi32(isum[t], _mm256_slli_epi32(offset[t], kOffsetShift<kFormat>));
@@ -385,19 +392,9 @@ inline int64_t no_scratch(int64_t /*k*/, int64_t /*tokens*/) {
 // make<format>(dtype): the kernel of each quantized format.
 template <typename Make>
 inline void fill_quantized(KernelTable& table, Make make) {
-  const auto set = [&](KernelDType dtype, const LinearKernel& kernel) {
-    table.linear[static_cast<int>(dtype)] = kernel;
-  };
-  set(KernelDType::q8_0, make.template operator()<kFormatQ8_0>(KernelDType::q8_0));
-  set(KernelDType::q4_0, make.template operator()<kFormatQ4_0>(KernelDType::q4_0));
-  set(KernelDType::q4_1, make.template operator()<kFormatQ4_1>(KernelDType::q4_1));
-  set(KernelDType::q5_0, make.template operator()<kFormatQ5_0>(KernelDType::q5_0));
-  set(KernelDType::q5_1, make.template operator()<kFormatQ5_1>(KernelDType::q5_1));
-  set(KernelDType::q2_k, make.template operator()<kFormatQ2_K>(KernelDType::q2_k));
-  set(KernelDType::q3_k, make.template operator()<kFormatQ3_K>(KernelDType::q3_k));
-  set(KernelDType::q4_k, make.template operator()<kFormatQ4_K>(KernelDType::q4_k));
-  set(KernelDType::q5_k, make.template operator()<kFormatQ5_K>(KernelDType::q5_k));
-  set(KernelDType::q6_k, make.template operator()<kFormatQ6_K>(KernelDType::q6_k));
+#define QUANTIZED(name, Name, ...) \
+  table.linear[static_cast<int>(DType::name)] = make.template operator()<kFormat##Name>(DType::name);
+#include "tensor/weight_formats.inc"
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ inline int64_t plain_bytes(int64_t tokens, int64_t k) {
   return tokens * plain_stride(k) * 4;
 }
 
-template <KernelDType kType>
+template <DType kType>
 inline void prepare_plain(const float* x, int64_t x_stride, int64_t /*tokens*/, int64_t k, int64_t begin, int64_t end,
                           void* buffer) noexcept {
   const int64_t stride = plain_stride(k);
@@ -43,7 +43,7 @@ inline void prepare_plain(const float* x, int64_t x_stride, int64_t /*tokens*/, 
     const float* from = x + t * x_stride;
     float* to = static_cast<float*>(buffer) + t * stride;
     bool fits = true;
-    if constexpr (kType == KernelDType::f16) {
+    if constexpr (kType == DType::f16) {
       __m256 beyond = _mm256_setzero_ps();
       for (int64_t i = 0; i < k; i += 8) {
         const __m256 magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0F), load_some(from + i, k - i));
@@ -53,8 +53,8 @@ inline void prepare_plain(const float* x, int64_t x_stride, int64_t /*tokens*/, 
     }
     for (int64_t i = 0; i < k; i += 8) {
       __m256 v = load_some(from + i, k - i);
-      if constexpr (kType == KernelDType::bf16) v = round_to_bf16(v);
-      if constexpr (kType == KernelDType::f16) {
+      if constexpr (kType == DType::bf16) v = round_to_bf16(v);
+      if constexpr (kType == DType::f16) {
         if (fits) v = _mm256_cvtph_ps(_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
       }
       _mm256_storeu_ps(to + i, v);
@@ -62,10 +62,10 @@ inline void prepare_plain(const float* x, int64_t x_stride, int64_t /*tokens*/, 
   }
 }
 
-template <KernelDType kType>
-inline constexpr ActivationLayout kPlain = {kType == KernelDType::f32   ? "f32"
-                                            : kType == KernelDType::f16 ? "f16"
-                                                                        : "bf16",
+template <DType kType>
+inline constexpr ActivationLayout kPlain = {kType == DType::f32   ? "f32"
+                                            : kType == DType::f16 ? "f16"
+                                                                  : "bf16",
                                             1, plain_bytes, prepare_plain<kType>};
 
 // ---- products
@@ -168,7 +168,7 @@ inline int64_t plain_scratch(int64_t k, int64_t tokens) {
   return tokens < kPlainPanelTokens ? 0 : kPlainPanelRows * k * 4;
 }
 
-template <typename Columns, KernelDType kType>
+template <typename Columns, DType kType>
 inline void set_plain(KernelTable& table, const char* name) {
   table.linear[static_cast<int>(kType)] = {name,           &column_interleaved_layout(Columns::kBytes),
                                            &kPlain<kType>, kInterleavedRows,
@@ -176,9 +176,9 @@ inline void set_plain(KernelTable& table, const char* name) {
 }
 
 inline void fill_plain(KernelTable& table, const char* name) {
-  set_plain<F32Columns, KernelDType::f32>(table, name);
-  set_plain<F16Columns, KernelDType::f16>(table, name);
-  set_plain<Bf16Columns, KernelDType::bf16>(table, name);
+  set_plain<F32Columns, DType::f32>(table, name);
+  set_plain<F16Columns, DType::f16>(table, name);
+  set_plain<Bf16Columns, DType::bf16>(table, name);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // A tile of the interleaved layout back as levels, both halves of a group at once: byte 4r + i of vector c is row r,
 // column 4c + i, r < 8. Levels come back in the low bits and without sign: signed ones with their offset
-// 2^(bits - 1) added. Eight-bit levels stay as they are.
+// 2^(bits - 1) added. Eight-bit levels stay as they are, and those of a codebook are such.
 #pragma once
 
 #include <immintrin.h>
@@ -13,7 +13,7 @@ namespace {
 
 // 2^kOffsetShift is what unpacking has added to the levels of a format; negative: nothing.
 template <InterleavedFormat kFormat>
-inline constexpr int kOffsetShift = kFormat.is_signed ? kFormat.bits - 1 : -1;
+inline constexpr int kOffsetShift = kFormat.signed_levels() ? kFormat.level_bits() - 1 : -1;
 
 // 16 bytes of the first half and 16 of the second.
 inline __m256i load_halves(const uint8_t* first, int64_t apart) {
@@ -90,9 +90,32 @@ inline void unpack_tile(const uint8_t* tile, __m256i* w) {
   }
 }
 
+// The same for a format, codes of a codebook replaced by what they mean.
+template <InterleavedFormat kFormat>
+inline void tile_levels(const uint8_t* tile, __m256i* w) {
+  unpack_tile<kFormat.bits, kFormat.is_signed>(tile, w);
+  if constexpr (kFormat.codebook != Codebook::none) {
+    const __m256i values = _mm256_broadcastsi128_si256(load_128(kCodebooks[static_cast<int>(kFormat.codebook)]));
+    for (int i = 0; i < 8; ++i) w[i] = _mm256_shuffle_epi8(values, w[i]);
+  }
+}
+
 // One block's eight f16 scales, widened.
 inline __m256 load_scales(const uint8_t* f16) {
   return _mm256_cvtph_ps(load_128(f16));
+}
+// The same of a format's d.
+template <InterleavedFormat kFormat>
+inline __m256 load_d(const uint8_t* d) {
+  if constexpr (kFormat.e8m0_d) {
+    // 2^(e - 128) has the high half (e - 1) << 7, and 0x20 and 0x40 for e = 0 and 1, which are subnormal.
+    const __m128i e = _mm_cvtepu8_epi16(_mm_loadl_epi64(static_cast<const __m128i*>(static_cast<const void*>(d))));
+    const __m128i normal = _mm_subs_epu16(_mm_slli_epi16(e, 7), _mm_set1_epi16(0x80));
+    const __m128i small = _mm_min_epu16(_mm_slli_epi16(_mm_add_epi16(e, _mm_set1_epi16(1)), 5), _mm_set1_epi16(0x40));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_max_epu16(normal, small)), 16));
+  } else {
+    return load_scales(d);
+  }
 }
 
 }  // namespace

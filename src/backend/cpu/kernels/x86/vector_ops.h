@@ -251,12 +251,12 @@ inline void fill_vector_ops(KernelTable& table) {
   table.rope_interleaved = rope_interleaved;
   table.matmul = matmul;
   table.merge_span = merge_span;
-  const auto at = [](KernelDType dtype) { return static_cast<int>(dtype); };
-  table.store_row[at(KernelDType::bf16)] = store_bf16;
-  table.store_row[at(KernelDType::f16)] = store_f16;
-  table.load_row[at(KernelDType::bf16)] = load_bf16_row;
-  table.load_row[at(KernelDType::f16)] = load_f16_row;
-  table.load_row[at(KernelDType::q8_0)] = load_q8_0_row;
+  const auto at = [](DType dtype) { return static_cast<int>(dtype); };
+  table.store_row[at(DType::bf16)] = store_bf16;
+  table.store_row[at(DType::f16)] = store_f16;
+  table.load_row[at(DType::bf16)] = load_bf16_row;
+  table.load_row[at(DType::f16)] = load_f16_row;
+  table.load_row[at(DType::q8_0)] = load_q8_0_row;
 }
 
 }  // namespace

@@ -21,7 +21,8 @@ inline constexpr bool kSixBitDot = false;
 #if defined(__AVX512VNNI__)
 
 template <InterleavedFormat kFormat>
-  requires((kFormat.bits == 4 || kFormat.bits == 8) && kFormat.sub == 32)
+  requires((kFormat.bits == 4 || kFormat.bits == 8) && kFormat.sub == 32 &&
+           (kFormat.block == 32 || kFormat.codebook == Codebook::none))
 inline constexpr bool kWideDot<kFormat> = true;
 
 template <InterleavedFormat kFormat>
@@ -51,6 +52,18 @@ inline WideLevels unpack_half(const uint8_t* half) {
     w = {_mm512_and_si512(bytes, low_bits), _mm512_and_si512(_mm512_srli_epi16(bytes, 4), low_bits)};
   }
   if constexpr (kSigned) w = {_mm512_xor_si512(w.low, sign), _mm512_xor_si512(w.high, sign)};
+  return w;
+}
+
+// The same for a format: codes of a codebook replaced by what they mean, with 128 added.
+template <InterleavedFormat kFormat>
+inline WideLevels half_levels(const uint8_t* half) {
+  WideLevels w = unpack_half<kFormat.bits, kFormat.is_signed>(half);
+  if constexpr (kFormat.codebook != Codebook::none) {
+    const __m512i signed_values = _mm512_broadcast_i32x4(load_128(kCodebooks[static_cast<int>(kFormat.codebook)]));
+    const __m512i values = _mm512_xor_si512(signed_values, _mm512_set1_epi8(-128));
+    w = {_mm512_shuffle_epi8(values, w.low), _mm512_shuffle_epi8(values, w.high)};
+  }
   return w;
 }
 
