@@ -8,7 +8,7 @@
 int main(int argc, char** argv) {
   try {
     inferno::set_log_sink([](inferno::LogLevel, std::string_view text) { std::cerr << text << "\n"; });
-    const inferno::LoadOptions load{.context = 512, .max_sequences = 4};
+    const inferno::LoadOptions load{.context = 256, .max_sequences = 4};
     inferno::Llm llm = argc > 1 ? inferno::Llm::load(argv[1], load) : inferno::Llm::builtin(load);
 
     // All of them are computed together, by a thread of the library's own.
