@@ -1,104 +1,162 @@
-#include <atomic>
-#include <optional>
+#include "inferno/llm.h"
 
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "api/generation.h"
+#include "api/load_options.h"
+#include "api/prompt_ids.h"
 #include "base/error.h"
 #include "engine/builtin_model.h"
-#include "engine/engine.h"
 #include "engine/generate.h"
-#include "engine/prompt.h"
+#include "engine/perplexity.h"
 #include "inferno/inferno.h"
-#include "tokenizer/tokenizer.h"
+#include "profile/profiling_backend.h"
 
 namespace inferno {
 
 struct Llm::Impl {
-  Impl(const GgufFile& file, const EngineOptions& options) : engine(file, options) {
-    if (engine.tokenizer() == nullptr) fail("\"{}\" has no vocabulary", file.path());
-  }
-  [[nodiscard]] const Tokenizer& tokenizer() const { return *engine.tokenizer(); }
+  Impl(const ModelFile& file, const LoadOptions& options) : engine(file, with_profile(options)) {}
 
+  EngineOptions with_profile(const LoadOptions& options) {
+    EngineOptions result = engine_options(options);
+    if (options.profile) {
+      result.decorate = [this](std::unique_ptr<Backend> backend) -> std::unique_ptr<Backend> {
+        profile.emplace(*backend);
+        auto made = std::make_unique<ProfilingBackend>(std::move(backend), &*profile, nullptr);
+        profiling = made.get();
+        return made;
+      };
+    }
+    return result;
+  }
+  [[nodiscard]] const Tokenizer& tokenizer() const {
+    if (engine.tokenizer() == nullptr) fail("this model has no vocabulary, or this build no tokenizers");
+    return *engine.tokenizer();
+  }
+
+  std::optional<Profile> profile;         // before the engine, which fills it
+  ProfilingBackend* profiling = nullptr;  // owned by the engine
   Engine engine;
-  std::atomic<bool> cancelled{false};
 };
 
-namespace {
+Llm::Llm(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Llm::Llm(Llm&& other) noexcept = default;
 
-EngineOptions engine_options(const LoadOptions& options) {
-  EngineOptions result;
-  result.backend = options.backend;
-  result.backend_options.threads = options.threads;
-  result.context = options.context;
-  if (!options.kv_type.empty()) {
-    result.kv_dtype = dtype_from_name(options.kv_type);
-    if (!result.kv_dtype) fail_usage("\"{}\" is not a cache type (known: f32, f16, bf16)", options.kv_type);
-  }
-  return result;
+Llm::~Llm() {
+  // A child of fork() has none of the threads that would have to be waited for.
+  if (impl_ != nullptr && !impl_->engine.driver().role()->is_own_process()) (void)impl_.release();
 }
 
-}  // namespace
+Llm& Llm::operator=(Llm&& other) noexcept {
+  Llm taken(std::move(other));
+  std::swap(impl_, taken.impl_);
+  return *this;
+}
 
-Llm::Llm(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Llm::~Llm() = default;
-Llm::Llm(Llm&& other) noexcept = default;
-Llm& Llm::operator=(Llm&& other) noexcept = default;
+Llm::Impl& Llm::impl() const {
+  if (impl_ == nullptr) fail_usage("this Llm was moved from and has no model");
+  impl_->engine.driver().role()->check_process();
+  return *impl_;
+}
 
 Llm Llm::load(const std::string& path, const LoadOptions& options) {
-  return Llm(std::make_unique<Impl>(GgufFile::open(path), engine_options(options)));
+  return Llm(std::make_unique<Impl>(GgufFile::open(path), options));
 }
 
 Llm Llm::builtin(const LoadOptions& options) {
-  return Llm(std::make_unique<Impl>(open_builtin_model(), engine_options(options)));
+  return Llm(std::make_unique<Impl>(open_builtin_model(), options));
 }
 
-GenerateResult Llm::generate(std::string_view prompt, const GenerateOptions& options, const TextCallback& on_text) {
-  const Tokenizer& tokenizer = impl_->tokenizer();
+GenerateResult Llm::generate(const Prompt& prompt, const GenerateOptions& options, const TokenCallback& on_token) {
+  Engine& engine = impl().engine;
+  const auto state = std::make_shared<Generation::State>();
+  Request request = make_request(encode(prompt), options, on_token, state);
+  return state->finished(engine.driver().run(std::move(request)));
+}
+
+GenerateResult Llm::chat(std::vector<ChatMessage> messages, const GenerateOptions& options,
+                         const TokenCallback& on_token) {
+  return generate(Prompt(std::move(messages)), options, on_token);
+}
+
+Generation Llm::submit(const Prompt& prompt, const GenerateOptions& options, TokenCallback on_token) {
+  Engine& engine = impl().engine;
+  const auto state = std::make_shared<Generation::State>();
+  state->role = engine.driver().role();
+  state->buffered = !on_token;
+  state->ticket = engine.driver().submit(make_request(encode(prompt), options, std::move(on_token), state));
+  return Generation(state);
+}
+
+void Llm::cancel() noexcept {
+  if (impl_ != nullptr) impl_->engine.scheduler().cancel_all();
+}
+
+Logits Llm::logits(const Prompt& prompt, int32_t first_position) {
+  Engine& engine = impl().engine;
   Request request;
-  if (options.chat) {
-    const ChatMessage message{"user", std::string(prompt)};
-    request.prompt = encode_chat(tokenizer, {&message, 1});
-  } else {
-    request.prompt = encode_prompt(tokenizer, prompt);
+  request.prompt = encode(prompt);
+  request.max_new_tokens = 0;
+  request.text = false;
+  const auto length = static_cast<int32_t>(std::min<size_t>(request.prompt.size(), INT32_MAX));
+  if (first_position < -1 || first_position >= std::max(length, 1)) {
+    fail_usage("logits from position {} of a prompt of {} tokens; give one of its positions, or -1 for the last",
+               first_position, length);
   }
-  request.max_new_tokens = options.max_new_tokens;
-  request.sampling = {.temperature = options.temperature,
-                      .top_k = options.top_k,
-                      .top_p = options.top_p,
-                      .min_p = options.min_p,
-                      .repeat_penalty = options.repeat_penalty,
-                      .seed = options.seed};
-  request.stop_strings = options.stop;
-  request.on_token = [&](const TokenEvent& event) { return event.text.empty() || !on_text || on_text(event.text); };
-  impl_->cancelled.store(false, std::memory_order_relaxed);
-  const RequestResult made = inferno::generate(impl_->engine, std::move(request), &impl_->cancelled);
-  GenerateResult result;
-  result.text = made.samples.front().text;
-  result.ids = made.samples.front().ids;
-  result.stop_reason = to_string(made.samples.front().reason);
-  result.metrics = {.prompt_tokens = made.metrics.prompt_tokens,
-                    .generated_tokens = made.metrics.generated_tokens,
-                    .time_to_first_token_ms = made.metrics.time_to_first_token_ms,
-                    .decode_tokens_per_second = made.metrics.decode_tokens_per_second};
+  Logits result;
+  result.first_position = first_position < 0 ? std::max(length, 1) - 1 : first_position;
+  result.vocabulary = vocabulary();
+  request.logits_from = result.first_position;
+  request.on_logits = [&](int32_t /*first*/, std::span<const float> rows) {
+    result.values.insert(result.values.end(), rows.begin(), rows.end());
+  };
+  (void)engine.driver().run(std::move(request));
+  result.rows = static_cast<int64_t>(result.values.size()) / result.vocabulary;
   return result;
 }
 
-void Llm::cancel() {
-  impl_->cancelled.store(true, std::memory_order_relaxed);
+Perplexity Llm::perplexity(std::span<const int32_t> tokens, int64_t max_windows, const OnProgress& on_progress) {
+  return measure_perplexity(impl().engine, tokens, max_windows, on_progress);
 }
 
+std::vector<int32_t> Llm::encode(const Prompt& prompt) const {
+  return prompt_ids(impl().engine.tokenizer(), prompt);
+}
 std::vector<int32_t> Llm::tokenize(std::string_view text, bool parse_special) const {
-  return impl_->tokenizer().encode(text, {.parse_special = parse_special});
+  return impl().tokenizer().encode(text, {.parse_special = parse_special});
 }
 std::string Llm::detokenize(std::span<const int32_t> ids) const {
-  return impl_->tokenizer().decode(ids);
+  return impl().tokenizer().decode(ids);
+}
+bool Llm::has_vocabulary() const {
+  return impl().engine.tokenizer() != nullptr;
 }
 int32_t Llm::vocabulary() const {
-  return impl_->engine.model().config().vocabulary;
+  return impl().engine.model().config().vocabulary;
 }
 int32_t Llm::context() const {
-  return impl_->engine.context();
+  return impl().engine.context();
+}
+std::vector<int32_t> Llm::end_tokens() const {
+  return impl().engine.end_tokens();
 }
 std::string Llm::backend() const {
-  return std::string(impl_->engine.backend().name());
+  return std::string(impl().engine.backend().name());
+}
+std::string Llm::kv_type() const {
+  return std::string(dtype_name(impl().engine.cache().config().dtype));
+}
+EngineStats Llm::stats() const {
+  return impl().engine.scheduler().stats();
+}
+
+ProfileReport Llm::profile() const {
+  Impl& own = impl();
+  if (own.profiling == nullptr) fail_usage("nothing was measured: load the model with `profile`");
+  const auto lock = own.profiling->hold();
+  return own.profile->data();
 }
 
 std::string version() {

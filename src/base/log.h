@@ -1,23 +1,15 @@
-// The one logging call. A library prints nothing by itself: messages go to the sink that the program installs, or to
-// stderr when INFERNO_LOG=trace|debug|info|warn|error|off asks for them, and nowhere otherwise. The level is warn
-// unless INFERNO_LOG says more. Everything here may be called from any thread.
+// The one logging call; where messages go is said in inferno/log.h. Everything here may be called from any thread.
 #pragma once
 
 #include <fmt/core.h>
 
-#include <functional>
 #include <string_view>
 #include <utility>
 
+#include "inferno/log.h"
+
 namespace inferno {
 
-enum class LogLevel { trace, debug, info, warn, error, off };
-
-// Called with one message at a time, from the thread that logs it.
-using LogSink = std::function<void(LogLevel level, std::string_view text)>;
-
-// Replaces the sink; an empty one is silence.
-void set_log_sink(LogSink sink);
 // "warning: text" on stderr, in colour on a terminal; messages of level trace have no prefix. spdlog does the work and
 // is seen only by log.cpp, so that including this header stays cheap.
 void log_to_stderr(LogLevel level, std::string_view text);

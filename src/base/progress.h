@@ -2,13 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+
+#include "inferno/types.h"
 
 namespace inferno {
-
-// First called with nothing done and at last with all of it, always from the thread that called for the work. The units
-// are the work's own, bytes for example. Work that fails ends without the last call.
-using OnProgress = std::function<void(uint64_t done, uint64_t total)>;
 
 // Counts the parts of one work and reports them; an empty callback is fine.
 class ProgressCounter {

@@ -129,14 +129,6 @@ std::string escaped(const std::string& text) {
 
 }  // namespace
 
-Repeats summarize(std::vector<double> values) {
-  if (values.empty()) return {};
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  const double median = values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-  return {median, values.front(), values.back()};
-}
-
 std::string format_rows(const std::vector<BenchRow>& rows, const std::string& format) {
   if (rows.empty()) fail("nothing was measured");
   if (format == "md") return markdown(rows);

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "api/load_options.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/progress_bar.h"
@@ -20,10 +21,12 @@ void EngineFlags::add_to(CLI::App& command) {
   add_thread_options(command);
   command.add_option("--ctx", context, "positions of context (0: the model's own, at most 4096)")
       ->check(CLI::Range(int64_t{0}, int64_t{INT32_MAX}));
-  command.add_option("--kv-type", kv_type, "type of the KV cache: f32, f16, bf16 (default: the backend's)");
+  command.add_option("--kv-type", kv_type, "type of the KV cache: f32, f16, bf16, q8_0 (default: the backend's)");
   command
       .add_option("--kv-memory", kv_memory, "memory for the KV cache, such as 2GB (default: what the context needs)")
       ->transform(CLI::AsSizeValue(false));
+  command.add_option("--max-token-latency", max_token_latency_ms,
+                     "milliseconds between tokens that prompts of others may cause (0: 100 on a CPU, 25 on a GPU)");
   command.add_option("--fused", fused, "off: run fused ops as the primitives that define them")
       ->check(CLI::IsMember({"on", "off"}));
   command.add_flag("--quiet", quiet, "no progress, no metrics");
@@ -59,31 +62,35 @@ std::vector<int> EngineFlags::thread_counts() const {
   }
 }
 
-EngineOptions EngineFlags::options() const {
-  return options_for(threads.empty() ? 0 : parse_thread_count(threads, "`threads`"));
+LoadOptions EngineFlags::load_options() const {
+  return load_options(threads.empty() ? 0 : parse_thread_count(threads, "`threads`"));
 }
 
-EngineOptions EngineFlags::options_for(int thread_count) const {
-  EngineOptions options;
+LoadOptions EngineFlags::load_options(int thread_count) const {
+  LoadOptions options;
   options.backend = backend;
-  options.backend_options.threads = thread_count;
-  if (!affinity.empty()) parse_affinity(affinity, options.backend_options.placement);
-  if (!numa.empty()) parse_numa(numa, options.backend_options.placement);
-  options.backend_options.fused = fused == "on";
+  options.threads = thread_count;
+  options.affinity = affinity;
+  options.numa = numa;
+  options.fused = fused == "on";
   options.context = static_cast<int32_t>(context);
-  if (!quiet) show_loading(options);
+  options.kv_type = kv_type;
   options.kv_memory = kv_memory;
-  if (!kv_type.empty()) {
-    options.kv_dtype = dtype_from_name(kv_type);
-    if (!options.kv_dtype || (is_quantized(*options.kv_dtype) && *options.kv_dtype != DType::q8_0) ||
-        *options.kv_dtype == DType::i32) {
-      fail_usage("--kv-type {} is not a cache type (known: f32, f16, bf16, q8_0)", printable(kv_type));
-    }
-  }
+  options.max_sequences = 1;
+  options.max_token_latency_ms = max_token_latency_ms;
+  if (!quiet) show_loading(options);
   return options;
 }
 
-void show_loading(EngineOptions& options) {
+EngineOptions EngineFlags::options() const {
+  return engine_options(load_options());
+}
+
+EngineOptions EngineFlags::options_for(int thread_count) const {
+  return engine_options(load_options(thread_count));
+}
+
+void show_loading(LoadOptions& options) {
   options.on_progress = draw_progress("loading", false);
   options.on_info = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "inferno/llm.h"
 #include "threading/thread_plan.h"
 
 namespace inferno::cli {
@@ -33,7 +34,7 @@ struct Exit {
   int code;
 };
 
-// --backend, --threads, --affinity, --numa, --ctx, --kv-type, --kv-memory, --fused, --quiet.
+// --backend, --threads, --affinity, --numa, --ctx, --kv-type, --kv-memory, --max-token-latency, --fused, --quiet.
 struct EngineFlags {
   std::string backend;
   std::string threads;  // empty: INFERNO_THREADS, OMP_NUM_THREADS, or all that pay off
@@ -42,12 +43,15 @@ struct EngineFlags {
   int64_t context = 0;
   std::string kv_type;
   uint64_t kv_memory = 0;
+  double max_token_latency_ms = 0;
   std::string fused = "on";
   bool quiet = false;
 
   void add_to(CLI::App& command);
   void add_thread_options(CLI::App& command);
   // Values that make no sense are usage Errors.
+  [[nodiscard]] LoadOptions load_options() const;
+  [[nodiscard]] LoadOptions load_options(int thread_count) const;
   [[nodiscard]] EngineOptions options() const;
   // --threads is a list where a command measures several: its counts, one 0 (the default) when it was not given.
   [[nodiscard]] std::vector<int> thread_counts() const;
@@ -57,7 +61,7 @@ struct EngineFlags {
 };
 
 // What is worth seeing while an engine is made goes to stderr: the device, and a progress bar.
-void show_loading(EngineOptions& options);
+void show_loading(LoadOptions& options);
 // A first argument that is a file or ends in .gguf is the model; otherwise there is none, and it is the prompt.
 [[nodiscard]] bool looks_like_model(const std::string& argument);
 // "1,2,3" or "1 2 3" -> ids; anything else is a usage Error.

@@ -9,13 +9,17 @@ namespace {
 struct Name {
   std::string_view option, flag;
 };
-constexpr std::array<Name, 7> kNames = {{{"affinity", "--affinity"},
-                                         {"backend", "--backend"},
-                                         {"context", "--ctx"},
-                                         {"fused", "--fused"},
-                                         {"kv_type", "--kv-type"},
-                                         {"numa", "--numa"},
-                                         {"threads", "--threads"}}};
+constexpr std::array<Name, 11> kNames = {{{"affinity", "--affinity"},
+                                          {"backend", "--backend"},
+                                          {"context", "--ctx"},
+                                          {"depth", "--depth"},
+                                          {"fused", "--fused"},
+                                          {"ids", "--ids"},
+                                          {"kv_memory", "--kv-memory"},
+                                          {"kv_type", "--kv-type"},
+                                          {"max_token_latency_ms", "--max-token-latency"},
+                                          {"numa", "--numa"},
+                                          {"threads", "--threads"}}};
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "api/load_options.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
@@ -236,10 +237,11 @@ void add_generate(CLI::App& app) {
 int model_generate(std::span<const char* const> args) {
   const ModelGenerateArgs parsed = parse_model_generate(args);
   const GgufFile file = GgufFile::open(parsed.path);
-  EngineOptions options;
+  LoadOptions options;
   options.backend = parsed.backend;
+  options.max_sequences = 1;
   show_loading(options);
-  Engine engine(file, options);
+  Engine engine(file, engine_options(options));
   const Tokenizer* tokenizer = engine.tokenizer();
   if (tokenizer == nullptr)
     fail("\"{}\" has no vocabulary, or this build no tokenizers: use inferno generate --ids", parsed.path);

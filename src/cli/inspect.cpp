@@ -6,8 +6,7 @@
 
 #include "base/text.h"
 #include "cli/cli.h"
-#include "engine/builtin_model.h"
-#include "model/model_info.h"
+#include "inferno/tools.h"
 
 namespace inferno::cli {
 namespace {
@@ -19,55 +18,34 @@ std::string as_utf8(std::string_view text) {
   return is_valid_utf8(text) ? std::string(text) : printable(text, text.size() * 4);
 }
 
-// Long arrays (vocabularies) are given by their length and first items.
-constexpr size_t kJsonArrayItems = 16;
-
-Json to_json(const MetadataValue& value);
-
-Json to_json(const MetadataArray& array) {
-  Json items = Json::array();
-  std::visit(
-      [&](const auto& list) {
-        for (size_t i = 0; i < std::min(list.size(), kJsonArrayItems); ++i) {
-          using List = std::decay_t<decltype(list)>;
-          if constexpr (std::is_same_v<List, StringList>) {
-            items.push_back(as_utf8(list[i]));
-          } else if constexpr (std::is_same_v<List, std::vector<MetadataArray>>) {
-            items.push_back(to_json(list[i]));
-          } else if constexpr (std::is_same_v<List, std::vector<bool>>) {
-            items.push_back(static_cast<bool>(list[i]));
-          } else {
-            items.push_back(list[i]);
-          }
-        }
-      },
-      array.items);
-  return {{"length", array.size()}, {"items", items}};
-}
-
-Json to_json(const MetadataValue& value) {
+Json to_json(const MetadataItem& item) {
   return std::visit(
-      [](const auto& data) -> Json {
-        using Data = std::decay_t<decltype(data)>;
-        if constexpr (std::is_same_v<Data, std::string>) {
-          return as_utf8(data);
-        } else if constexpr (std::is_same_v<Data, MetadataArray>) {
-          return to_json(data);
+      [](const auto& value) -> Json {
+        if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::string>) {
+          return as_utf8(value);
         } else {
-          return data;
+          return value;
         }
       },
-      value.data());
+      item);
 }
 
-void print_json(const GgufFile& file, const ModelInfo& info) {
+// Long arrays (vocabularies) are given by their length and first items.
+Json to_json(const MetadataInfo& entry) {
+  if (!entry.length) return to_json(entry.items.front());
+  Json items = Json::array();
+  for (const MetadataItem& item : entry.items) items.push_back(to_json(item));
+  return {{"length", *entry.length}, {"items", items}};
+}
+
+void print_json(const ModelInfo& info) {
   Json out;
   out["path"] = as_utf8(info.path);
-  out["version"] = file.version();
-  out["parts"] = file.part_count();
+  out["version"] = info.gguf_version;
+  out["parts"] = info.parts;
   out["file_bytes"] = info.file_bytes;
   out["metadata"] = Json::object();
-  for (const MetadataEntry& entry : file.metadata()) out["metadata"][entry.key] = to_json(entry.value);
+  for (const MetadataInfo& entry : info.metadata) out["metadata"][entry.key] = to_json(entry);
   out["tensors"] = Json::array();
   for (const TensorInfo& tensor : info.tensors) {
     out["tensors"].push_back({{"name", tensor.name},
@@ -79,10 +57,10 @@ void print_json(const GgufFile& file, const ModelInfo& info) {
   write_stdout(out.dump(1) + "\n");
 }
 
-void print_text(const GgufFile& file, const ModelInfo& info) {
+void print_text(const ModelInfo& info) {
   write_stdout(fmt::format("{}: GGUF version {}, {} in {} part{}, {} metadata keys, {} tensors\n\n",
-                           printable(info.path, 4096), file.version(), format_bytes(info.file_bytes), file.part_count(),
-                           file.part_count() == 1 ? "" : "s", info.metadata.size(), info.tensors.size()));
+                           printable(info.path, 4096), info.gguf_version, format_bytes(info.file_bytes), info.parts,
+                           info.parts == 1 ? "" : "s", info.metadata.size(), info.tensors.size()));
   size_t width = 0;
   for (const MetadataInfo& entry : info.metadata) width = std::max(width, entry.key.size());
   for (const MetadataInfo& entry : info.metadata) {
@@ -114,12 +92,11 @@ void add_inspect(CLI::App& app) {
   sub->add_option("model", command->model, "a .gguf file (default: the built-in model)");
   sub->add_flag("--json", command->json, "as JSON");
   sub->callback([command] {
-    const GgufFile file = open_model(command->model);
-    const ModelInfo info = inspect_model(file);
+    const ModelInfo info = inspect_model(command->model);
     if (command->json) {
-      print_json(file, info);
+      print_json(info);
     } else {
-      print_text(file, info);
+      print_text(info);
     }
   });
 }

@@ -47,7 +47,7 @@ void Instruments::install(EngineOptions& options) {
   const bool fused = options.backend_options.fused;
   options.decorate = [this, wants_profile, fused](std::unique_ptr<Backend> backend) -> std::unique_ptr<Backend> {
     if (wants_profile) {
-      parts_->profile.emplace(fmt::format("{} ({})", backend->name(), backend->description()), limits_of(*backend));
+      parts_->profile.emplace(*backend);
     }
     if (shadow_ > 0) {
       const Numerics numerics = !fused                    ? Numerics::default_bodies

@@ -3,8 +3,7 @@
 
 #include "base/error.h"
 #include "cli/cli.h"
-#include "engine/builtin_model.h"
-#include "engine/generate.h"
+#include "inferno/llm.h"
 
 namespace inferno::cli {
 namespace {
@@ -19,19 +18,15 @@ struct LogitsCommand {
 };
 
 void LogitsCommand::run() const {
-  const GgufFile file = open_model(model);
   const std::vector<int32_t> tokens = parse_ids(ids);
   if (tokens.empty()) fail_usage("--ids is empty; give token ids such as 1,2,3");
-  EngineOptions options = engine.options();
-  if (!options.kv_dtype) options.kv_dtype = DType::f32;
+  LoadOptions options = engine.load_options();
+  if (options.kv_type.empty()) options.kv_type = "f32";
   options.all_logits = all;
-  Engine instance(file, options);
-  Request request{.prompt = tokens, .max_new_tokens = 0, .text = false};
-  request.logits_from = all ? 0 : static_cast<int32_t>(tokens.size()) - 1;
-  request.on_logits = [](int32_t /*first*/, std::span<const float> rows) {
-    write_stdout({reinterpret_cast<const char*>(rows.data()), rows.size_bytes()});
-  };
-  (void)generate(instance, std::move(request));
+  Llm llm = model.empty() ? Llm::builtin(options) : Llm::load(model, options);
+  const Logits logits = llm.logits(tokens, all ? 0 : -1);
+  const std::span<const float> values(logits.values);
+  write_stdout({reinterpret_cast<const char*>(values.data()), values.size_bytes()});
 }
 
 }  // namespace

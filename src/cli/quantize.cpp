@@ -4,8 +4,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/progress_bar.h"
-#include "model/quantize_model.h"
-#include "model/weight_types.h"
+#include "inferno/tools.h"
 
 namespace inferno::cli {
 
@@ -26,10 +25,9 @@ void add_quantize(CLI::App& app) {
   sub->add_option("--threads", command->threads, "CPU threads (0: all that pay off)")->check(CLI::Range(0, 4096));
   sub->add_flag("--quiet", command->quiet, "no progress, no summary");
   sub->callback([command] {
-    const std::string_view type = weight_type_name(command->type);
     const QuantizeReport report =
-        quantize_model(GgufFile::open(command->input), command->output, type, command->threads,
-                       draw_progress(fmt::format("quantizing to {}", type), command->quiet));
+        quantize_model(command->input, command->output, command->type, command->threads,
+                       draw_progress(fmt::format("quantizing to {}", command->type), command->quiet));
     if (command->quiet) return;
     for (const std::string& line : report.fallbacks) fmt::print(stderr, "inferno: {}\n", line);
     fmt::print(stderr, "{} -> {} ({:.1f} %)\n", format_bytes(report.bytes_in), format_bytes(report.bytes_out),

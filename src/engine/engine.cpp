@@ -148,6 +148,7 @@ Engine::Engine(const ModelFile& file, const EngineOptions& options) : backend_(m
                      .tokenizer = tokenizer_.get(),
                      .cost = first_guess(model_->config(), model_->weight_bytes(), *backend_)},
       options.scheduler);
+  driver_ = std::make_unique<Driver>(*scheduler_);
 }
 
 Engine::~Engine() = default;

@@ -11,6 +11,7 @@
 
 #include "backend/factory.h"
 #include "base/progress.h"
+#include "engine/driver.h"
 #include "engine/scheduler.h"
 #include "file/model_file.h"
 #include "kv/kv_cache.h"
@@ -53,6 +54,8 @@ class Engine {
   [[nodiscard]] KvCache& cache() { return *cache_; }
   [[nodiscard]] Decoder& decoder() { return *decoder_; }
   [[nodiscard]] Scheduler& scheduler() { return *scheduler_; }
+  // Steps the scheduler; who uses it steps no more by himself.
+  [[nodiscard]] Driver& driver() { return *driver_; }
   // Null when the build has no tokenizers or the file no vocabulary.
   [[nodiscard]] const Tokenizer* tokenizer() const { return tokenizer_.get(); }
   // Tokens that end a text; known even without a tokenizer.
@@ -70,6 +73,7 @@ class Engine {
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<Decoder> decoder_;
   std::unique_ptr<Scheduler> scheduler_;
+  std::unique_ptr<Driver> driver_;
 };
 
 }  // namespace inferno

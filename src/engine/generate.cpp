@@ -10,14 +10,7 @@
 namespace inferno {
 
 RequestResult generate(Engine& engine, Request request, const std::atomic<bool>* cancel) {
-  const std::shared_ptr<Ticket> ticket = engine.scheduler().submit(std::move(request));
-  while (!ticket->is_done()) {
-    if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) ticket->cancel();
-    engine.scheduler().step();
-  }
-  RequestResult result = ticket->take_result();
-  if (result.error) std::rethrow_exception(result.error);
-  return result;
+  return engine.driver().run(std::move(request), cancel);
 }
 
 void BareSequence::forward(int32_t first, std::span<const int32_t> tokens, int32_t logit_rows,

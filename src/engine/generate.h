@@ -10,8 +10,7 @@
 
 namespace inferno {
 
-// Submits the request and runs the scheduler until it is done; an Error of the request is thrown. `cancel`, when set
-// from anywhere, ends it before its next step.
+// Driver::run().
 [[nodiscard]] RequestResult generate(Engine& engine, Request request, const std::atomic<bool>* cancel = nullptr);
 
 // One sequence through the decoder, chunk by chunk, without the scheduler: for tests, verification and benchmarks that

@@ -9,12 +9,6 @@
 
 namespace inferno {
 
-struct Perplexity {
-  double value = 0;  // exp of the mean negative log-likelihood
-  double error = 0;  // standard error of value
-  int64_t scored = 0;
-};
-
 inline constexpr int32_t kPerplexityWindow = 512;
 
 // Windows of 512 tokens, each from an empty cache; the second half of each is scored; progress is counted in

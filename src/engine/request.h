@@ -15,28 +15,9 @@
 #include <vector>
 
 #include "backend/sampling.h"
-#include "kv/page_pool.h"
+#include "inferno/types.h"
 
 namespace inferno {
-
-enum class StopReason : uint8_t {
-  length,        // max_new_tokens were made
-  end_token,     // the model ended its text
-  stop_token,    // one of Request::stop_ids
-  stop_string,   // one of Request::stop_strings
-  context_full,  // no position is left
-  cancelled,     // by the ticket, or by a callback
-  failed,        // RequestResult::error says why
-};
-[[nodiscard]] std::string_view to_string(StopReason reason);
-
-// One token as it is made. Views are valid during the call.
-struct TokenEvent {
-  int32_t sample = 0;
-  int32_t id = -1;  // -1: no token, only text that had been held back in case it became a stop string
-  std::string_view text;
-  std::span<const TokenLogprob> logprobs;  // the drawn token, then the likeliest ones
-};
 
 struct RequestResult;
 
@@ -51,9 +32,7 @@ struct Request {
   bool text = true;                       // false: token ids only
   std::vector<LogitBias> bias;
   int32_t top_logprobs = -1;  // -1: none; 0: of the drawn token; n: of the n likeliest too
-  // Tokens that may be drawn next, as a bitset of ceil(vocabulary / 32) words that stays valid until the next call for
-  // that sample; empty: all. Called before every draw.
-  std::function<std::span<const uint32_t>(int32_t sample, std::span<const int32_t> generated)> allowed = {};
+  AllowedTokens allowed = {};
   // Logits of the prompt's positions from `logits_from` on, in rows of the vocabulary's size. Called once per chunk.
   std::optional<int32_t> logits_from = {};
   std::function<void(int32_t first_position, std::span<const float> rows)> on_logits = {};
@@ -61,35 +40,14 @@ struct Request {
   std::string cache_salt;    // prompts with different salts share nothing
   bool recompute = false;    // the whole sequence for every token: what caching is compared with
   // False ends the sample. An exception ends the request, and is its result's error.
-  std::function<bool(const TokenEvent& event)> on_token = {};
+  TokenCallback on_token = {};
   std::function<void(const RequestResult& result)> on_finish = {};
 };
 
-// Times are wall time in milliseconds. A forward is what makes a token: the whole prompt counts as one.
-struct RequestMetrics {
-  int32_t prompt_tokens = 0;
-  int32_t generated_tokens = 0;  // of all samples
-  int32_t reused_tokens = 0;     // of the prompt, found in the cache
-  ReuseEnd reuse_end = ReuseEnd::off;
-  int32_t preemptions = 0;
-  double queue_ms = 0;                  // until the first chunk of the prompt ran
-  double time_to_first_token_ms = 0;    // since submission
-  double decode_tokens_per_second = 0;  // of sample 0 after its first token; 0 for fewer than two tokens
-  double forward_min_ms = 0;
-  double forward_max_ms = 0;
-  double forward_mean_ms = 0;
-  int32_t forwards = 0;
-};
+using RequestMetrics = GenerateMetrics;
 
-struct Completion {
-  std::vector<int32_t> ids;
-  std::string text;
-  StopReason reason = StopReason::length;
-};
-
-struct RequestResult {
-  std::vector<Completion> samples;
-  RequestMetrics metrics;
+// Completion::logprobs stay empty here: a callback sees them.
+struct RequestResult : GenerateResult {
   std::exception_ptr error;  // set when a sample failed
 };
 

@@ -142,6 +142,7 @@ std::shared_ptr<Ticket> Scheduler::submit(Request request) {
   active->mutable_result().samples.resize(active->sequences.size());
   {
     const std::scoped_lock lock(mutex_);
+    active->cancels = cancels_.load(std::memory_order_relaxed);
     if (closed_) inferno::fail("this engine was closed and takes no more requests");
     inbox_.push_back(active);
     has_mail_.store(true, std::memory_order_release);
@@ -187,6 +188,18 @@ bool Scheduler::wait_for_work(std::chrono::milliseconds timeout) {
   return !inbox_.empty();
 }
 
+EngineStats Scheduler::stats() const {
+  return {.steps = stats_.steps,
+          .prompt_tokens = stats_.prompt_tokens,
+          .reused_tokens = stats_.reused_tokens,
+          .generated_tokens = stats_.generated_tokens,
+          .finished_requests = stats_.finished_requests,
+          .preemptions = stats_.preemptions,
+          .running = stats_.running,
+          .waiting = stats_.waiting,
+          .cost_error = stats_.cost_error};
+}
+
 // ---- the loop
 
 bool Scheduler::step() {
@@ -209,8 +222,9 @@ void Scheduler::run(const Ticket& ticket) {
 }
 
 void Scheduler::drop_cancelled() {
+  const uint64_t cancels = cancels_.load(std::memory_order_relaxed);
   for (const auto& request : requests_) {
-    if (!request->is_cancelled()) continue;
+    if (!request->is_cancelled() && request->cancels == cancels) continue;
     for (const auto& sequence : request->sequences) finish(*sequence, StopReason::cancelled);
   }
   remove_done();
@@ -267,7 +281,7 @@ void Scheduler::run_step() {
   }
   const SchedulerClock::time_point end = SchedulerClock::now();
   cost_.observe(shape_, std::chrono::duration<double>(end - begin).count());
-  ++stats_.steps;
+  stats_.steps += 1;
   stats_.cost_error = cost_.error();
   deliver_logits();
   int32_t row = 0;
@@ -332,7 +346,7 @@ void Scheduler::accept(Sequence& s, int32_t token, std::span<const TokenLogprob>
   }
   if (std::ranges::find(request.stop_ids, token) != request.stop_ids.end()) return finish(s, StopReason::stop_token);
   s.tokens.push_back(token);
-  ++stats_.generated_tokens;
+  stats_.generated_tokens += 1;
   if (request.recompute) s.computed = 0;
   bool stop_string = false;
   std::string_view text;
@@ -388,10 +402,13 @@ void Scheduler::complete(ActiveRequest& request) {
   for (const auto& s : request.sequences) m.generated_tokens += s->generated();
   const Sequence& first = *request.sequences.front();
   m.forwards = first.forwards;
+  if (const double prompt_ms = m.time_to_first_token_ms - m.queue_ms; prompt_ms > 0) {
+    m.prompt_tokens_per_second = (m.prompt_tokens - m.reused_tokens) / prompt_ms * 1e3;
+  }
   if (first.forwards > 0) m.forward_mean_ms = first.forward_total_ms / first.forwards;
   const double decode_ms = milliseconds(first.last_token - first.first_token);
   if (first.forwards > 1 && decode_ms > 0) m.decode_tokens_per_second = (first.forwards - 1) / decode_ms * 1e3;
-  ++stats_.finished_requests;
+  stats_.finished_requests += 1;
   if (request.request.on_finish) {
     try {
       request.request.on_finish(request.result());

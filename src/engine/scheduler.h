@@ -1,9 +1,9 @@
 // Many requests over one decoder: the only loop that makes tokens.
 //
-// submit() and Ticket::cancel() may be called from any thread; one thread at a time runs step(). A step holds all
-// sequences that decode, one token each, and then as many prompt tokens as fit into the rest of a time target, chosen
-// by a cost model that is fitted to the steps that ran (step_cost.h). So a long prompt slows the others down by a
-// bounded amount and never stops them.
+// submit(), cancel_all(), close(), stats() and Ticket::cancel() may be called from any thread; one thread at a time
+// runs step(), run() and wait_for_work(). A step holds all sequences that decode, one token each, and then as many
+// prompt tokens as fit into the rest of a time target, chosen by a cost model that is fitted to the steps that ran
+// (step_cost.h). So a long prompt slows the others down by a bounded amount and never stops them.
 //
 // Prompts go by the fewest tokens left, where every second of waiting counts like kAgeingTokens fewer: nothing starves.
 // What the cache holds of a prompt is not computed again; a prompt whose beginning is being computed for another
@@ -15,8 +15,8 @@
 // takes no lock and makes no system call.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -51,17 +51,16 @@ struct SchedulerParts {
   StepCost cost;
 };
 
-// Counts since the scheduler was made, and its state now.
-struct SchedulerStats {
-  int64_t steps = 0;
-  int64_t prompt_tokens = 0;  // computed
-  int64_t reused_tokens = 0;
-  int64_t generated_tokens = 0;
-  int64_t finished_requests = 0;
-  int64_t preemptions = 0;
-  int32_t running = 0;
-  int32_t waiting = 0;
-  double cost_error = 0;
+// A figure that the stepping thread alone writes and any thread reads.
+template <typename T>
+class Gauge {
+ public:
+  void operator=(T value) { value_.store(value, std::memory_order_relaxed); }
+  void operator+=(T amount) { *this = *this + amount; }
+  operator T() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<T> value_{};
 };
 
 class Scheduler {
@@ -87,10 +86,13 @@ class Scheduler {
   void run(const Ticket& ticket);
   // Blocks until there is something to do, or until close() or the time is over; returns whether there is.
   bool wait_for_work(std::chrono::milliseconds timeout);
-  // Ends all requests as cancelled before the next step and refuses new ones.
+  // Ends all requests that were submitted before as cancelled, before the next step. Safe in signal handlers.
+  void cancel_all() noexcept { cancels_.fetch_add(1, std::memory_order_relaxed); }
+  // The same, and refuses new ones.
   void close();
 
-  [[nodiscard]] const SchedulerStats& stats() const { return stats_; }
+  // Each figure is right by itself; while steps run they may be of different moments.
+  [[nodiscard]] EngineStats stats() const;
   [[nodiscard]] const StepCost& cost() const { return cost_; }
 
  private:
@@ -147,6 +149,7 @@ class Scheduler {
   std::vector<std::shared_ptr<ActiveRequest>> inbox_;
   uint64_t arrivals_ = 0;
   bool closed_ = false;
+  std::atomic<uint64_t> cancels_{0};
   std::atomic<bool> has_mail_{false};  // inbox_ or closed_ changed: looked at before every step without a lock
 
   std::vector<std::shared_ptr<ActiveRequest>> requests_;  // not done, by arrival
@@ -159,7 +162,12 @@ class Scheduler {
   std::vector<SampleRequest> samples_;  // [max_logit_rows]
   std::vector<int32_t> found_pages_;    // [max_pages]
   std::vector<float> logits_;           // rows for Request::on_logits
-  SchedulerStats stats_;
+
+  struct {
+    Gauge<int64_t> steps, prompt_tokens, reused_tokens, generated_tokens, finished_requests, preemptions;
+    Gauge<int32_t> running, waiting;
+    Gauge<double> cost_error;
+  } stats_;
 };
 
 }  // namespace inferno

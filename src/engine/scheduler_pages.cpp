@@ -124,7 +124,7 @@ void Scheduler::preempt(Sequence& s) {
   std::erase(running_, &s);
   waiting_.push_back(&s);
   ++s.request.mutable_result().metrics.preemptions;
-  ++stats_.preemptions;
+  stats_.preemptions += 1;
 }
 
 void Scheduler::leave(Sequence& s) {

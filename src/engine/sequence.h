@@ -66,15 +66,21 @@ struct ActiveRequest final : Ticket {
   ActiveRequest(Request asked, uint64_t arrival);
 
   Request request;
-  uint64_t order;  // of arrival: the larger, the younger
-  PageKey root;    // of its prompt's first page
+  uint64_t order;        // of arrival: the larger, the younger
+  uint64_t cancels = 0;  // of the scheduler when it was submitted
+  PageKey root;          // of its prompt's first page
   std::vector<std::unique_ptr<Sequence>> sequences;
   bool prompt_done = false;  // sample 0 has its first token: the others can share its pages
   int32_t open = 0;          // sequences that are not done
   SchedulerClock::time_point submitted;
 
   [[nodiscard]] RequestResult& mutable_result() { return result_; }
-  void publish() noexcept { finish(); }
+  // The caller may keep the ticket for long, and longer than the cache: what it does not need goes now.
+  void publish() noexcept {
+    sequences.clear();
+    request = {};
+    finish();
+  }
 };
 
 }  // namespace inferno

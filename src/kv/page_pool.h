@@ -18,6 +18,8 @@
 #include <string_view>
 #include <vector>
 
+#include "inferno/types.h"
+
 namespace inferno {
 
 // Identifies everything up to the end of a page: 128 bits, so that nobody finds two texts with one key.
@@ -31,17 +33,6 @@ struct PageKey {
 [[nodiscard]] PageKey root_key(std::string_view salt);
 // The key of a full page after `parent`.
 [[nodiscard]] PageKey page_key(const PageKey& parent, std::span<const int32_t> tokens);
-
-// Why reuse ended where it did.
-enum class ReuseEnd : uint8_t {
-  off,         // not asked for
-  complete,    // everything that can be reused was: the last token is always computed
-  unseen,      // nothing that begins like this was cached
-  differs,     // a cached text has another token there
-  evicted,     // it was cached, and gave way to other pages
-  incomplete,  // what was cached ends there
-};
-[[nodiscard]] std::string_view to_string(ReuseEnd end);
 
 class PagePool {
  public:

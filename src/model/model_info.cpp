@@ -35,6 +35,50 @@ void add_tensor(const FileTensor& tensor, ModelInfo& info) {
   count_tensor(added.type, added.bytes, info.types);
 }
 
+MetadataItem item_of(const std::string& value) {
+  return value;
+}
+MetadataItem item_of(std::string_view value) {
+  return std::string(value);
+}
+MetadataItem item_of(bool value) {
+  return value;
+}
+MetadataItem item_of(const MetadataArray& value) {
+  return value_to_string(MetadataValue(value));
+}
+template <typename Number>
+MetadataItem item_of(Number value) {
+  if constexpr (std::is_floating_point_v<Number>) {
+    return static_cast<double>(value);
+  } else if constexpr (std::is_signed_v<Number>) {
+    return static_cast<int64_t>(value);
+  } else {
+    return static_cast<uint64_t>(value);
+  }
+}
+
+MetadataInfo info_of(const MetadataEntry& entry) {
+  MetadataInfo info{.key = entry.key, .type = entry.value.type_text(), .value = value_to_string(entry.value)};
+  std::visit(
+      [&](const auto& data) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(data)>, MetadataArray>) {
+          info.length = data.size();
+          std::visit(
+              [&](const auto& list) {
+                for (size_t i = 0; i < std::min<size_t>(list.size(), kMaxMetadataItems); ++i) {
+                  info.items.push_back(item_of(list[i]));
+                }
+              },
+              data.items);
+        } else {
+          info.items.push_back(item_of(data));
+        }
+      },
+      entry.value.data());
+  return info;
+}
+
 }  // namespace
 
 void count_tensor(std::string_view type, uint64_t bytes, std::vector<TensorTypeTotal>& totals) {
@@ -57,7 +101,7 @@ ModelInfo inspect_model(const ModelFile& file) {
     info.unsupported = error.what();
   }
   for (const MetadataEntry& entry : file.metadata()) {
-    info.metadata.push_back({entry.key, entry.value.type_text(), value_to_string(entry.value)});
+    info.metadata.push_back(info_of(entry));
   }
   uint64_t bytes = 0;
   for (size_t i = 0; i < file.tensor_count(); ++i) {

@@ -5,14 +5,14 @@
 #include <string>
 #include <string_view>
 
+#include "inferno/tools.h"
 #include "tensor/dtype.h"
 #include "tensor/tensor.h"
 
 namespace inferno {
 
-// Every weight type, and the mixes Q4_K_M and Q5_K_M. The functions below take these names in any case; an unknown one
-// is a usage Error that lists them.
-[[nodiscard]] std::string weight_type_names();
+// Every weight type, and the mixes Q4_K_M and Q5_K_M, as weight_type_names() (inferno/tools.h) lists them. The
+// functions below take these names in any case; an unknown one is a usage Error that lists them.
 // The name as it is listed.
 [[nodiscard]] std::string_view weight_type_name(std::string_view type);
 

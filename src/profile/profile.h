@@ -12,6 +12,7 @@
 
 #include "backend/backend.h"
 #include "backend/step_times.h"
+#include "inferno/tools.h"
 #include "profile/machine_limits.h"
 
 namespace inferno {
@@ -72,6 +73,7 @@ class Profile {
  public:
   // `limits` are those of the threads the backend uses.
   Profile(std::string backend, MachineLimits limits) : backend_(std::move(backend)), limits_(std::move(limits)) {}
+  explicit Profile(Backend& backend);
 
   // `backend` is where the step ran.
   void add_step(const StepTimes& times, const StepView& view, Backend& backend);
@@ -87,7 +89,8 @@ class Profile {
 
   // One screen for people: a table per phase, the layers, and the speed-of-light line.
   [[nodiscard]] std::string report() const;
-  // The same for machines.
+  // The same for machines: as plain data, and that as JSON.
+  [[nodiscard]] ProfileReport data() const;
   [[nodiscard]] std::string json() const;
   // "decode 61.3 tok/s = 71 % of what 68 GB/s allows; lost: …"; empty when the phase has no steps.
   [[nodiscard]] std::string speed_of_light(Phase phase) const;
@@ -99,6 +102,7 @@ class Profile {
   };
   [[nodiscard]] std::vector<Loss> losses(const PhaseTotals& totals) const;
   [[nodiscard]] std::string table(Phase phase) const;
+  [[nodiscard]] ProfiledPhase data(Phase phase) const;
 
   std::string backend_;
   MachineLimits limits_;

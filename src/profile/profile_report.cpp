@@ -38,6 +38,9 @@ std::vector<OpId> by_time(const PhaseTotals& totals) {
 
 }  // namespace
 
+Profile::Profile(Backend& backend)
+    : Profile(fmt::format("{} ({})", backend.name(), backend.description()), limits_of(backend)) {}
+
 std::vector<Profile::Loss> Profile::losses(const PhaseTotals& totals) const {
   const double wall = totals.wall_us();
   std::vector<Loss> losses;
@@ -143,6 +146,50 @@ std::string Profile::report() const {
   return text;
 }
 
+ProfiledPhase Profile::data(Phase phase) const {
+  const PhaseTotals& totals = this->phase(phase);
+  const double wall = totals.wall_us();
+  ProfiledPhase out{.phase = std::string(phase_name(phase)),
+                    .tokens = totals.tokens,
+                    .steps = totals.steps,
+                    .step_us = totals.step_us,
+                    .between_us = totals.between_us,
+                    .profiler_us = totals.own_us,
+                    .tokens_per_second = static_cast<double>(totals.tokens) / wall * 1e6,
+                    .least_us = totals.least_us(),
+                    .share_of_limit = totals.least_us() / wall,
+                    .stream_bytes = totals.stream_bytes,
+                    .summary = speed_of_light(phase),
+                    .layer_us = totals.layer_us,
+                    .outside_layers_us = totals.outside_us};
+  if (totals.replays > 0) out.replay_us_per_step = totals.replay_us / static_cast<double>(totals.replays);
+  for (const Loss& loss : losses(totals)) {
+    if (loss.share > 0) out.lost.emplace_back(loss.name, loss.share);
+  }
+  for (const OpId id : by_time(totals)) {
+    const OpTotals& op = totals.ops[static_cast<size_t>(id)];
+    out.ops.push_back({.op = std::string(op_name(id)),
+                       .calls = op.calls,
+                       .total_us = op.total_us,
+                       .work_us = op.work_us,
+                       .barrier_us = op.wait_us - op.wake_us,
+                       .wake_us = op.wake_us,
+                       .slowest_us = op.most_us,
+                       .least_us = op.least_us,
+                       .bytes = op.bytes,
+                       .operations = op.operations});
+  }
+  return out;
+}
+
+ProfileReport Profile::data() const {
+  ProfileReport out{.backend = backend_, .workers = workers_, .most_of_limit = most_of_limit(), .text = report()};
+  for (const Phase phase : {Phase::prefill, Phase::decode}) {
+    if (this->phase(phase).steps > 0) out.phases.push_back(data(phase));
+  }
+  return out;
+}
+
 std::string Profile::json() const {
   using Json = nlohmann::ordered_json;
   Json json;
@@ -156,40 +203,34 @@ std::string Profile::json() const {
     json["limits"]["multiply_gop_per_s"][std::string(multiply_name(static_cast<Multiply>(kind)))] =
         limits_.multiply_gop_per_s(static_cast<Multiply>(kind));
   }
-  for (const Phase phase : {Phase::prefill, Phase::decode}) {
-    const PhaseTotals& totals = this->phase(phase);
-    if (totals.steps == 0) continue;
-    Json& out = json[std::string(phase_name(phase))];
-    const double wall = totals.wall_us();
-    out["tokens"] = totals.tokens;
-    out["steps"] = totals.steps;
-    out["step_us"] = totals.step_us;
-    out["between_us"] = totals.between_us;
-    out["profiler_us"] = totals.own_us;
-    if (totals.replays > 0) out["replay_us_per_step"] = totals.replay_us / static_cast<double>(totals.replays);
-    out["tokens_per_second"] = static_cast<double>(totals.tokens) / wall * 1e6;
-    out["least_us"] = totals.least_us();
-    out["share_of_limit"] = totals.least_us() / wall;
-    out["stream_bytes"] = totals.stream_bytes;
-    out["speed_of_light"] = speed_of_light(phase);
-    for (const Loss& loss : losses(totals)) {
-      if (loss.share > 0) out["lost"][loss.name] = loss.share;
-    }
-    for (const OpId id : by_time(totals)) {
-      const OpTotals& op = totals.ops[static_cast<size_t>(id)];
-      out["ops"].push_back({{"op", op_name(id)},
+  for (const ProfiledPhase& phase : data().phases) {
+    Json& out = json[phase.phase];
+    out["tokens"] = phase.tokens;
+    out["steps"] = phase.steps;
+    out["step_us"] = phase.step_us;
+    out["between_us"] = phase.between_us;
+    out["profiler_us"] = phase.profiler_us;
+    if (phase.replay_us_per_step) out["replay_us_per_step"] = *phase.replay_us_per_step;
+    out["tokens_per_second"] = phase.tokens_per_second;
+    out["least_us"] = phase.least_us;
+    out["share_of_limit"] = phase.share_of_limit;
+    out["stream_bytes"] = phase.stream_bytes;
+    out["speed_of_light"] = phase.summary;
+    for (const auto& [name, share] : phase.lost) out["lost"][name] = share;
+    for (const ProfiledOp& op : phase.ops) {
+      out["ops"].push_back({{"op", op.op},
                             {"calls", op.calls},
                             {"total_us", op.total_us},
                             {"work_us", op.work_us},
-                            {"barrier_us", op.wait_us - op.wake_us},
+                            {"barrier_us", op.barrier_us},
                             {"wake_us", op.wake_us},
-                            {"slowest_us", op.most_us},
+                            {"slowest_us", op.slowest_us},
                             {"least_us", op.least_us},
                             {"bytes", op.bytes},
                             {"operations", op.operations}});
     }
-    out["layer_us"] = totals.layer_us;
-    out["outside_layers_us"] = totals.outside_us;
+    out["layer_us"] = phase.layer_us;
+    out["outside_layers_us"] = phase.outside_layers_us;
   }
   return json.dump(1) + "\n";
 }

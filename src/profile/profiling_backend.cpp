@@ -26,6 +26,7 @@ void ProfilingBackend::end_step() {
   const Clock::time_point begin = Clock::now();
   const StepTimes* times = inner().step_times();
   if (planning_ || times == nullptr || times->ops.empty()) return;
+  const std::scoped_lock lock(mutex_);
   view_step(*times, view_.phase, view_);
   if (profile_ != nullptr) profile_->add_step(*times, view_, inner());
   if (trace_ != nullptr) trace_->add_step(*times, view_);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 
 #include "backend/decorator.h"
 #include "profile/profile.h"
@@ -17,10 +18,14 @@ class ProfilingBackend final : public BackendDecorator {
   // is timed.
   void watch(Profile* profile, TraceWriter* trace);
 
+  // Between two steps, from any thread.
+  [[nodiscard]] std::unique_lock<std::mutex> hold() { return std::unique_lock(mutex_); }
+
   void begin_step(StepMode mode) override;
   void end_step() override;
 
  private:
+  std::mutex mutex_;  // of what is fed
   Profile* profile_ = nullptr;
   TraceWriter* trace_ = nullptr;
   StepView view_;

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <csignal>
 #include <exception>
 #include <mutex>
 #include <system_error>
@@ -15,6 +14,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "threading/affinity.h"
+#include "threading/block_signals.h"
 #include "threading/protocol.h"
 #include "threading/thread_plan.h"
 
@@ -37,24 +37,6 @@ struct Place {
   int op = 0;
 };
 thread_local Place t_place;
-
-// Workers leave asynchronous signals to the program's own threads. Synchronous ones (a fault in a mapped file) must
-// stay deliverable to the thread that caused them.
-class BlockSignals {
- public:
-  BlockSignals() {
-    sigset_t set;
-    sigfillset(&set);
-    for (const int signal : {SIGBUS, SIGSEGV, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) sigdelset(&set, signal);
-    pthread_sigmask(SIG_SETMASK, &set, &before_);
-  }
-  ~BlockSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  BlockSignals(const BlockSignals&) = delete;
-  BlockSignals& operator=(const BlockSignals&) = delete;
-
- private:
-  sigset_t before_{};
-};
 
 // The counter is synchronized across CPUs, but one of them may read it slightly early.
 uint64_t ticks_since(uint64_t start, uint64_t now) {

@@ -9,19 +9,10 @@
 #include <string>
 #include <string_view>
 
+#include "inferno/types.h"
 #include "tokenizer/tokenizer.h"
 
 namespace inferno {
-
-struct ChatMessage {
-  std::string role;  // "system", "user" or "assistant"
-  std::string content;
-};
-
-struct ChatOptions {
-  bool add_generation_prompt = true;  // end with the opening of the assistant's answer
-  bool enable_thinking = true;        // false: Qwen3 starts its answer with an empty thinking block
-};
 
 class ChatFormat {
  public:

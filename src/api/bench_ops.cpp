@@ -1,10 +1,12 @@
-#include "cli/bench_ops.h"
+// bench_ops(): single ops at the shapes of a 0.6B model.
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <memory>
 
+#include "api/bench.h"
+#include "api/load_options.h"
 #include "backend/op_cost.h"
 #include "backend/op_image.h"
 #include "backend/sampling.h"
@@ -14,7 +16,7 @@
 #include "verify/case_data.h"
 #include "verify/op_cases.h"
 
-namespace inferno::cli {
+namespace inferno {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -258,7 +260,9 @@ std::vector<double> time_op(const OpImage& image, Backend& backend, size_t copie
 
 }  // namespace
 
-std::vector<BenchRow> bench_ops(const EngineOptions& options, int32_t repeat) {
+std::vector<BenchRow> bench_ops(const LoadOptions& load, int32_t repeat) {
+  if (repeat < 1) fail_usage("`repeat` is {}, must be 1 or more", repeat);
+  const EngineOptions options = engine_options(load);
   const std::string_view name = options.backend.empty() ? default_backend_name() : std::string_view(options.backend);
   const std::unique_ptr<Backend> backend = create_backend(name, options.backend_options);
   const std::unique_ptr<Backend> host = create_backend("scalar");  // where images lie, for their costs
@@ -307,4 +311,4 @@ std::vector<BenchRow> bench_ops(const EngineOptions& options, int32_t repeat) {
   return rows;
 }
 
-}  // namespace inferno::cli
+}  // namespace inferno

@@ -1,0 +1,35 @@
+// A request of the public API: from its options to the scheduler, and its tokens back.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "engine/driver.h"
+#include "inferno/llm.h"
+
+namespace inferno {
+
+struct Generation::State {
+  std::shared_ptr<StepperRole> role;
+  std::shared_ptr<Ticket> ticket;
+  std::vector<std::vector<std::vector<TokenLogprob>>> logprobs;  // [sample][token], where they were asked for
+
+  // For next().
+  bool buffered = false;
+  std::mutex mutex;  // of the rest
+  std::condition_variable changed;
+  std::string text;
+  bool ended = false;
+
+  // The result of a request that is done, with its log-probabilities.
+  [[nodiscard]] GenerateResult finished(RequestResult result) const;
+};
+
+// The request; what it collects goes to `state`. With `buffered` its text is kept for next().
+[[nodiscard]] Request make_request(std::vector<int32_t> ids, const GenerateOptions& options, TokenCallback on_token,
+                                   const std::shared_ptr<Generation::State>& state);
+
+}  // namespace inferno

@@ -1,0 +1,239 @@
+// plan_model(): the model is made on a backend that only records.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "api/load_options.h"
+#include "backend/op_cost.h"
+#include "backend/op_fields.h"
+#include "backend/placement.h"
+#include "base/error.h"
+#include "engine/builtin_model.h"
+#include "engine/generate.h"
+#include "inferno/tools.h"
+#include "profile/dry_backend.h"
+#include "profile/machine_limits.h"
+#include "profile/predict.h"
+
+namespace inferno {
+namespace {
+
+// Which layers an op runs in on which backend, in the order of the op list.
+std::vector<OpPlacement> placement_of(const std::vector<OpRecord>& step, const PlacementSpec& spec) {
+  struct Row {
+    OpId op;
+    std::string backend;
+    int first_layer;
+    int last_layer;
+  };
+  std::vector<Row> rows;
+  int layer = -1;
+  for (const OpRecord& record : step) {
+    layer = layer_of(record).value_or(layer);
+    const std::string& backend = spec.choice(record.op(), layer);
+    const auto same = std::find_if(rows.rbegin(), rows.rend(), [&](const Row& row) {
+      return row.op == record.op() && row.backend == backend && row.last_layer >= layer - 1;
+    });
+    if (same != rows.rend()) {
+      same->last_layer = layer;
+    } else {
+      rows.push_back({record.op(), backend, layer, layer});
+    }
+  }
+  std::sort(rows.begin(), rows.end(),
+            [](const Row& a, const Row& b) { return std::tie(a.op, a.first_layer) < std::tie(b.op, b.first_layer); });
+  std::vector<OpPlacement> placement;
+  for (Row& row : rows) {
+    placement.push_back({.op = std::string(op_name(row.op)),
+                         .first_layer = row.first_layer,
+                         .last_layer = row.last_layer,
+                         .backend = std::move(row.backend)});
+  }
+  return placement;
+}
+
+class CollectWeights final : public FieldVisitor {
+ public:
+  void weight(std::string_view /*name*/, const Weight*& w) override {
+    if (w != nullptr) weights.push_back(w);
+  }
+  std::vector<const Weight*> weights;
+};
+
+// Bytes of the weights each backend holds: the main one all but what it leaves to a fallback, others those of their
+// ops.
+std::map<std::string, uint64_t> weights_by_backend(const std::vector<OpRecord>& step, const PlacementSpec& spec,
+                                                   int first_fallback_layer) {
+  std::map<std::string, std::map<const Weight*, uint64_t>> held;
+  int layer = -1;
+  for (const OpRecord& record : step) {
+    layer = layer_of(record).value_or(layer);
+    CollectWeights collect;
+    visit_fields(record, collect);
+    for (const Weight* w : collect.weights) {
+      if (layer < first_fallback_layer) held[spec.backend][w] = w->bytes();
+      held[spec.choice(record.op(), layer)][w] = w->bytes();
+    }
+  }
+  std::map<std::string, uint64_t> sums;
+  for (const auto& [backend, weights] : held) {
+    for (const auto& [w, bytes] : weights) sums[backend] += bytes;
+  }
+  return sums;
+}
+
+// The most memory an op of the step needs beside its arguments: its input converted and its products, per weight.
+uint64_t scratch_estimate(const std::vector<OpRecord>& step) {
+  uint64_t most = 0;
+  for (const OpRecord& record : step) {
+    CollectWeights collect;
+    visit_fields(record, collect);
+    uint64_t bytes = 0;
+    if (record.op() == OpId::gated_mlp || record.op() == OpId::qkv_rope_store || record.op() == OpId::linear) {
+      int64_t tokens = 0;
+      record.visit([&](const auto& args) {
+        if constexpr (requires { args.x.rows(); }) tokens = args.x.rows();
+      });
+      for (const Weight* w : collect.weights) {
+        if (w->shape().rank > 1) bytes += static_cast<uint64_t>(tokens * (w->rows() + w->cols()) * 4);
+      }
+    }
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
+double least_us(const std::vector<OpRecord>& step, Backend& recorder, const MachineLimits& limits) {
+  std::vector<OpCost> costs;
+  double working_set = 0;
+  for (const OpRecord& record : step) {
+    costs.push_back(op_cost(record, recorder));
+    working_set += costs.back().stream_bytes();
+  }
+  double total = 0;
+  for (const OpCost& cost : costs) total += limits.least_us(cost, working_set);
+  return total;
+}
+
+// Predictions for every backend a step uses.
+class Trials {
+ public:
+  Trials(const PlacementSpec& spec, const BackendOptions& options, double model_bytes) : spec_(spec) {
+    const auto add = [&](const std::string& name) {
+      if (parts_.contains(name)) return;
+      auto backend = create_backend(name, options);
+      auto predictor = std::make_unique<StepPredictor>(*backend, model_bytes);
+      parts_.emplace(name, Part{std::move(backend), std::move(predictor)});
+    };
+    add(spec.backend);
+    for (const PlacementRule& rule : spec.rules) add(rule.backend);
+  }
+  [[nodiscard]] double step_us(const std::vector<OpRecord>& step, Backend& recorder) {
+    double total = 0;
+    int layer = -1;
+    for (const OpRecord& record : step) {
+      layer = layer_of(record).value_or(layer);
+      total += parts_.at(spec_.choice(record.op(), layer)).predictor->op_us(record, recorder);
+    }
+    return total;
+  }
+
+ private:
+  struct Part {
+    std::unique_ptr<Backend> backend;
+    std::unique_ptr<StepPredictor> predictor;
+  };
+  const PlacementSpec& spec_;
+  std::map<std::string, Part> parts_;
+};
+
+void check(const PlanOptions& what) {
+  if (what.prompt_tokens < 1) fail_usage("`prompt_tokens` is {}, must be 1 or more", what.prompt_tokens);
+  if (what.depth < 0) fail_usage("`depth` is {}, must be 0 or more", what.depth);
+}
+
+// Speeds: steps are recorded on the dry backend, trials of their ops run on the real ones.
+void predict_speeds(Engine& engine, DryBackend& dry, Trials& trials, const MachineLimits& limits,
+                    const PlanOptions& what, ModelPlan& plan) {
+  BareSequence sequence(engine);
+  const auto predict = [&](std::string name, int32_t first, int32_t count) {
+    const std::vector<int32_t> tokens(static_cast<size_t>(count), 0);
+    const SampleRequest request{};
+    sequence.forward(first, tokens, 1, &request);
+    const std::vector<OpRecord> step = dry.step();
+    PlannedSpeed speed{.what = std::move(name), .tokens_per_second = count / trials.step_us(step, dry) * 1e6};
+    if (plan.read_gb_per_s) speed.limit = count / least_us(step, dry, limits) * 1e6;
+    plan.speeds.push_back(std::move(speed));
+  };
+  const int32_t last = engine.context() - 1;
+  const int32_t at = std::min(what.depth, last);
+  predict(fmt::format("decode at position {}", at), at, 1);
+  if (last > at) predict(fmt::format("decode at position {}", last), last, 1);
+  const int32_t prompt = std::min({what.prompt_tokens, engine.context(), engine.decoder().limits().max_tokens});
+  predict(fmt::format("prompt of {}", prompt), 0, prompt);
+}
+
+}  // namespace
+
+ModelPlan plan_model(const std::string& path, const LoadOptions& load, const PlanOptions& what) {
+  check(what);
+  const GgufFile file = open_model(path);
+  EngineOptions options = engine_options(load);
+  options.on_progress = {};  // nothing is loaded
+  options.on_info = {};
+  DryBackend* dry = nullptr;
+  options.decorate = [&](std::unique_ptr<Backend> backend) -> std::unique_ptr<Backend> {
+    auto made = std::make_unique<DryBackend>(std::move(backend));
+    dry = made.get();
+    return made;
+  };
+  Engine engine(file, options);
+  const ModelConfig& config = engine.model().config();
+  PlacementSpec spec =
+      parse_placement(options.backend.empty() ? default_backend_name() : std::string_view(options.backend));
+  const std::vector<OpRecord> planned = dry->step();
+  require_matches(spec, planned);
+  // Layers that do not fit the device are as good as placed elsewhere, unless a rule says more.
+  const std::optional<FallbackLayers> fallback = dry->fallback();
+  const int first_fallback_layer = fallback ? fallback->first : config.layer_count();
+  for (int layer = config.layer_count() - 1; layer >= first_fallback_layer; --layer) {
+    spec.rules.insert(spec.rules.begin(), {.text = "", .layer = layer, .op_glob = "*", .backend = fallback->backend});
+  }
+
+  ModelPlan plan{.name = config.name,
+                 .architecture = config.architecture,
+                 .layers = config.layer_count(),
+                 .width = config.width,
+                 .vocabulary = config.vocabulary,
+                 .context = engine.context(),
+                 .kv_type = std::string(dtype_name(engine.cache().config().dtype)),
+                 .step_tokens = engine.decoder().limits().max_tokens,
+                 .placement = placement_of(planned, spec),
+                 .backend = spec.backend};
+  if (fallback) {
+    plan.first_fallback_layer = fallback->first;
+    plan.fallback_backend = fallback->backend;
+  }
+  plan.kv_bytes = engine.cache().bytes();
+  plan.workspace_bytes = dry->allocated() - plan.kv_bytes + scratch_estimate(planned);
+  plan.total_bytes = plan.kv_bytes + plan.workspace_bytes;
+  uint64_t main_bytes = 0;
+  for (const auto& [backend, bytes] : weights_by_backend(planned, spec, first_fallback_layer)) {
+    plan.weight_bytes.emplace_back(backend, bytes);
+    plan.total_bytes += bytes;
+    if (backend == spec.backend) main_bytes = bytes;
+  }
+  plan.machine = dry->like().description();
+  const MachineLimits limits = limits_of(dry->like());
+  if (limits.known() && !fallback) {
+    plan.read_gb_per_s = limits.read.back().gb_per_s;
+    plan.int8_gop_per_s = limits.multiply_gop_per_s(Multiply::int8);
+  }
+  Trials trials(spec, options.backend_options, static_cast<double>(main_bytes));
+  predict_speeds(engine, *dry, trials, limits, what, plan);
+  return plan;
+}
+
+}  // namespace inferno

@@ -1,0 +1,127 @@
+#include "engine/driver.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+#include "threading/block_signals.h"
+
+namespace inferno {
+
+StepperRole::StepperRole() : process_(::getpid()) {}
+
+bool StepperRole::is_own_process() const {
+  return ::getpid() == process_;
+}
+
+void StepperRole::check_process() const {
+  if (!is_own_process()) {
+    fail_usage("this model was loaded before fork() and its threads are in the parent; load it in the child");
+  }
+}
+
+void StepperRole::check_can_wait() const {
+  check_process();
+  if (stepper_.load(std::memory_order_relaxed) == std::this_thread::get_id()) {
+    fail_usage("a callback of a model cannot wait for a result of the same model; submit it there and wait elsewhere");
+  }
+}
+
+bool StepperRole::try_take() noexcept {
+  std::thread::id nobody;
+  return stepper_.compare_exchange_strong(nobody, std::this_thread::get_id(), std::memory_order_acquire);
+}
+
+void StepperRole::take() noexcept {
+  while (!try_take()) {
+    const std::thread::id other = stepper_.load(std::memory_order_relaxed);
+    if (other != std::thread::id()) stepper_.wait(other, std::memory_order_relaxed);
+  }
+}
+
+void StepperRole::leave() noexcept {
+  stepper_.store({}, std::memory_order_release);
+  stepper_.notify_all();
+}
+
+Driver::~Driver() {
+  ending_.store(true, std::memory_order_relaxed);
+  scheduler_.close();
+  if (thread_.joinable()) thread_.join();
+}
+
+std::shared_ptr<Ticket> Driver::submit(Request request) {
+  role_->check_process();
+  start_thread();
+  return scheduler_.submit(std::move(request));
+}
+
+RequestResult Driver::run(Request request, const std::atomic<bool>* cancel) {
+  role_->check_can_wait();
+  const std::shared_ptr<Ticket> ticket = scheduler_.submit(std::move(request));
+  if (role_->try_take()) {
+    struct Leave {
+      StepperRole& role;
+      ~Leave() { role.leave(); }
+    } const leave{*role_};
+    step_until_done(*ticket, cancel);
+  }
+  if (!ticket->is_done()) {
+    start_thread();
+    constexpr std::chrono::milliseconds kLook{20};
+    while (cancel != nullptr && !ticket->is_done()) {
+      if (cancel->load(std::memory_order_relaxed)) ticket->cancel();
+      std::this_thread::sleep_for(kLook);
+    }
+    ticket->wait();
+  }
+  RequestResult result = ticket->take_result();
+  if (result.error) std::rethrow_exception(result.error);
+  return result;
+}
+
+void Driver::step_until_done(Ticket& ticket, const std::atomic<bool>* cancel) {
+  try {
+    while (!ticket.is_done() && !has_thread_.load(std::memory_order_relaxed)) {
+      if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) ticket.cancel();
+      scheduler_.step();
+    }
+  } catch (...) {
+    // Its callbacks may refer to what the caller is about to lose.
+    ticket.cancel();
+    scheduler_.step();
+    throw;
+  }
+}
+
+void Driver::start_thread() {
+  if (has_thread_.load(std::memory_order_acquire)) return;
+  const std::scoped_lock lock(mutex_);
+  if (thread_.joinable()) return;
+  const BlockSignals block;
+  try {
+    thread_ = std::thread([this] { step_on_thread(); });
+  } catch (const std::system_error& error) {
+    fail("no thread can be made to compute requests on: {}", error.what());
+  }
+#if defined(__linux__)
+  pthread_setname_np(thread_.native_handle(), "inferno-steps");
+#endif
+  has_thread_.store(true, std::memory_order_release);
+}
+
+// Nothing here throws: what goes wrong in a step is its requests' error.
+void Driver::step_on_thread() noexcept {
+  role_->take();
+  while (!ending_.load(std::memory_order_relaxed)) {
+    if (!scheduler_.step()) scheduler_.wait_for_work(std::chrono::hours(1));
+  }
+  while (scheduler_.step()) {
+  }
+  role_->leave();
+}
+
+}  // namespace inferno

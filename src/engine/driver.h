@@ -1,0 +1,71 @@
+// Who runs the steps: the caller's thread while there is one caller, a thread of the engine's own as soon as there are
+// more.
+//
+// run() steps on the calling thread unless somebody else steps already. submit(), or a second run() meanwhile, starts
+// the thread; a run() that is stepping then hands over after its step and waits. The thread stays until the end and
+// sleeps while there is nothing to do.
+//
+// Everything here may be called from any thread. What would wait for itself (a run() or wait() in a callback), and use
+// in a child of fork(), which has none of the threads, are Errors.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "engine/scheduler.h"
+
+namespace inferno {
+
+// Outlives the engine with those who hold a ticket.
+class StepperRole {
+ public:
+  StepperRole();
+
+  [[nodiscard]] bool is_own_process() const;
+  // An Error in a child of fork().
+  void check_process() const;
+  // The same, and an Error on the thread that steps: in a callback.
+  void check_can_wait() const;
+
+ private:
+  friend class Driver;
+  [[nodiscard]] bool try_take() noexcept;
+  void take() noexcept;
+  void leave() noexcept;
+
+  pid_t process_;
+  std::atomic<std::thread::id> stepper_{};
+};
+
+class Driver {
+ public:
+  explicit Driver(Scheduler& scheduler) : scheduler_(scheduler), role_(std::make_shared<StepperRole>()) {}
+  // Closes the scheduler: all requests end as cancelled.
+  ~Driver();
+  Driver(const Driver&) = delete;
+  Driver& operator=(const Driver&) = delete;
+
+  [[nodiscard]] std::shared_ptr<Ticket> submit(Request request);
+  // Until the request is done; an Error of the request is thrown. `cancel`, when set from anywhere, ends it before its
+  // next step.
+  [[nodiscard]] RequestResult run(Request request, const std::atomic<bool>* cancel = nullptr);
+  [[nodiscard]] const std::shared_ptr<StepperRole>& role() const { return role_; }
+
+ private:
+  void start_thread();
+  void step_on_thread() noexcept;
+  void step_until_done(Ticket& ticket, const std::atomic<bool>* cancel);
+
+  Scheduler& scheduler_;
+  std::shared_ptr<StepperRole> role_;
+  std::mutex mutex_;  // of thread_
+  std::thread thread_;
+  std::atomic<bool> has_thread_{false};
+  std::atomic<bool> ending_{false};
+};
+
+}  // namespace inferno
