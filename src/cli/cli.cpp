@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/standard_streams.h"
 #include "base/text.h"
 #include "cli/progress_bar.h"
 
@@ -85,7 +86,7 @@ EngineOptions EngineFlags::options_for(int thread_count) const {
 
 void show_loading(EngineOptions& options) {
   options.on_progress = draw_progress("loading", false);
-  options.on_info = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
+  options.on_info = [](const std::string& line) { print_stderr("{}\n", line); };
 }
 
 bool looks_like_model(const std::string& argument) {

@@ -1,5 +1,6 @@
 // inferno generate, and model-generate, its second name.
 #include "engine/generate.h"
+#include "base/standard_streams.h"
 
 #include <fmt/core.h>
 
@@ -131,9 +132,9 @@ void GenerateCommand::run() {
   }
   flush_stdout();
   if (made.reason == StopReason::context_full) {
-    fmt::print(stderr, "inferno: the context of {} positions is full; raise --ctx for more\n", instance.context());
+    print_stderr("inferno: the context of {} positions is full; raise --ctx for more\n", instance.context());
   }
-  if (!engine.quiet && !json) fmt::print(stderr, "\n{}", format_metrics(m));
+  if (!engine.quiet && !json) print_stderr("\n{}", format_metrics(m));
   instruments.finish();
   if (made.reason == StopReason::cancelled) throw Exit{1};
 }

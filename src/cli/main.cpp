@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/standard_streams.h"
 #include "cli/cli.h"
 #include "cli/flag_names.h"
 
@@ -25,7 +26,7 @@ constexpr int kUsage = 2;
 void print_error(std::string_view message) {
   std::string line = with_flags(message);
   std::replace(line.begin(), line.end(), '\n', ' ');
-  fmt::print(stderr, "inferno: error: {}\n", line);
+  print_stderr("inferno: error: {}\n", line);
 }
 
 int run_inferno(int argc, char** argv) {
@@ -62,6 +63,7 @@ int run_inferno(int argc, char** argv) {
 }
 
 int guarded(int argc, char** argv) {
+  open_standard_streams();
   try {
     // A reader that goes away shows as a failed write, with a message, instead of a silent death.
     std::signal(SIGPIPE, SIG_IGN);
