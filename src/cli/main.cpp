@@ -14,6 +14,7 @@
 #include "base/standard_streams.h"
 #include "cli/cli.h"
 #include "cli/flag_names.h"
+#include "cli/signals.h"
 
 namespace inferno::cli {
 namespace {
@@ -64,6 +65,7 @@ int run_inferno(int argc, char** argv) {
 
 int guarded(int argc, char** argv) {
   open_standard_streams();
+  clean_up_on_signals();
   try {
     // A reader that goes away shows as a failed write, with a message, instead of a silent death.
     std::signal(SIGPIPE, SIG_IGN);
@@ -80,6 +82,7 @@ int guarded(int argc, char** argv) {
     flush_stdout();
     return code;
   } catch (const Exit& exit) {
+    if (exit.signal != 0) end_by(exit.signal);
     return exit.code;
   } catch (const Error& error) {
     print_error(error.what());
