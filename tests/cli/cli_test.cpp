@@ -71,6 +71,18 @@ TEST_F(Cli, BadFilesAreExitCode1AndOneLine) {
   }
 }
 
+// Half a character in the text would be no JSON: the generation would be lost after it was made.
+TEST_F(Cli, AStopStringThatIsHalfACharacterIsRefusedBeforeAnythingRuns) {
+  expect_error(run({"generate", kModel, "x", "--json", "--stop", "\xA9"}), 2, "\\xa9\" is not valid UTF-8");
+  EXPECT_EQ(run({"generate", kModel, "x", "-n", "2", "--json", "--stop", "\xC3\xA9"}).code, 0);
+}
+
+TEST_F(Cli, PerplexityInAContextOfOnePositionIsOneLine) {
+  std::ofstream(path("text.txt")) << std::string(5000, 'x');
+  expect_error(run({"perplexity", kModel, path("text.txt"), "--ctx", "1"}), 1, "context of at least 2");
+  EXPECT_EQ(run({"perplexity", kModel, path("text.txt"), "--ctx", "2", "--windows", "2"}).code, 0);
+}
+
 TEST_F(Cli, BadRequestsAreOneLine) {
   expect_error(run({"generate", kModel, "--ids", "1,2,99999"}), 1, "99999");
   std::ofstream(path("long.txt")) << std::string(5000, 'x');
