@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/standard_streams.h"
 #include "base/text.h"
 #include "cli/progress_bar.h"
 #include "gguf/writer.h"
@@ -54,7 +55,7 @@ int run(int argc, char** argv) {
   app.add_flag("--quiet", quiet, "no progress");
   CLI11_PARSE(app, argc, argv);
   const uint64_t size = write_model(SyntheticModel(find_model_shape(shape), type, seed), output, quiet);
-  if (!quiet) fmt::print(stderr, "{}: {}\n", output, format_bytes(size));
+  if (!quiet) inferno::print_stderr("{}: {}\n", output, format_bytes(size));
   return 0;
 }
 
@@ -65,10 +66,10 @@ int main(int argc, char** argv) {
   try {
     return inferno::run(argc, argv);
   } catch (const inferno::Error& error) {
-    fmt::print(stderr, "make_bench_model: error: {}\n", error.what());
+    inferno::print_stderr("make_bench_model: error: {}\n", error.what());
     return error.kind() == inferno::Error::Kind::usage ? 2 : 1;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "make_bench_model: error: {}\n", error.what());
+    inferno::print_stderr("make_bench_model: error: {}\n", error.what());
     return 1;
   }
 }

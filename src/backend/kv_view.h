@@ -11,6 +11,9 @@
 
 namespace inferno {
 
+// Query heads that may share a kv head: what attention kernels have room for.
+inline constexpr int32_t kMaxQueryGroup = 128;
+
 struct KvLayerView {
   void* k = nullptr;
   void* v = nullptr;

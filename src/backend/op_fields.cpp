@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <limits>
+#include <stdexcept>
 #include <type_traits>
 #include <vector>
 
@@ -10,6 +12,18 @@
 
 namespace inferno {
 namespace {
+
+// The number a visitor left, as the field's own type. Numbers that come from a file may be any.
+template <typename T>
+T field_value(std::string_view name, double number) {
+  if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+    // The largest integer of 64 bits is no double, the next power of two is.
+    const bool fits = number >= static_cast<double>(std::numeric_limits<T>::min()) &&
+                      number < static_cast<double>(std::numeric_limits<T>::max() / 2 + 1) * 2;
+    if (!fits) throw std::out_of_range(fmt::format("{} is out of range", name));
+  }
+  return static_cast<T>(number);
+}
 
 struct Adapter {
   FieldVisitor& visitor;
@@ -24,9 +38,9 @@ struct Adapter {
     auto number = static_cast<double>(value);
     visitor.attribute(name, number);
     if constexpr (std::is_enum_v<T>) {
-      value = static_cast<T>(static_cast<std::underlying_type_t<T>>(number));
+      value = static_cast<T>(field_value<std::underlying_type_t<T>>(name, number));
     } else {
-      value = static_cast<T>(number);
+      value = field_value<T>(name, number);
     }
   }
 };

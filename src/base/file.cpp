@@ -5,7 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <utility>
 
@@ -23,7 +26,41 @@ std::string directory_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
+// The temporary files there are, where a signal handler can read them. More at once than there is room for, or longer
+// names, are not listed and would stay after a signal.
+struct ListedFile {
+  enum State : uint8_t { unused, changing, listed };
+  std::atomic<State> state{unused};
+  char path[PATH_MAX];
+};
+constinit std::array<ListedFile, 8> listed_files{};
+
+void list_temporary(const std::string& path) {
+  if (path.size() >= PATH_MAX) return;
+  for (ListedFile& file : listed_files) {
+    ListedFile::State expected = ListedFile::unused;
+    if (!file.state.compare_exchange_strong(expected, ListedFile::changing, std::memory_order_acquire)) continue;
+    std::memcpy(file.path, path.c_str(), path.size() + 1);
+    file.state.store(ListedFile::listed, std::memory_order_release);
+    return;
+  }
+}
+
+void unlist_temporary(const std::string& path) {
+  for (ListedFile& file : listed_files) {
+    if (file.state.load(std::memory_order_acquire) == ListedFile::listed && path == file.path) {
+      file.state.store(ListedFile::unused, std::memory_order_release);
+    }
+  }
+}
+
 }  // namespace
+
+void remove_temporary_files() noexcept {
+  for (const ListedFile& file : listed_files) {
+    if (file.state.load(std::memory_order_acquire) == ListedFile::listed) ::unlink(file.path);
+  }
+}
 
 InputFile::InputFile(const std::string& path) : path_(path) {
   // Opening a pipe nobody writes to would wait forever; for a regular file the flag means nothing.
@@ -76,6 +113,7 @@ AtomicOutputFile::AtomicOutputFile(const std::string& path) : path_(path) {
   temporary_ = path + ".XXXXXX";
   fd_ = ::mkostemp(temporary_.data(), O_CLOEXEC);
   if (fd_ < 0) fail("cannot write \"{}\": {}", path, std::strerror(errno));
+  list_temporary(temporary_);
   // mkostemp creates private files; give the result the permissions of a plain open.
   const mode_t mask = ::umask(0);
   ::umask(mask);
@@ -85,7 +123,9 @@ AtomicOutputFile::AtomicOutputFile(const std::string& path) : path_(path) {
 AtomicOutputFile::~AtomicOutputFile() {
   if (fd_ < 0) return;
   ::close(fd_);
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  if (temporary_.empty()) return;
+  ::unlink(temporary_.c_str());
+  unlist_temporary(temporary_);
 }
 
 void AtomicOutputFile::write(std::span<const std::byte> bytes) {
@@ -107,8 +147,10 @@ void AtomicOutputFile::commit() {
   if (::close(std::exchange(fd_, -1)) != 0 || ::rename(temporary_.c_str(), path_.c_str()) != 0) {
     const int error = errno;
     ::unlink(temporary_.c_str());
+    unlist_temporary(temporary_);
     fail("cannot write \"{}\": {} (nothing was changed)", path_, std::strerror(error));
   }
+  unlist_temporary(temporary_);
   const int directory = ::open(directory_of(path_).c_str(), O_RDONLY | O_CLOEXEC);
   if (directory >= 0) {
     (void)::fsync(directory);

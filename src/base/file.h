@@ -33,7 +33,7 @@ class InputFile {
 
 // Writes to a temporary file next to `path`; commit() syncs it and renames it over `path`. Without commit (an error, a
 // crash, a full disk) the old file stays as it was and the temporary file is removed. A device or pipe is written to
-// directly.
+// directly. A signal handler that ends the program calls remove_temporary_files() first.
 class AtomicOutputFile {
  public:
   explicit AtomicOutputFile(const std::string& path);
@@ -52,6 +52,10 @@ class AtomicOutputFile {
   int fd_ = -1;
   uint64_t position_ = 0;
 };
+
+// Removes the temporary files of all AtomicOutputFiles of this process, which is about to end. For signal handlers:
+// takes no lock and allocates nothing.
+void remove_temporary_files() noexcept;
 
 // Whole text file, or standard input for "-"; an Error when it is longer than `limit` bytes.
 [[nodiscard]] std::string read_text(const std::string& path, uint64_t limit);

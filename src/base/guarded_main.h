@@ -6,13 +6,15 @@
 #include <cstdio>
 #include <exception>
 
+#include "base/standard_streams.h"
+
 namespace inferno {
 
 inline int guarded_main(const char* name, int (*run)(int argc, char** argv), int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "{}: {}\n", name, error.what());
+    print_stderr("{}: {}\n", name, error.what());
     return 1;
   }
 }

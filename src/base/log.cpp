@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/standard_streams.h"
 
 namespace inferno {
 namespace {
@@ -72,7 +73,7 @@ void set_log_sink(LogSink sink) {
 
 void log_to_stderr(LogLevel level, std::string_view text) {
   if (level == LogLevel::trace) {
-    fmt::print(stderr, "{}\n", text);
+    print_stderr("{}\n", text);
   } else {
     logger().log(static_cast<spdlog::level::level_enum>(level), text);
   }

@@ -10,6 +10,7 @@
 
 #include "api/load_options.h"
 #include "base/error.h"
+#include "base/standard_streams.h"
 #include "base/text.h"
 #include "cli/progress_bar.h"
 
@@ -92,7 +93,7 @@ EngineOptions EngineFlags::options_for(int thread_count) const {
 
 void show_loading(LoadOptions& options) {
   options.on_progress = draw_progress("loading", false);
-  options.on_info = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
+  options.on_info = [](const std::string& line) { print_stderr("{}\n", line); };
 }
 
 bool looks_like_model(const std::string& argument) {

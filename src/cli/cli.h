@@ -29,9 +29,10 @@ void add_verify(CLI::App& app);
 // The second name of the program; returns the exit code.
 int model_generate(std::span<const char* const> args);
 
-// What a subcommand's callback throws to end the program with an exit code and nothing more to say.
+// What a subcommand's callback throws to end the program with an exit code, or by a signal, and nothing more to say.
 struct Exit {
-  int code;
+  int code = 0;
+  int signal = 0;
 };
 
 // --backend, --threads, --affinity, --numa, --ctx, --kv-type, --kv-memory, --max-token-latency, --fused, --quiet.

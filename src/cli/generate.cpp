@@ -1,5 +1,6 @@
 // inferno generate, and model-generate, its second name.
 #include "engine/generate.h"
+#include "base/standard_streams.h"
 
 #include <fmt/core.h>
 
@@ -14,6 +15,7 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/instruments.h"
+#include "cli/signals.h"
 #include "engine/builtin_model.h"
 #include "engine/prompt.h"
 
@@ -23,16 +25,6 @@ namespace {
 constexpr std::string_view kDefaultPrompt = "Once upon a time";
 constexpr uint64_t kMaxPromptBytes = uint64_t{64} << 20;
 constexpr int64_t kMaxNewTokens = int64_t{1} << 24;
-
-std::atomic<bool> interrupted{false};
-
-// Ctrl-C ends the generation after the token being made; a second one ends the program.
-void catch_interrupt() {
-  struct sigaction action{};
-  action.sa_handler = [](int) { interrupted.store(true, std::memory_order_relaxed); };
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  sigaction(SIGINT, &action, nullptr);
-}
 
 struct GenerateCommand {
   EngineFlags engine;
@@ -89,7 +81,7 @@ void GenerateCommand::run() {
   instruments.install(engine_options);
   Engine instance(file, engine_options);
   request.prompt = prompt_ids_of(instance);
-  catch_interrupt();
+  const std::atomic<bool>& interrupted = watch_interrupt();
 
   const auto show = [&](std::string_view fresh) {
     if (json || fresh.empty()) return;
@@ -132,11 +124,11 @@ void GenerateCommand::run() {
   }
   flush_stdout();
   if (made.reason == StopReason::context_full) {
-    fmt::print(stderr, "inferno: the context of {} positions is full; raise --ctx for more\n", instance.context());
+    print_stderr("inferno: the context of {} positions is full; raise --ctx for more\n", instance.context());
   }
-  if (!engine.quiet && !json) fmt::print(stderr, "\n{}", format_metrics(m));
+  if (!engine.quiet && !json) print_stderr("\n{}", format_metrics(m));
   instruments.finish();
-  if (made.reason == StopReason::cancelled) throw Exit{1};
+  if (made.reason == StopReason::cancelled) throw Exit{.signal = SIGINT};
 }
 
 struct ModelGenerateArgs {
@@ -246,7 +238,7 @@ int model_generate(std::span<const char* const> args) {
   if (tokenizer == nullptr)
     fail("\"{}\" has no vocabulary, or this build no tokenizers: use inferno generate --ids", parsed.path);
   write_stdout(fmt::format("backend: {}\nkv cache: {}\n", engine.backend().name(), parsed.kv ? "basic" : "off"));
-  catch_interrupt();
+  const std::atomic<bool>& interrupted = watch_interrupt();
   write_stdout(parsed.prompt);
   Request request{.prompt = encode_prompt(*tokenizer, parsed.prompt), .max_new_tokens = parsed.max_new_tokens};
   request.recompute = !parsed.kv;
@@ -257,7 +249,9 @@ int model_generate(std::span<const char* const> args) {
   };
   const RequestResult result = generate(engine, std::move(request), &interrupted);
   write_stdout(fmt::format("\n{}", format_metrics(result.metrics)));
-  return result.samples.front().reason == StopReason::cancelled ? 1 : 0;
+  flush_stdout();
+  if (result.samples.front().reason == StopReason::cancelled) throw Exit{.signal = SIGINT};
+  return 0;
 }
 
 }  // namespace inferno::cli

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/file.h"
+#include "base/standard_streams.h"
 #include "profile/profiling_backend.h"
 #include "verify/check.h"
 
@@ -67,12 +68,11 @@ void Instruments::install(EngineOptions& options) {
 }
 
 void Instruments::finish() {
-  if (profile_) fmt::print(stderr, "\n{}", parts_->profile->report());
+  if (profile_) print_stderr("\n{}", parts_->profile->report());
   if (parts_->profile && parts_->profile->most_of_limit() > kBeyondLimit) {
     const MachineLimits& before = parts_->profile->limits();
     const MachineLimits now = machine_limits(before.threads, Remeasure::keep_best);
-    fmt::print(
-        stderr,
+    print_stderr(
         "\nlimits: this run reached {:.0f} % of them, so they were measured again: {:.1f} instead of {:.1f} GB/s, "
         "{:.0f} instead of {:.0f} GOP/s int8; run again for the right shares\n",
         100 * parts_->profile->most_of_limit(), now.read.back().gb_per_s, before.read.back().gb_per_s,
@@ -85,8 +85,8 @@ void Instruments::finish() {
   if (parts_->trace) parts_->trace->finish();
   if (parts_->shadow != nullptr) {
     const CheckingBackend& shadow = *parts_->shadow;
-    fmt::print(stderr, "\nshadow: {} ops computed again on the scalar backend, {}\n{}", shadow.checked(),
-               shadow.first_divergence() ? "some beyond their limits" : "all within their limits", shadow.report());
+    print_stderr("\nshadow: {} ops computed again on the scalar backend, {}\n{}", shadow.checked(),
+                 shadow.first_divergence() ? "some beyond their limits" : "all within their limits", shadow.report());
   }
 }
 

@@ -11,8 +11,10 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/standard_streams.h"
 #include "cli/cli.h"
 #include "cli/flag_names.h"
+#include "cli/signals.h"
 
 namespace inferno::cli {
 namespace {
@@ -25,7 +27,7 @@ constexpr int kUsage = 2;
 void print_error(std::string_view message) {
   std::string line = with_flags(message);
   std::replace(line.begin(), line.end(), '\n', ' ');
-  fmt::print(stderr, "inferno: error: {}\n", line);
+  print_stderr("inferno: error: {}\n", line);
 }
 
 int run_inferno(int argc, char** argv) {
@@ -62,6 +64,8 @@ int run_inferno(int argc, char** argv) {
 }
 
 int guarded(int argc, char** argv) {
+  open_standard_streams();
+  clean_up_on_signals();
   try {
     // A reader that goes away shows as a failed write, with a message, instead of a silent death.
     std::signal(SIGPIPE, SIG_IGN);
@@ -78,6 +82,7 @@ int guarded(int argc, char** argv) {
     flush_stdout();
     return code;
   } catch (const Exit& exit) {
+    if (exit.signal != 0) end_by(exit.signal);
     return exit.code;
   } catch (const Error& error) {
     print_error(error.what());

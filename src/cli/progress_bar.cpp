@@ -8,6 +8,8 @@
 #include <memory>
 #include <utility>
 
+#include "base/standard_streams.h"
+
 namespace inferno::cli {
 namespace {
 
@@ -39,13 +41,12 @@ void ProgressBar::draw(bool last) {
   next_draw_ = Clock::now() + (terminal_ ? Clock::duration(kBarInterval) : Clock::duration(kLineInterval));
   const double share = static_cast<double>(done_) / static_cast<double>(total_);
   if (!terminal_) {
-    if (!last || done_ == total_) fmt::print(stderr, "{}: {:.0f} %\n", label_, share * 100);
+    if (!last || done_ == total_) print_stderr("{}: {:.0f} %\n", label_, share * 100);
     return;
   }
   const int filled = static_cast<int>(share * kBarWidth);
-  fmt::print(stderr, "\r{} [{}{}] {:3.0f} %{}", label_, std::string(static_cast<size_t>(filled), '#'),
-             std::string(static_cast<size_t>(kBarWidth - filled), '.'), share * 100, last ? "\n" : "");
-  std::fflush(stderr);
+  print_stderr("\r{} [{}{}] {:3.0f} %{}", label_, std::string(static_cast<size_t>(filled), '#'),
+               std::string(static_cast<size_t>(kBarWidth - filled), '.'), share * 100, last ? "\n" : "");
 }
 
 OnProgress draw_progress(std::string label, bool quiet) {

@@ -1,6 +1,7 @@
 // inferno quantize: a model file with its matrices in another type.
 #include <fmt/core.h>
 
+#include "base/standard_streams.h"
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/progress_bar.h"
@@ -29,9 +30,9 @@ void add_quantize(CLI::App& app) {
         quantize_model(command->input, command->output, command->type, command->threads,
                        draw_progress(fmt::format("quantizing to {}", command->type), command->quiet));
     if (command->quiet) return;
-    for (const std::string& line : report.fallbacks) fmt::print(stderr, "inferno: {}\n", line);
-    fmt::print(stderr, "{} -> {} ({:.1f} %)\n", format_bytes(report.bytes_in), format_bytes(report.bytes_out),
-               100.0 * static_cast<double>(report.bytes_out) / static_cast<double>(report.bytes_in));
+    for (const std::string& line : report.fallbacks) print_stderr("inferno: {}\n", line);
+    print_stderr("{} -> {} ({:.1f} %)\n", format_bytes(report.bytes_in), format_bytes(report.bytes_out),
+                 100.0 * static_cast<double>(report.bytes_out) / static_cast<double>(report.bytes_in));
   });
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace inferno {
 
@@ -11,6 +12,8 @@ TextStream::TextStream(const Tokenizer& tokenizer, std::vector<std::string> stop
     : decoder_(tokenizer), stops_(std::move(stops)) {
   for (const std::string& stop : stops_) {
     if (stop.empty()) fail_usage("a stop string is empty; give it at least one character");
+    // Text is whole characters; part of one would never be found, or leave half of one.
+    if (!is_valid_utf8(stop)) fail_usage("the stop string \"{}\" is not valid UTF-8", printable(stop));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "backend/kv_view.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "model/tensor_names.h"
@@ -54,6 +55,15 @@ std::vector<LayerConfig> read_layers(const ConfigKeys& keys, int32_t width) {
     if (q_heads[i] % kv_heads[i] != 0) {
       fail("\"{}\": {} query heads cannot share {} key-value heads evenly", file.path(), q_heads[i], kv_heads[i]);
     }
+    if (q_heads[i] / kv_heads[i] > kMaxQueryGroup) {
+      fail("\"{}\": {} query heads share {} key-value heads, more than {} each", file.path(), q_heads[i], kv_heads[i],
+           kMaxQueryGroup);
+    }
+    // Sizes of the cache and of steps are products of these.
+    if (int64_t{q_heads[i]} * head_dim > static_cast<int64_t>(ConfigKeys::kMaxSize)) {
+      fail("\"{}\": {} heads of {} elements are more than the {} a layer may have", file.path(), q_heads[i], head_dim,
+           ConfigKeys::kMaxSize);
+    }
     layers.push_back({.q_heads = q_heads[i], .kv_heads = kv_heads[i], .head_dim = head_dim, .ffn = ffn[i]});
   }
   return layers;
@@ -91,7 +101,7 @@ ModelConfig read_config(const ModelFile& file) {
   config.name = name != nullptr ? *name : "";
   config.width = keys.size("embedding_length");
   config.context = keys.size("context_length");
-  config.norm_eps = static_cast<float>(keys.positive("attention.layer_norm_rms_epsilon", std::nullopt));
+  config.norm_eps = keys.positive_float("attention.layer_norm_rms_epsilon");
   config.layers = read_layers(keys, config.width);
   config.ropes = {read_rope(keys, config.layers[0].head_dim)};
   config.vocabulary = read_vocabulary_size(file);

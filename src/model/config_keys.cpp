@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -69,6 +70,15 @@ double ConfigKeys::positive(std::string_view suffix, std::optional<double> fallb
     fail("\"{}\": {} is {}, must be a positive number", file_.path(), key(suffix), result);
   }
   return result;
+}
+
+float ConfigKeys::positive_float(std::string_view suffix) const {
+  const double value = positive(suffix, std::nullopt);
+  using Limits = std::numeric_limits<float>;
+  if (value < Limits::min() || value > Limits::max()) {
+    fail("\"{}\": {} is {}, must be {} to {}", file_.path(), key(suffix), value, Limits::min(), Limits::max());
+  }
+  return static_cast<float>(value);
 }
 
 }  // namespace inferno

@@ -32,6 +32,8 @@ class ConfigKeys {
   [[nodiscard]] std::optional<std::vector<int32_t>> find_layer_sizes(std::string_view suffix, int32_t layers) const;
   // A number above 0.
   [[nodiscard]] double positive(std::string_view suffix, std::optional<double> fallback) const;
+  // The same for a number that is computed with in float: it must still be above 0 there.
+  [[nodiscard]] float positive_float(std::string_view suffix) const;
   [[nodiscard]] const std::string* find_string(std::string_view suffix) const { return file_.find_string(key(suffix)); }
 
  private:

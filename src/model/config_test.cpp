@@ -127,5 +127,45 @@ TEST(Config, SingleValuesOutsideTheirBoundsAreErrorsNamingTheKey) {
   EXPECT_EQ(with("llama.expert_count", MetadataValue(uint32_t{0})), "");
 }
 
+TEST(Config, NumbersThatVanishOrOverflowInFloatAreErrorsNamingTheKey) {
+  const auto epsilon = [](double value) {
+    Settings file("llama");
+    file.set("llama.attention.layer_norm_rms_epsilon", MetadataValue(value));
+    return error_of(file);
+  };
+  EXPECT_EQ(epsilon(1e-6), "");
+  for (const double value : {1e-300, 1e-45, 1e39, 1e300}) {
+    EXPECT_NE(epsilon(value).find("llama.attention.layer_norm_rms_epsilon"), std::string::npos) << value;
+  }
+}
+
+TEST(Config, RopeSettingsWhoseAnglesAreNotFiniteAreErrors) {
+  const auto scaled = [](double factor, double base) {
+    Settings file("llama");
+    file.set("llama.rope.scaling.type", MetadataValue(std::string("linear")));
+    file.set("llama.rope.scaling.factor", MetadataValue(factor));
+    file.set("llama.rope.freq_base", MetadataValue(base));
+    return error_of(file);
+  };
+  EXPECT_EQ(scaled(4, 1e4), "");
+  EXPECT_EQ(scaled(1e300, 1e6), "");  // nothing rotates; strange, and finite
+  EXPECT_NE(scaled(1e-320, 1e4).find("not finite"), std::string::npos);
+  EXPECT_NE(scaled(1e-305, 1e4).find("not finite"), std::string::npos);
+}
+
+TEST(Config, HeadsWhoseProductsOverflowAreErrors) {
+  const auto with = [](uint32_t q_heads, uint32_t kv_heads, uint32_t head_dim) {
+    Settings file("llama");
+    file.set("llama.attention.head_count", MetadataValue(q_heads));
+    file.set("llama.attention.head_count_kv", MetadataValue(kv_heads));
+    file.set("llama.attention.key_length", MetadataValue(head_dim));
+    return error_of(file);
+  };
+  EXPECT_EQ(with(128, 1, 64), "");
+  EXPECT_EQ(with(1 << 24, 1 << 24, 1 << 24),
+            "\"settings\": 16777216 heads of 16777216 elements are more than the 16777216 a layer may have");
+  EXPECT_EQ(with(129, 1, 64), "\"settings\": 129 query heads share 1 key-value heads, more than 128 each");
+}
+
 }  // namespace
 }  // namespace inferno

@@ -1,6 +1,7 @@
 #include "model/rope.h"
 
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -23,6 +24,22 @@ std::vector<float> read_factors(const ModelFile& file, int32_t pairs) {
   return factors;
 }
 
+// Radians per position of a pair of dimensions.
+double frequency_of(const RopeConfig& rope, size_t pair) {
+  const double exponent = -2.0 * static_cast<double>(pair) / rope.rotated_dims;
+  const float factor = rope.factors.empty() ? 1.0F : rope.factors[pair];
+  return std::pow(rope.base, exponent) / factor * rope.position_scale;
+}
+
+// Positive numbers alone do not make an angle: of 1e-320 the inverse is infinite.
+void check_angles(const ConfigKeys& keys, const RopeConfig& rope) {
+  for (size_t i = 0; i < static_cast<size_t>(rope.rotated_dims / 2); ++i) {
+    if (std::isfinite(frequency_of(rope, i) * std::numeric_limits<int32_t>::max())) continue;
+    fail("\"{}\": {} {:g} and the scaling make angles that are not finite", keys.file().path(),
+         keys.key("rope.freq_base"), rope.base);
+  }
+}
+
 }  // namespace
 
 RopeConfig read_rope(const ConfigKeys& keys, int32_t head_dim) {
@@ -42,6 +59,7 @@ RopeConfig read_rope(const ConfigKeys& keys, int32_t head_dim) {
          file.path(), printable(*scaling), kRopeFactorsTensor);
   }
   rope.factors = read_factors(file, rope.rotated_dims / 2);
+  check_angles(keys, rope);
   return rope;
 }
 
@@ -50,9 +68,7 @@ std::vector<float> rope_table(const RopeConfig& rope, int32_t context) {
   const auto pairs = static_cast<size_t>(rope.rotated_dims / 2);
   std::vector<float> table(static_cast<size_t>(context) * pairs * 2);
   for (size_t i = 0; i < pairs; ++i) {
-    const double exponent = -2.0 * static_cast<double>(i) / rope.rotated_dims;
-    const float factor = rope.factors.empty() ? 1.0F : rope.factors[i];
-    const double frequency = std::pow(rope.base, exponent) / factor * rope.position_scale;
+    const double frequency = frequency_of(rope, i);
     for (size_t p = 0; p < static_cast<size_t>(context); ++p) {
       const double angle = static_cast<double>(p) * frequency;
       table[(p * pairs + i) * 2] = static_cast<float>(std::cos(angle));

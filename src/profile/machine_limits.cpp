@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -58,7 +59,11 @@ std::vector<MachineLimits> read_file(const std::string& path) {
   constexpr uint64_t kMostBytes = uint64_t{1} << 20;
   std::vector<MachineLimits> entries;
   try {
-    const Json json = Json::parse(read_text(path, kMostBytes));
+    const InputFile file(path);  // anything but a regular file, a pipe for example, has none
+    if (file.size() > kMostBytes) fail("\"{}\" is too long", path);
+    std::string text(file.size(), '\0');
+    file.read_at(0, std::as_writable_bytes(std::span(text)));
+    const Json json = Json::parse(text);
     if (json.at("version") != kFileVersion) return {};
     for (const Json& entry : json.at("limits")) entries.push_back(from_json(entry));
   } catch (const std::exception& error) {
@@ -69,6 +74,8 @@ std::vector<MachineLimits> read_file(const std::string& path) {
 }
 
 void write_file(const std::string& path, const std::vector<MachineLimits>& entries) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) return;  // a pipe would wait for a reader
   Json json = {{"version", kFileVersion}, {"limits", Json::array()}};
   for (const MachineLimits& entry : entries) json["limits"].push_back(to_json(entry));
   const std::string folder = path.substr(0, path.find_last_of('/'));

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>  // setenv
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -266,6 +267,16 @@ TEST(MachineLimits, AMachineThatIsNeverQuietIsNotMeasuredForEver) {
   }
   EXPECT_GT(measurements, 1);
   EXPECT_LT(measurements, 10);
+}
+
+// Opening one for reading would wait for a writer, for writing for a reader.
+TEST(MachineLimits, APipeInPlaceOfTheFileIsNeitherReadNorWritten) {
+  const auto folder = scratch_folder() / "pipe";
+  std::filesystem::create_directories(folder / "inferno");
+  ::setenv("XDG_CACHE_HOME", folder.c_str(), 1);
+  ASSERT_EQ(::mkfifo(machine_limits_file().c_str(), 0600), 0);
+  next_measurement = simple_limits();
+  EXPECT_EQ(machine_limits(1, Remeasure::when_needed, take_next_measurement).multiply[3], next_measurement.multiply[3]);
 }
 
 TEST(ProfilingBackend, TimesOfRealOpsFillTheirSteps) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <limits>
 #include <map>
 #include <random>
@@ -172,6 +173,47 @@ TEST(AddedTokens, TheLeftmostAndThenTheLongestIsTaken) {
   EXPECT_EQ(tokenizer->encode("<|a|><|b"), (Ids{257, '<', '|', 'b'}));
   EXPECT_EQ(tokenizer->encode("<|c|>"), (Ids{'<', '|', 'c', 259}));
   EXPECT_EQ(tokenizer->encode("<|a|>", {.parse_special = false}), (Ids{'<', '|', 'a', '|', '>'}));
+}
+
+// Few letters, so that tokens begin like others, end inside others and contain others.
+TEST(AddedTokens, AreFoundAsTheDefinitionSays) {
+  std::mt19937 random(7);
+  const auto word = [&](size_t longest) {
+    std::string text;
+    for (size_t n = 1 + random() % longest; n > 0; --n) text.push_back(static_cast<char>('a' + random() % 3));
+    return text;
+  };
+  for (int round = 0; round < 200; ++round) {
+    std::vector<std::string> control;
+    for (size_t n = random() % 40; n > 0; --n) control.push_back(word(12));
+    const auto tokenizer = Tokenizer::create(byte_vocabulary("gpt-2", {}, control));
+    const std::string text = word(200);
+    Ids expected;
+    for (size_t at = 0; at < text.size();) {
+      size_t best = control.size();
+      for (size_t i = 0; i < control.size(); ++i) {
+        const bool fits = text.compare(at, control[i].size(), control[i]) == 0;
+        if (fits && (best == control.size() || control[i].size() > control[best].size())) best = i;
+      }
+      expected.push_back(best == control.size() ? text[at] : 256 + static_cast<int32_t>(best));
+      at += best == control.size() ? 1 : control[best].size();
+    }
+    EXPECT_EQ(tokenizer->encode(text), expected) << text;
+  }
+}
+
+// Every place of the text begins like hundreds of tokens for a thousand bytes, and is none of them.
+TEST(AddedTokens, HostileOnesCostLittlePerByte) {
+  std::vector<std::string> control;
+  for (size_t n = 0; n < 500; ++n) control.push_back(std::string(1023 - n, 'a') + "b");
+  control.push_back("ac");
+  for (size_t n = 1; n < 500; ++n) control.push_back("ac" + std::string(n, 'd'));
+  const auto tokenizer = Tokenizer::create(byte_vocabulary("gpt-2", {}, control));
+  std::string text(200'000, 'a');
+  for (size_t i = 0; i < 50'000; ++i) text += "ae";
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(tokenizer->encode(text).size(), text.size());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
 }
 
 TEST(AddedTokens, AreDecodedAsTheirText) {

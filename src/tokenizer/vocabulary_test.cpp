@@ -130,5 +130,11 @@ TEST(Vocabulary, AnAddedTokenOfAbsurdLengthIsAnError) {
   EXPECT_THROW((void)Tokenizer::create(byte_vocabulary("gpt-2", {}, {std::string(1025, '<')})), Error);
 }
 
+TEST(Vocabulary, AddedTokensOfAbsurdLengthInAllAreAnError) {
+  std::vector<std::string> control;
+  for (int i = 0; i < 1100; ++i) control.push_back(std::to_string(i) + std::string(1000, '<'));
+  EXPECT_THROW((void)Tokenizer::create(byte_vocabulary("gpt-2", {}, control)), Error);
+}
+
 }  // namespace
 }  // namespace inferno

@@ -1,5 +1,6 @@
 #include "verify/dump.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -10,6 +11,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "verify/op_arguments.h"
 
 namespace inferno {
 namespace {
@@ -18,6 +20,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr char kMagic[8] = {'I', 'N', 'F', 'E', 'R', 'O', 'P', '2'};
 constexpr uint64_t kHeadLimit = uint64_t{1} << 20;
+constexpr uint64_t kMost = uint64_t{1} << 40;  // of anything in the head
 
 struct Preamble {
   char magic[8];
@@ -118,7 +121,7 @@ class ReadFields final : public FieldVisitor {
   }
   void weight(std::string_view name, const Weight*& w) override {
     const Json* field = find(name);
-    if (field != nullptr) w = weights_.at(field->at("weight").get<size_t>());
+    if (field != nullptr) w = weights_.at(static_cast<size_t>(integer(field->at("weight"), kMost)));
   }
   void kv(FieldTag /*tag*/, std::string_view name, KvLayerView& v) override {
     const Json& field = fields_.at(std::string(name));
@@ -127,8 +130,14 @@ class ReadFields final : public FieldVisitor {
     v.page_size = count(field, "page_size");
     v.kv_heads = count(field, "kv_heads");
     v.head_dim = count(field, "head_dim");
-    v.k = address(field.at("k"), v.pages * v.page_bytes());
-    v.v = address(field.at("v"), v.pages * v.page_bytes());
+    uint64_t bytes = row_bytes(v.dtype, v.head_dim);
+    for (const int32_t factor : {v.page_size, v.kv_heads, v.pages}) {
+      const auto product = checked_mul(bytes, static_cast<uint64_t>(factor));
+      if (!product || *product > kMost) throw std::runtime_error("a cache of an impossible size");
+      bytes = *product;
+    }
+    v.k = address(field.at("k"), static_cast<int64_t>(bytes));
+    v.v = address(field.at("v"), static_cast<int64_t>(bytes));
   }
   void batch(std::string_view name, StepBatch& b) override {
     const Json& field = fields_.at(std::string(name));
@@ -149,6 +158,8 @@ class ReadFields final : public FieldVisitor {
     const Json& field = fields_.at(std::string(name));
     if (field.is_string()) {
       value = field == "inf" ? INFINITY : -INFINITY;
+    } else if (!field.is_number()) {
+      throw std::runtime_error("an attribute that is no number");
     } else {
       value = field.get<double>();
     }
@@ -159,17 +170,23 @@ class ReadFields final : public FieldVisitor {
     if (!found) throw std::runtime_error("unknown type");
     return *found;
   }
+  // A whole number, 0 to `most`; anything else would be converted silently.
+  static uint64_t integer(const Json& number, uint64_t most) {
+    if (!number.is_number_unsigned() || number.get<uint64_t>() > most) throw std::runtime_error("a bad number");
+    return number.get<uint64_t>();
+  }
   static Shape shape(const Json& dims) {
+    if (!dims.is_array()) throw std::runtime_error("bad shape");
     Shape shape;
     uint64_t elements = 1;
     shape.rank = static_cast<int>(dims.size());
     if (shape.rank < 1 || shape.rank > kMaxDims) throw std::runtime_error("bad shape");
     for (int i = 0; i < shape.rank; ++i) {
-      const auto dim = dims.at(static_cast<size_t>(i)).get<int64_t>();
-      const auto product = checked_mul(elements, static_cast<uint64_t>(dim));
-      if (dim < 0 || !product || *product > (uint64_t{1} << 40)) throw std::runtime_error("bad shape");
+      const uint64_t dim = integer(dims.at(static_cast<size_t>(i)), kMost);
+      const auto product = checked_mul(elements, dim);
+      if (!product || *product > kMost) throw std::runtime_error("bad shape");
       elements = *product;
-      shape.dims[static_cast<size_t>(i)] = dim;
+      shape.dims[static_cast<size_t>(i)] = static_cast<int64_t>(dim);
     }
     return shape;
   }
@@ -180,18 +197,17 @@ class ReadFields final : public FieldVisitor {
     return found == fields_.end() ? nullptr : &*found;
   }
   static int32_t count(const Json& field, const char* key) {
-    const auto value = field.at(key).get<int64_t>();
-    if (value < 0 || value > (int64_t{1} << 24)) throw std::runtime_error("bad count");
-    return static_cast<int32_t>(value);
+    return static_cast<int32_t>(integer(field.at(key), uint64_t{1} << 24));
   }
   [[nodiscard]] const int32_t* ints(const Json& field, const char* key, int64_t entries) const {
     return static_cast<const int32_t*>(address(field.at(key), entries * 4));
   }
   [[nodiscard]] void* address(const Json& place, int64_t bytes) const {
     if (place.is_null()) return nullptr;
-    const auto block = place.at(0).get<size_t>();
-    const auto offset = place.at(1).get<size_t>();
-    if (block >= image_.block_count() || offset > image_.block(block).size() ||
+    const uint64_t block = integer(place.at(0), kMost);
+    const uint64_t offset = integer(place.at(1), kMost);
+    // Blocks are aligned, numbers in them too.
+    if (block >= image_.block_count() || offset >= image_.block(block).size() || offset % sizeof(float) != 0 ||
         static_cast<uint64_t>(bytes) > image_.block(block).size() - offset) {
       throw std::runtime_error("an argument outside the file's memory");
     }
@@ -241,6 +257,16 @@ void write_dump(const std::string& path, const OpImage& image, const DumpInfo& i
   file.commit();
 }
 
+namespace {
+
+// A layer's number, or -1.
+int32_t layer_from(const Json& number) {
+  if (number == -1) return -1;
+  return static_cast<int32_t>(ReadFields::integer(number, uint64_t{1} << 24));
+}
+
+}  // namespace
+
 Dump read_dump(const std::string& path) {
   const InputFile file(path);
   Preamble preamble{};
@@ -267,20 +293,25 @@ Dump read_dump(const std::string& path) {
     const auto check_room = [&](uint64_t bytes) {
       if (bytes > file.size() - position) throw std::runtime_error("cut off");
     };
-    for (const Json& bytes : head.at("blocks")) {
-      check_room(bytes.get<uint64_t>());
-      read(dump.image.block(dump.image.add_block(bytes.get<size_t>())));
+    for (const Json& entry : head.at("blocks")) {
+      const uint64_t bytes = std::max<uint64_t>(ReadFields::integer(entry, kMost), 1);
+      check_room(bytes);
+      read(dump.image.block(dump.image.add_block(bytes)));
     }
     std::vector<const Weight*> weights;
     for (const Json& w : head.at("weights")) {
       const DType dtype = ReadFields::dtype(w);
       const Shape shape = ReadFields::shape(w.at("shape"));
+      if (dtype == DType::i32 || shape.rank > 2 || shape.elements() == 0 ||
+          shape.cols() % dtype_info(dtype).block_size != 0) {
+        throw std::runtime_error("an impossible weight");
+      }
       const int64_t size = shape.rows() * row_bytes(dtype, shape.cols());
       check_room(static_cast<uint64_t>(size));
       std::vector<std::byte> bytes(static_cast<size_t>(size));
       read(bytes);
       weights.push_back(dump.image.weight(w.at("name").get<std::string>(), dtype, shape, std::move(bytes),
-                                          w.at("layer").get<int32_t>()));
+                                          layer_from(w.at("layer"))));
     }
     if (checksum.value() != preamble.checksum) throw std::runtime_error("its checksum is wrong");
     const Json& ops = head.at("ops");
@@ -293,12 +324,12 @@ Dump read_dump(const std::string& path) {
       visit_fields(record, fields);
       dump.image.add_record(record);
     }
-    if (has_private_result(dump.image.records().back())) throw std::runtime_error("an incomplete group of ops");
-    dump.info = {.model = head.at("model").get<std::string>(),
+    check_arguments(dump.image);
+    dump.info = {.model = printable(head.at("model").get<std::string>(), 200),
                  .tested = head.at("tested").get<std::string>(),
                  .reference = head.at("reference").get<std::string>(),
                  .fused = head.at("fused").get<bool>(),
-                 .layer = head.at("layer").get<int>()};
+                 .layer = layer_from(head.at("layer"))};
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {

@@ -1,18 +1,12 @@
 // The program as a user sees it: output, exit codes, and one clear line for everything that can go wrong.
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "support/program.h"
 #include "support/test_data.h"
 
 namespace inferno::testing {
@@ -20,95 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Outcome {
-  int code = -1;    // exit code, or 128 + signal
-  std::string out;  // standard output
-  std::string err;
-};
-
-std::string read_all(int fd) {
-  std::string text;
-  char chunk[4096];
-  for (ssize_t n; (n = ::read(fd, chunk, sizeof chunk)) > 0;) text.append(chunk, static_cast<size_t>(n));
-  return text;
-}
-
-struct RunOptions {
-  std::string input;
-  bool close_stdout = false;  // the reader of standard output closes it immediately
-  bool interrupt = false;     // Ctrl-C as soon as some output has come
-  rlim_t file_size_limit = RLIM_INFINITY;
-  std::vector<std::pair<std::string, std::string>> environment = {};
-};
-
-Outcome run(std::vector<std::string> args, const RunOptions& options = {}, const std::string& program = "inferno") {
-  const std::string path = std::string(INFERNO_BINARY_DIR) + "/" + program;
-  int in[2], out[2], err[2];
-  EXPECT_EQ(::pipe(in) | ::pipe(out) | ::pipe(err), 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::dup2(in[0], 0);
-    ::dup2(out[1], 1);
-    ::dup2(err[1], 2);
-    for (const int fd : {in[0], in[1], out[0], out[1], err[0], err[1]}) ::close(fd);
-    if (options.file_size_limit != RLIM_INFINITY) {
-      ::signal(SIGXFSZ, SIG_IGN);
-      const rlimit limit{options.file_size_limit, options.file_size_limit};
-      ::setrlimit(RLIMIT_FSIZE, &limit);
-    }
-    for (const auto& [name, value] : options.environment) ::setenv(name.c_str(), value.c_str(), 1);
-    std::vector<char*> argv = {const_cast<char*>(path.c_str())};
-    for (std::string& arg : args) argv.push_back(arg.data());
-    argv.push_back(nullptr);
-    ::execv(path.c_str(), argv.data());
-    ::_exit(127);
-  }
-  ::close(in[0]);
-  ::close(out[1]);
-  ::close(err[1]);
-  (void)!::write(in[1], options.input.data(), options.input.size());
-  ::close(in[1]);
-  if (options.close_stdout) ::close(out[0]);
-  Outcome outcome;
-  std::thread errors([&] { outcome.err = read_all(err[0]); });
-  if (options.interrupt) {
-    char first[64];
-    const ssize_t n = ::read(out[0], first, sizeof first);
-    outcome.out.assign(first, static_cast<size_t>(std::max<ssize_t>(n, 0)));
-    ::kill(child, SIGINT);
-  }
-  if (!options.close_stdout) outcome.out += read_all(out[0]);
-  errors.join();
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  if (!options.close_stdout) ::close(out[0]);
-  ::close(err[0]);
-  return outcome;
-}
-
-// One line on stderr that begins like an error, and the exit code.
-void expect_error(const Outcome& outcome, int code, const std::string& needle) {
-  EXPECT_EQ(outcome.code, code) << outcome.err;
-  EXPECT_TRUE(outcome.err.starts_with("inferno: error: ")) << outcome.err;
-  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
-  EXPECT_NE(outcome.err.find(needle), std::string::npos) << outcome.err;
-}
-
 const std::string kModel = fixture("llama.gguf");
 
-class Folder : public ::testing::Test {
- protected:
-  void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "inferno_cli_XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-  [[nodiscard]] std::string path(const std::string& name) const { return (folder_ / name).string(); }
-
-  fs::path folder_;
-};
 using Cli = Folder;
 
 TEST_F(Cli, HelpAndVersionSucceed) {
@@ -162,6 +69,18 @@ TEST_F(Cli, BadFilesAreExitCode1AndOneLine) {
     std::ofstream(path("cut.gguf"), std::ios::binary) << whole.substr(0, size);
     expect_error(run({"generate", path("cut.gguf"), "x", "-n", "1"}), 1, "cut.gguf");
   }
+}
+
+// Half a character in the text would be no JSON: the generation would be lost after it was made.
+TEST_F(Cli, AStopStringThatIsHalfACharacterIsRefusedBeforeAnythingRuns) {
+  expect_error(run({"generate", kModel, "x", "--json", "--stop", "\xA9"}), 2, "\\xa9\" is not valid UTF-8");
+  EXPECT_EQ(run({"generate", kModel, "x", "-n", "2", "--json", "--stop", "\xC3\xA9"}).code, 0);
+}
+
+TEST_F(Cli, PerplexityInAContextOfOnePositionIsOneLine) {
+  std::ofstream(path("text.txt")) << std::string(5000, 'x');
+  expect_error(run({"perplexity", kModel, path("text.txt"), "--ctx", "1"}), 1, "context of at least 2");
+  EXPECT_EQ(run({"perplexity", kModel, path("text.txt"), "--ctx", "2", "--windows", "2"}).code, 0);
 }
 
 TEST_F(Cli, BadRequestsAreOneLine) {
@@ -252,8 +171,8 @@ TEST_F(Cli, AClosedPipeIsAnErrorNotADeath) {
 
 TEST_F(Cli, CtrlCPrintsTheMetricsSoFar) {
   // The built-in model on plain loops: thousands of tokens would take minutes.
-  const Outcome outcome = run({"generate", "-n", "5000", "--backend", "scalar", "--ignore-end"}, {.interrupt = true});
-  EXPECT_EQ(outcome.code, 1) << outcome.err;
+  const Outcome outcome = run({"generate", "-n", "5000", "--backend", "scalar", "--ignore-end"}, {.signal = SIGINT});
+  EXPECT_EQ(outcome.code, 128 + SIGINT) << outcome.err;
   EXPECT_NE(outcome.err.find("decode_tokens_per_second"), std::string::npos) << outcome.err;
 }
 

@@ -15,6 +15,7 @@ namespace inferno::cpu {
 namespace {
 
 constexpr int64_t kMaxQueryBlock = 256;  // the largest query_block of any kernel
+static_assert(kMaxQueryGroup <= kMaxQueryBlock);
 constexpr int64_t kMaxPagesPerSpan = kAttentionSpan;
 // Blocks are made smaller while there are fewer (block, kv head) items per worker than this, but not smaller than
 // kMinQueries: packing keys and values into the kernel's layout is paid once per block.

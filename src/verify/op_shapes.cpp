@@ -1,0 +1,366 @@
+#include "verify/op_shapes.h"
+
+#include <algorithm>
+#include <set>
+#include <stdexcept>
+
+#include "backend/op_fields.h"
+#include "backend/sampling.h"
+
+namespace inferno {
+namespace {
+
+// The most elements of a matrix that an op makes for itself, and the most positions a block table may describe: far
+// more than any step has, and little enough to allocate.
+constexpr int64_t kMaxElements = int64_t{1} << 28;
+constexpr int64_t kMaxPositions = int64_t{1} << 20;
+// Attention works in spans of 256 positions, each of whole pages.
+constexpr int32_t kSpan = 256;
+
+void need(bool holds, const char* otherwise) {
+  if (!holds) throw std::runtime_error(otherwise);
+}
+
+// ---- tensors and weights
+
+void f32(const Tensor& t) {
+  need(!t.empty() && t.dtype == DType::f32 && t.elements() > 0, "a tensor is missing or of a wrong type");
+}
+void f32(const Tensor& t, int64_t rows, int64_t cols) {
+  f32(t);
+  need(t.rows() == rows && t.cols() == cols, "shapes that do not fit each other");
+}
+void f32_of(const Tensor& t, int64_t elements) {
+  f32(t);
+  need(t.elements() == elements, "shapes that do not fit each other");
+}
+void same(const Tensor& x, const Tensor& out) {
+  f32(x);
+  f32_of(out, x.elements());
+}
+void i32_of(const Tensor& t, int64_t elements) {
+  need(!t.empty() && t.dtype == DType::i32 && elements > 0 && t.elements() == elements, "indices of a wrong type");
+}
+// Indices, each 0 to limit - 1.
+void indices(const Tensor& t, int64_t count, int64_t limit) {
+  i32_of(t, count);
+  const auto* ids = t.as<int32_t>();
+  need(std::all_of(ids, ids + count, [&](int32_t id) { return id >= 0 && id < limit; }), "an index out of range");
+}
+
+void vector(const Weight* w, int64_t elements) {
+  need(w != nullptr && w->shape().rank == 1 && w->shape().elements() == elements, "a vector that does not fit");
+}
+void vector_if_any(const Weight* w, int64_t elements) {
+  if (w != nullptr) vector(w, elements);
+}
+void matrix(const Weight* w, int64_t cols) {
+  need(w != nullptr && w->shape().rank == 2 && w->cols() == cols, "a matrix that does not fit");
+}
+void product(int64_t a, int64_t b) {
+  need(a <= kMaxElements / b, "sizes beyond any model's");
+}
+
+// ---- the cache and the batch
+
+void cache(const KvLayerView& kv) {
+  need(kv.k != nullptr && kv.v != nullptr && kv.pages > 0 && kv.kv_heads > 0 && kv.head_dim > 0,
+       "a cache without rows");
+  need(kv.page_size > 0 && kSpan % kv.page_size == 0, "pages of an impossible size");
+  const bool type =
+      kv.dtype == DType::f32 || kv.dtype == DType::f16 || kv.dtype == DType::bf16 || kv.dtype == DType::q8_0;
+  need(type && kv.head_dim % dtype_info(kv.dtype).block_size == 0, "a cache of an impossible type");
+}
+
+void sequence(const StepBatch& b, const KvLayerView& kv, int32_t s) {
+  const int32_t begin = b.q_begin[s];
+  const int32_t end = b.q_begin[s + 1];
+  need(begin >= 0 && begin <= end && end <= b.tokens, "a batch whose sequences do not fit its tokens");
+  const int64_t length = b.kv_len[s];
+  need(length >= end - begin && length <= int64_t{b.max_pages} * kv.page_size, "a sequence of an impossible length");
+  for (int32_t t = begin; t < end; ++t) {
+    need(b.seq_of_token[t] == s && b.pos[t] == length - (end - t), "tokens out of place");
+  }
+  const int32_t* table = b.block_table + int64_t{s} * b.max_pages;
+  const std::set<int32_t> pages(table, table + pages_of(b.kv_len[s], kv.page_size));
+  need(pages.empty() || (*pages.begin() >= 0 && *pages.rbegin() < kv.pages), "a page out of range");
+  need(static_cast<int32_t>(pages.size()) == pages_of(b.kv_len[s], kv.page_size), "a page used twice");
+}
+
+// Returns the last position.
+int64_t batch(const StepBatch& b, const KvLayerView& kv, int64_t tokens) {
+  cache(kv);
+  need(b.tokens == tokens && b.sequences > 0 && b.max_pages > 0, "a batch that does not fit");
+  need(int64_t{b.max_pages} * kv.page_size <= kMaxPositions, "sizes beyond any model's");
+  need(b.pos != nullptr && b.seq_of_token != nullptr && b.q_begin != nullptr && b.kv_len != nullptr &&
+           b.slot != nullptr && b.block_table != nullptr,
+       "a batch without its arrays");
+  need(b.q_begin[0] == 0 && b.q_begin[b.sequences] == b.tokens, "a batch whose sequences do not fit its tokens");
+  for (int32_t s = 0; s < b.sequences; ++s) sequence(b, kv, s);
+  const int64_t slots = int64_t{kv.pages} * kv.page_size;
+  need(std::all_of(b.slot, b.slot + tokens, [&](int32_t slot) { return slot >= -1 && slot < slots; }),
+       "a slot out of range");
+  return *std::max_element(b.pos, b.pos + tokens);
+}
+
+void rope(const RopeParams& r, int64_t head_dim, int64_t last_position) {
+  need(r.pairing == RopePairing::half_split || r.pairing == RopePairing::interleaved, "an unknown pairing");
+  need(r.rotated_dims > 0 && r.rotated_dims % 2 == 0 && r.rotated_dims <= head_dim, "a rotation that does not fit");
+  f32(r.table);
+  need(r.table.shape.rank == 3 && r.table.shape[1] * 2 == r.rotated_dims && r.table.shape[2] == 2 &&
+           r.table.shape[0] > last_position,
+       "a table of rotations that is too short");
+}
+
+// ---- primitives
+
+// An op without a rule of its own below.
+template <typename Args>
+void check(const Args& /*args*/) {
+  throw std::runtime_error("an op whose arguments nobody can check");
+}
+
+void check(const AddArgs& a) {
+  same(a.a, a.out);
+  f32_of(a.b, a.b.elements() == a.a.elements() ? a.a.elements() : a.a.cols());
+}
+void check(const HadamardArgs& a) {
+  check(AddArgs{a.a, a.b, a.out});
+}
+void check(const SiluArgs& a) {
+  same(a.x, a.out);
+}
+void check(const ScaleArgs& a) {
+  same(a.x, a.out);
+}
+void check(const AddScalarArgs& a) {
+  same(a.x, a.out);
+}
+void check(const RsqrtElemArgs& a) {
+  same(a.x, a.out);
+}
+void check(const SumSquaresAxisArgs& a) {
+  need(a.axis == 0 || a.axis == 1, "an unknown axis");
+  f32(a.x);
+  f32_of(a.out, a.axis == 1 ? a.x.rows() : a.x.cols());
+}
+void check(const BroadcastRowScalarsArgs& a) {
+  f32(a.out);
+  f32_of(a.t, a.out.rows());
+}
+void check(const Transpose2dArgs& a) {
+  f32(a.x);
+  f32(a.out, a.x.cols(), a.x.rows());
+}
+void check(const SoftmaxRowsArgs& a) {
+  same(a.x, a.out);
+}
+void check(const ReshapeDataArgs& a) {
+  same(a.x, a.out);
+}
+void check(const MatmulArgs& a) {
+  f32(a.a);
+  f32(a.b);
+  need(a.a.cols() == a.b.rows(), "shapes that do not fit each other");
+  f32(a.out, a.a.rows(), a.b.cols());
+}
+void check(const GatherRowsArgs& a) {
+  f32(a.out);
+  matrix(a.table, a.out.cols());
+  if (!a.indices.empty()) return indices(a.indices, a.out.rows(), a.table->rows());
+  need(a.first_row >= 0 && a.out.rows() <= a.table->rows() && a.first_row <= a.table->rows() - a.out.rows(),
+       "an index out of range");
+}
+void check(const FillStrictUpperTriArgs& a) {
+  f32(a.x);
+  need(a.offset >= -kMaxElements && a.offset <= kMaxElements, "an index out of range");
+}
+void check(const Copy2dFromColsArgs& a) {
+  f32(a.x);
+  f32(a.out, a.x.rows(), a.out.cols());
+  need(a.col_offset >= 0 && a.out.cols() <= a.x.cols() && a.col_offset <= a.x.cols() - a.out.cols(),
+       "an index out of range");
+}
+void check(const Copy2dIntoColsArgs& a) {
+  check(Copy2dFromColsArgs{a.dst, a.col_offset, a.src});
+}
+void check(const RepeatRowAsMatrixArgs& a) {
+  f32(a.out);
+  a.x.empty() ? vector(a.weight_row, a.out.cols()) : f32_of(a.x, a.out.cols());
+}
+void check(const ApplyRopeArgs& a) {
+  f32(a.x);
+  need(a.head_dim > 0 && a.x.cols() % a.head_dim == 0, "heads that do not fit");
+  indices(a.positions, a.x.rows(), kMaxPositions);
+  const auto* positions = a.positions.as<int32_t>();
+  rope(a.rope, a.head_dim, *std::max_element(positions, positions + a.x.rows()));
+}
+void check(const ApplyRopeSingleRowArgs& a) {
+  f32(a.x);
+  need(a.head_dim > 0 && a.x.elements() % a.head_dim == 0 && a.position >= 0, "heads that do not fit");
+  rope(a.rope, a.head_dim, a.position);
+}
+void check(const ConcatDim0Args& a) {
+  f32(a.a);
+  f32(a.b);
+  f32(a.out, a.a.rows() + a.b.rows(), a.a.cols());
+  need(a.b.cols() == a.a.cols(), "shapes that do not fit each other");
+}
+void check(const CopyRow2dArgs& a) {
+  f32(a.x);
+  f32_of(a.out, a.x.cols());
+  need(a.row >= 0 && a.row < a.x.rows(), "an index out of range");
+}
+void check(const CopyContiguousIntoArgs& a) {
+  f32(a.x);
+  f32(a.dst);
+  need(a.start >= 0 && a.x.elements() <= a.dst.elements() && a.start <= a.dst.elements() - a.x.elements(),
+       "an index out of range");
+}
+void check(const ArgmaxWithProbArgs& a) {
+  f32(a.x);
+  i32_of(a.index, a.x.rows());
+  f32_of(a.prob, a.x.rows());
+}
+void check(const KvStoreArgs& a) {
+  f32(a.k);
+  (void)batch(a.batch, a.kv, a.k.rows());
+  need(a.k.cols() == int64_t{a.kv.kv_heads} * a.kv.head_dim, "heads that do not fit");
+  f32(a.v, a.k.rows(), a.k.cols());
+}
+void check(const KvLoadArgs& a) {
+  (void)batch(a.batch, a.kv, a.batch.tokens);
+  need(a.sequence >= 0 && a.sequence < a.batch.sequences && a.head >= 0 && a.head < a.kv.kv_heads,
+       "an index out of range");
+  f32(a.out, a.out.rows(), a.kv.head_dim);
+  need(a.out.rows() <= a.batch.kv_len[a.sequence], "an index out of range");
+}
+
+// ---- fused ops
+
+void check(const EmbedArgs& a) {
+  need(!a.ids.empty(), "indices are missing");
+  check(GatherRowsArgs{.table = a.table, .indices = a.ids, .out = a.out});
+}
+void check(const RmsNormArgs& a) {
+  same(a.x, a.out);
+  need(a.weight != nullptr && a.x.elements() % a.weight->cols() == 0, "a vector that does not fit");
+  vector(a.weight, a.weight->cols());
+}
+void check(const LinearArgs& a) {
+  f32(a.x);
+  if (!a.rows.empty()) indices(a.rows, a.rows.elements(), a.x.rows());
+  const int64_t tokens = a.rows.empty() ? a.x.rows() : a.rows.elements();
+  product(tokens, a.x.cols());
+  const bool swiglu = a.epilogue == Epilogue::swiglu;
+  need(swiglu || a.epilogue == Epilogue::none, "an unknown epilogue");
+  matrix(a.w[0], a.x.cols());
+  for (int i = 0; i < LinearArgs::kMaxWeights && a.w[i] != nullptr; ++i) {
+    matrix(a.w[i], a.x.cols());
+    product(tokens, a.w[i]->rows());
+    vector_if_any(a.bias[i], a.w[i]->rows());
+    if (i == 0 || !swiglu) f32(a.out[i], tokens, a.w[i]->rows());
+  }
+  if (swiglu) {
+    need(a.w[1] != nullptr && a.w[2] == nullptr && a.w[0]->rows() == a.w[1]->rows() && a.residual.empty(),
+         "two matrices are needed that fit each other");
+  }
+  need(a.w[1] != nullptr || a.w[2] == nullptr, "a matrix is missing");
+  if (!a.residual.empty()) {
+    need(a.w[1] == nullptr, "a residual of several matrices");
+    f32(a.residual, tokens, a.w[0]->rows());
+  }
+}
+void check(const QkvRopeStoreArgs& a) {
+  f32(a.x);
+  const int64_t last = batch(a.batch, a.kv, a.x.rows());
+  vector_if_any(a.norm, a.x.cols());
+  for (int i = 0; i < 3; ++i) {
+    matrix(a.w[i], a.x.cols());
+    product(a.x.rows(), a.w[i]->rows());
+    vector_if_any(a.bias[i], a.w[i]->rows());
+  }
+  const int64_t kv_width = int64_t{a.kv.kv_heads} * a.kv.head_dim;
+  need(a.w[0]->rows() % kv_width == 0 && a.w[1]->rows() == kv_width && a.w[2]->rows() == kv_width,
+       "heads that do not fit");
+  f32(a.q, a.x.rows(), a.w[0]->rows());
+  vector_if_any(a.q_norm, a.kv.head_dim);
+  vector_if_any(a.k_norm, a.kv.head_dim);
+  rope(a.rope, a.kv.head_dim, last);
+}
+void check(const AttentionArgs& a) {
+  f32(a.q);
+  const int64_t last = batch(a.batch, a.kv, a.q.rows());
+  const int64_t kv_width = int64_t{a.kv.kv_heads} * a.kv.head_dim;
+  need(a.q.cols() % kv_width == 0 && a.q.cols() / kv_width <= kMaxQueryGroup, "heads that do not fit");
+  product(a.q.rows(), last + 1);  // scores
+  f32(a.out, a.q.rows(), a.q.cols());
+}
+void check(const GatedMlpArgs& a) {
+  f32(a.x);
+  vector_if_any(a.norm, a.x.cols());
+  matrix(a.gate, a.x.cols());
+  matrix(a.up, a.x.cols());
+  matrix(a.down, a.gate->rows());
+  product(a.x.rows(), a.gate->rows());
+  need(a.up->rows() == a.gate->rows(), "two matrices are needed that fit each other");
+  f32(a.out, a.x.rows(), a.down->rows());
+  if (!a.residual.empty()) f32(a.residual, a.out.rows(), a.out.cols());
+}
+void check(const LogitsArgs& a) {
+  f32(a.x);
+  vector(a.norm, a.x.cols());
+  matrix(a.head, a.x.cols());
+  indices(a.rows, a.rows.elements(), a.x.rows());
+  product(a.rows.elements(), a.head->rows());
+  f32(a.out, a.rows.elements(), a.head->rows());
+}
+
+void check_row(const SampleRow& row, const SampleArgs& a) {
+  check_sampling(row.settings);
+  const int64_t vocabulary = a.logits.cols();
+  const int64_t edits = a.edits.empty() ? 0 : a.edits.elements() * 4 / static_cast<int64_t>(sizeof(TokenEdit));
+  need(row.edits_begin >= 0 && row.edits_count >= 0 && int64_t{row.edits_begin} + row.edits_count <= edits,
+       "an index out of range");
+  std::set<int32_t> ids;
+  for (int32_t i = 0; i < row.edits_count; ++i) {
+    const TokenEdit& edit = a.edits.as<TokenEdit>()[row.edits_begin + i];
+    need(edit.id >= 0 && edit.id < vocabulary && edit.count >= 0 && ids.insert(edit.id).second,
+         "an index out of range");
+  }
+  const int64_t masks = a.allowed.empty() ? 0 : a.allowed.elements() / bitset_words(vocabulary);
+  need(row.allowed >= -1 && row.allowed < masks, "an index out of range");
+  need(row.top_logprobs >= -1 && row.top_logprobs <= kMaxTopLogprobs, "too many log-probabilities");
+  need(row.top_logprobs == -1 || !a.logprobs.empty(), "a tensor is missing or of a wrong type");
+}
+void check(const SampleArgs& a) {
+  f32(a.logits);
+  const int64_t rows = a.logits.rows();
+  i32_of(a.rows, rows * static_cast<int64_t>(sizeof(SampleRow) / 4));
+  if (!a.edits.empty()) {
+    i32_of(a.edits, a.edits.elements());
+    need(a.edits.elements() % static_cast<int64_t>(sizeof(TokenEdit) / 4) == 0, "shapes that do not fit each other");
+  }
+  if (!a.allowed.empty()) i32_of(a.allowed, a.allowed.elements());
+  i32_of(a.out, rows);
+  need(a.top_ids.empty() == a.logprobs.empty(), "a tensor is missing or of a wrong type");
+  if (!a.logprobs.empty()) {
+    i32_of(a.top_ids, rows * kLogprobColumns);
+    f32_of(a.logprobs, rows * kLogprobColumns);
+  }
+  for (int64_t r = 0; r < rows; ++r) check_row(a.rows.as<SampleRow>()[r], a);
+}
+void check(const AllReduceArgs& a) {
+  f32(a.x);
+}
+void check(const AllGatherArgs& a) {
+  f32(a.x);
+}
+
+}  // namespace
+
+void check_shapes(const OpRecord& record) {
+  record.visit([](const auto& args) { check(args); });
+}
+
+}  // namespace inferno
