@@ -45,6 +45,9 @@ class GgufFile:
     def i32s(self, key, values):
         self._add(key, _ARRAY, struct.pack(f"<IQ{len(values)}i", _I32, len(values), *values))
 
+    def booleans(self, key, values):
+        self._add(key, _ARRAY, struct.pack(f"<IQ{len(values)}?", _BOOL, len(values), *values))
+
     def f32s(self, key, values):
         self._add(key, _ARRAY, struct.pack(f"<IQ{len(values)}f", _FLOAT, len(values), *values))
 

@@ -4,7 +4,7 @@ For each model: NAME.gguf (F32, a byte-level BPE of 288 tokens inside), and for 
 logits of all positions (float32, [tokens, vocabulary]), computed by transformers in float64. manifest.json lists the
 prompts with their token ids, the greedy continuation and the margin between the two best logits at each of its steps.
 
-Needs torch and transformers (tested with 2.7 and 4.53), on the CPU. The result depends only on the seeds below.
+Needs torch and transformers (tested with 2.9 and 4.57), on the CPU. The result depends only on the seeds below.
 """
 
 import argparse
@@ -15,7 +15,9 @@ import pathlib
 import numpy as np
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import (LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+from transformers import (Gemma2Config, Gemma2ForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, GraniteConfig,
+                          GraniteForCausalLM, LlamaConfig, LlamaForCausalLM, Olmo3Config, Olmo3ForCausalLM, Phi3Config,
+                          Phi3ForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
 from fixture_json import write_json
 from gguf_file import F32, GgufFile
@@ -48,6 +50,10 @@ SPECIAL_TOKENS = {
 LLAMA3_SCALING = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                   "original_max_position_embeddings": 64}
 
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+# So short an original context that every prompt is beyond it: transformers would change the table in mid-text.
+LONGROPE = {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [1.0, 1.1, 1.3, 1.7, 2.5, 4.0, 7.0, 12.0]}
+
 FIXTURES = [
     # seed, name, what it shows, architecture, config
     (1, "qwen2-tied", "QKV bias, grouped queries, tied output", "qwen2",
@@ -60,9 +66,38 @@ FIXTURES = [
      {"num_attention_heads": 2, "num_key_value_heads": 1, "tie_word_embeddings": True, "rope_scaling": LLAMA3_SCALING}),
     (35, "qwen3-tied", "norms on Q and K, head size unlike width / heads, tied output", "qwen3",
      {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True, "head_dim": 16}),
+    (46, "gemma2", "soft caps, GELU, post-norms, scaled embedding, a window in every other layer", "gemma2",
+     {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": False, "head_dim": 16,
+      "query_pre_attn_scalar": 16, "sliding_window": 9, "attn_logit_softcapping": 5.0, "final_logit_softcapping": 8.0,
+      "layer_types": ["sliding_attention", "full_attention"]}),
+    (47, "gemma3", "a window and a rotation of its own in one layer, norms on Q and K, GELU, post-norms", "gemma3",
+     {"num_attention_heads": 3, "num_key_value_heads": 1, "tie_word_embeddings": True, "head_dim": 16,
+      "query_pre_attn_scalar": 16, "sliding_window": 5, "rope_local_base_freq": 100.0,
+      "layer_types": ["full_attention", "sliding_attention"]}),
+    (58, "granite", "scales of embedding, scores, residual stream and logits", "granite",
+     {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": False, "embedding_multiplier": 6.0,
+      "attention_multiplier": 0.3, "residual_multiplier": 0.4, "logits_scaling": 1.5}),
+    (49, "olmo3", "no pre-norms, post-norms, norms on whole rows of Q and K, a window in one layer", "olmo2",
+     {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": False, "sliding_window": 6,
+      "layer_types": ["sliding_attention", "full_attention"]}),
+    (50, "phi3", "one tensor of Q, K and V, one of gate and up, part of a head rotates", "phi3",
+     {"num_attention_heads": 2, "num_key_value_heads": 1, "tie_word_embeddings": False, "pad_token_id": 0,
+      "partial_rotary_factor": 0.5, "sliding_window": None}),
+    (61, "phi3-long", "longrope, a window in every layer", "phi3",
+     {"num_attention_heads": 2, "num_key_value_heads": 1, "tie_word_embeddings": False, "pad_token_id": 0,
+      "sliding_window": 7, "original_max_position_embeddings": 8, "rope_scaling": LONGROPE}),
+    (62, "qwen3-yarn", "yarn, heads of 32", "qwen3",
+     {"num_attention_heads": 2, "num_key_value_heads": 1, "tie_word_embeddings": False, "head_dim": 32,
+      "rope_scaling": YARN}),
 ]
 CLASSES = {"qwen2": (Qwen2Config, Qwen2ForCausalLM), "llama": (LlamaConfig, LlamaForCausalLM),
-           "qwen3": (Qwen3Config, Qwen3ForCausalLM)}
+           "qwen3": (Qwen3Config, Qwen3ForCausalLM), "gemma2": (Gemma2Config, Gemma2ForCausalLM),
+           "gemma3": (Gemma3TextConfig, Gemma3ForCausalLM), "granite": (GraniteConfig, GraniteForCausalLM),
+           "olmo2": (Olmo3Config, Olmo3ForCausalLM), "phi3": (Phi3Config, Phi3ForCausalLM)}
+# Norms of these are stored as 1 + weight in GGUF files, and applied so by transformers.
+PLUS_ONE = ("gemma2", "gemma3")
+# GGUF files of these have Q and K permuted.
+INTERLEAVED = ("llama", "granite")
 
 LAYER_TENSORS = {
     "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
@@ -70,6 +105,15 @@ LAYER_TENSORS = {
     "attn_k_norm": "self_attn.k_norm", "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
 }
+# What is called otherwise, or means something else.
+OTHER_TENSORS = {
+    "gemma2": {"ffn_norm": "pre_feedforward_layernorm", "post_attention_norm": "post_attention_layernorm",
+               "post_ffw_norm": "post_feedforward_layernorm"},
+    "olmo2": {"ffn_norm": None, "post_attention_norm": "post_attention_layernorm",
+              "post_ffw_norm": "post_feedforward_layernorm"},
+    "phi3": {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"},
+}
+OTHER_TENSORS["gemma3"] = OTHER_TENSORS["gemma2"]
 
 
 def make_tokenizer(pre):
@@ -95,14 +139,14 @@ def make_model(architecture, options, seed):
     config_class, model_class = CLASSES[architecture]
     config = config_class(vocab_size=VOCAB_SIZE, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
                           max_position_embeddings=CONTEXT, rope_theta=10000.0, rms_norm_eps=1e-6,
-                          attn_implementation="sdpa", **options)
+                          attn_implementation="eager" if architecture == "gemma2" else "sdpa", **options)
     model = model_class(config).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=generator)
             if "norm" in name:
-                parameter.copy_(1 + 0.2 * noise)
+                parameter.copy_((0 if architecture in PLUS_ONE else 1) + 0.2 * noise)
             elif name.endswith(".bias"):
                 parameter.copy_(0.5 * noise)
             elif "embed_tokens" in name:  # small, or a tied model only repeats its input
@@ -112,22 +156,26 @@ def make_model(architecture, options, seed):
     return model
 
 
-def to_float64(model):
+def to_float64(model, architecture):
     """transformers computes norms and rope angles in float32 whatever the model's type: here they are float64 too."""
     def rms_norm(module, x):
-        return module.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + module.variance_epsilon)
+        weight = module.weight + 1 if architecture in PLUS_ONE else module.weight
+        eps = module.eps if architecture in PLUS_ONE else module.variance_epsilon
+        return weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
 
-    def rope_angles(module, x, position_ids):
-        angles = position_ids[..., None].double() * module.inv_freq.double()
+    def rope_angles(module, x, position_ids, layer_type=None):
+        angles = position_ids[..., None].double() * module.frequencies.double()
         angles = torch.cat([angles, angles], dim=-1)
-        return angles.cos(), angles.sin()
+        return angles.cos() * module.attention_scaling, angles.sin() * module.attention_scaling
 
     model.double()
     for module in model.modules():
         if type(module).__name__.endswith("RMSNorm"):
             module.forward = rms_norm.__get__(module)
         elif type(module).__name__.endswith("RotaryEmbedding"):
-            assert module.attention_scaling == 1.0
+            module.frequencies = module.inv_freq
+            if module.rope_type == "longrope":
+                module.frequencies = module.rope_init_fn(module.config, "cpu", seq_len=CONTEXT)[0]
             module.forward = rope_angles.__get__(module)
     return model
 
@@ -170,12 +218,41 @@ def add_metadata(gguf, name, architecture, config, head_dim):
     gguf.u32(f"{architecture}.attention.head_count_kv", config.num_key_value_heads)
     gguf.f32(f"{architecture}.attention.layer_norm_rms_epsilon", config.rms_norm_eps)
     gguf.f32(f"{architecture}.rope.freq_base", config.rope_theta)
-    if architecture == "qwen3":
-        gguf.u32("qwen3.attention.key_length", head_dim)
-        gguf.u32("qwen3.attention.value_length", head_dim)
+    if architecture in ("qwen3", "gemma2", "gemma3"):
+        gguf.u32(f"{architecture}.attention.key_length", head_dim)
+        gguf.u32(f"{architecture}.attention.value_length", head_dim)
     if architecture == "llama":
         gguf.u32("llama.rope.dimension_count", head_dim)
         gguf.u32("llama.vocab_size", VOCAB_SIZE)
+    scaling = getattr(config, "rope_scaling", None)
+    if scaling and scaling.get("rope_type") == "yarn":
+        gguf.string(f"{architecture}.rope.scaling.type", "yarn")
+        gguf.f32(f"{architecture}.rope.scaling.factor", scaling["factor"])
+        gguf.u32(f"{architecture}.rope.scaling.original_context_length", scaling["original_max_position_embeddings"])
+    if getattr(config, "sliding_window", None) and hasattr(config, "layer_types"):
+        windows = [kind == "sliding_attention" for kind in config.layer_types]
+        if any(windows):
+            gguf.u32(f"{architecture}.attention.sliding_window", config.sliding_window)
+            gguf.booleans(f"{architecture}.attention.sliding_window_pattern", windows)
+    if architecture == "gemma2":
+        gguf.f32("gemma2.attn_logit_softcapping", config.attn_logit_softcapping)
+        gguf.f32("gemma2.final_logit_softcapping", config.final_logit_softcapping)
+    if architecture == "gemma3":
+        gguf.f32("gemma3.rope.freq_base_swa", config.rope_local_base_freq)
+    if architecture == "granite":
+        gguf.f32("granite.embedding_scale", config.embedding_multiplier)
+        gguf.f32("granite.attention.scale", config.attention_multiplier)
+        gguf.f32("granite.residual_scale", config.residual_multiplier)
+        gguf.f32("granite.logit_scale", config.logits_scaling)
+    if architecture == "phi3":
+        gguf.u32("phi3.rope.dimension_count", int(head_dim * config.partial_rotary_factor))
+        gguf.u32("phi3.attention.sliding_window", config.sliding_window or 0)
+        if scaling:
+            original = config.original_max_position_embeddings
+            factor = math.sqrt(1 + math.log(CONTEXT / original) / math.log(original))
+            gguf.string("phi3.rope.scaling.type", "longrope")
+            gguf.u32("phi3.rope.scaling.original_context_length", original)
+            gguf.f32("phi3.rope.scaling.attn_factor", factor)
 
 
 def add_tokenizer(gguf, tokenizer, pre):
@@ -201,18 +278,22 @@ def add_tensors(gguf, architecture, model, head_dim):
 
     add("token_embd.weight", state["model.embed_tokens.weight"].numpy())
     for layer in range(config.num_hidden_layers):
-        for ours, theirs in LAYER_TENSORS.items():
+        for ours, theirs in (LAYER_TENSORS | OTHER_TENSORS.get(architecture, {})).items():
             for part in ("weight", "bias"):
                 tensor = state.get(f"model.layers.{layer}.{theirs}.{part}")
                 if tensor is None:
                     continue
-                array = tensor.numpy()
-                if architecture == "llama" and ours in ("attn_q", "attn_k"):
+                array = tensor.numpy() + (1 if architecture in PLUS_ONE and "norm" in ours else 0)
+                if architecture in INTERLEAVED and ours in ("attn_q", "attn_k"):
                     array = interleave_rope_pairs(array, len(array) // head_dim)
                 add(f"blk.{layer}.{ours}.{part}", array)
-    if config.rope_scaling:
-        add("rope_freqs.weight", llama3_rope_factors(head_dim, config.rope_theta, config.rope_scaling))
-    add("output_norm.weight", state["model.norm.weight"].numpy())
+    scaling = getattr(config, "rope_scaling", None) or {}
+    if scaling.get("rope_type") == "llama3":
+        add("rope_freqs.weight", llama3_rope_factors(head_dim, config.rope_theta, scaling))
+    if "long_factor" in scaling:
+        add("rope_factors_long.weight", np.array(scaling["long_factor"]))
+        add("rope_factors_short.weight", np.array(scaling["short_factor"]))
+    add("output_norm.weight", state["model.norm.weight"].numpy() + (1 if architecture in PLUS_ONE else 0))
     if not config.tie_word_embeddings:
         add("output.weight", state["lm_head.weight"].numpy())
 
@@ -242,7 +323,7 @@ def make_fixture(out, seed, name, shows, architecture, options):
     add_tensors(gguf, architecture, model, head_dim)
     gguf.write(out / f"{name}.gguf")
 
-    to_float64(model)
+    to_float64(model, architecture)
     prompts = []
     for index, text in enumerate(PROMPTS):
         ids = tokenizer.encode(text).ids

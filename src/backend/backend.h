@@ -35,6 +35,7 @@ inline constexpr int kOpCount = static_cast<int>(OpId::count);
 [[nodiscard]] bool is_fused(OpId op);
 
 class Backend;
+class OpRecord;
 struct StepTimes;
 
 // Memory of a backend; freed with the object. Contents start undefined.
@@ -104,6 +105,9 @@ class Backend {
   [[nodiscard]] virtual int workers() const { return 1; }
   // Whether this backend has its own kernel for the op with weights or cache of this type (else the default body runs).
   [[nodiscard]] virtual bool supports(OpId op, DType dtype) const = 0;
+  // Whether it can run an op with these arguments (op_extras.h), by a kernel or by the default body. A model's first
+  // step is planned while it is loaded; an op in it that is not supported is an Error then, never in a later step.
+  [[nodiscard]] virtual bool supports(const OpRecord& /*op*/) const { return true; }
 
   // Tokens of a step that keep the machine busy; longer prompts run in chunks.
   [[nodiscard]] virtual int32_t preferred_step_tokens() const { return 512; }

@@ -20,6 +20,7 @@ class BackendDecorator : public Backend {
   [[nodiscard]] bool host_visible() const override { return inner_->host_visible(); }
   [[nodiscard]] int workers() const override { return inner_->workers(); }
   [[nodiscard]] bool supports(OpId op, DType dtype) const override { return inner_->supports(op, dtype); }
+  [[nodiscard]] bool supports(const OpRecord& op) const override { return inner_->supports(op); }
 
   [[nodiscard]] int32_t preferred_step_tokens() const override { return inner_->preferred_step_tokens(); }
   [[nodiscard]] std::optional<DeviceRates> device_rates() override { return inner_->device_rates(); }

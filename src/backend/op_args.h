@@ -40,6 +40,18 @@ struct RopeParams {
   RopePairing pairing = RopePairing::half_split;
 };
 
+// What is between the products of an MLP, and what an output gate goes through.
+enum class Activation : uint8_t {
+  silu,          // x / (1 + exp(-x))
+  gelu_tanh,     // x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))
+  gelu_erf,      // x / 2 * (1 + erf(x / sqrt(2)))
+  relu_squared,  // max(x, 0)^2
+  clamped_silu,  // gpt-oss: x' / (1 + exp(-1.702 x')) with x' = min(x, 7); its factor u becomes clamp(u, -7, 7) + 1
+  sigmoid,       // 1 / (1 + exp(-x))
+  softplus,      // log(1 + exp(x))
+};
+inline constexpr int kActivations = 7;
+
 #define INFERNO_FIELDS(...)                      \
   template <typename Self, typename Visitor>     \
   static void fields(Self& a, Visitor&& visit) { \
@@ -60,6 +72,20 @@ struct HadamardArgs {  // out = a * b, element by element; b may also be one row
 struct SiluArgs {  // out = x / (1 + exp(-x))
   Tensor x, out;
   INFERNO_FIELDS(visit(in, "x", a.x); visit(out, "out", a.out);)
+};
+struct ActivateArgs {  // out = f(x), or f(x) * factor, element by element
+  Tensor x;
+  Tensor factor;  // optional
+  Activation activation = Activation::silu;
+  Tensor out;
+  INFERNO_FIELDS(visit(in, "x", a.x); visit(in, "factor", a.factor); visit(attr, "activation", a.activation);
+                 visit(out, "out", a.out);)
+};
+struct SoftCapArgs {  // out = cap * tanh(x / cap)
+  Tensor x;
+  float cap = 1;
+  Tensor out;
+  INFERNO_FIELDS(visit(in, "x", a.x); visit(attr, "cap", a.cap); visit(out, "out", a.out);)
 };
 struct ScaleArgs {  // out = x * s
   Tensor x;
@@ -112,6 +138,12 @@ struct GatherRowsArgs {  // table [rows, cols] of any weight type, indices i32 [
                  visit(attr, "first_row", a.first_row); visit(out, "out", a.out);)
 };
 struct FillStrictUpperTriArgs {  // x[r][c] = value where c > r + offset (offset 0: strictly above the diagonal)
+  Tensor x;
+  float value = 0;
+  int64_t offset = 0;
+  INFERNO_FIELDS(visit(inout, "x", a.x); visit(attr, "value", a.value); visit(attr, "offset", a.offset);)
+};
+struct FillStrictLowerTriArgs {  // x[r][c] = value where c < r + offset (offset 0: strictly below the diagonal)
   Tensor x;
   float value = 0;
   int64_t offset = 0;
@@ -175,14 +207,16 @@ struct ArgmaxWithProbArgs {  // per row: index of the maximum (the first of equa
   Tensor prob;   // f32 [rows]
   INFERNO_FIELDS(visit(in, "x", a.x); visit(out, "index", a.index); visit(out, "prob", a.prob);)
 };
-struct KvStoreArgs {  // rows of k, v [T, kv_heads * head_dim] into the cache at batch.slot, rounded to its type
+// Rows of k [T, kv_heads * head_dim] and v [T, kv_heads * value_dim] into the cache at batch.slot, rounded to its type.
+struct KvStoreArgs {
   Tensor k, v;
   KvLayerView kv;
   StepBatch batch;
   INFERNO_FIELDS(visit(in, "k", a.k); visit(in, "v", a.v); visit(kv_out, "kv", a.kv);
                  visit(FieldTag::batch, "batch", a.batch);)
 };
-struct KvLoadArgs {  // keys or values of one head of one sequence, positions 0 .. n -> out f32 [n, head_dim]
+// Keys or values of one head of one sequence, positions 0 .. n -> out f32 [n, head_dim] or [n, value_dim].
+struct KvLoadArgs {
   KvLayerView kv;
   StepBatch batch;
   int32_t sequence = 0;
@@ -196,15 +230,17 @@ struct KvLoadArgs {  // keys or values of one head of one sequence, positions 0 
 
 // ---- fused ops ----------------------------------------------------------------------------------------------------
 
-struct EmbedArgs {                // out [T, d] = rows ids of the table
+struct EmbedArgs {                // out [T, d] = rows ids of the table * scale
   const Weight* table = nullptr;  // [vocabulary, d]
   Tensor ids;                     // i32 [T]; may be an earlier step's output on the device
   Tensor out;
-  INFERNO_FIELDS(visit(weight, "table", a.table); visit(in, "ids", a.ids); visit(out, "out", a.out);)
+  float scale = 1;
+  INFERNO_FIELDS(visit(weight, "table", a.table); visit(in, "ids", a.ids); visit(out, "out", a.out);
+                 visit(attr, "scale", a.scale);)
 };
 struct RmsNormArgs {  // out = x / sqrt(mean(x^2) + eps) * weight, per row of `weight` elements
   Tensor x;
-  const Weight* weight = nullptr;  // [cols]
+  const Weight* weight = nullptr;  // [cols]; optional: without it per row of x
   float eps = 0;
   Tensor out;  // may be x
   INFERNO_FIELDS(visit(in, "x", a.x); visit(FieldTag::weight, "weight", a.weight); visit(attr, "eps", a.eps);
@@ -215,7 +251,8 @@ enum class Epilogue : uint8_t {
   none,
   swiglu,  // two weights: out[0] = silu(x w[0]^T) * (x w[1]^T)
 };
-// out[i] [T, N_i] = x [T, K] * w[i]^T + bias[i] (+ residual); up to three weights share one reading of x.
+// out[i] [T, N_i] = x [T, K] * w[i]^T + bias[i] (+ residual); up to three weights share one reading of x. With one
+// weight, of its output y: residual + residual_scale * norm(y).
 struct LinearArgs {
   static constexpr int kMaxWeights = 3;
   Tensor x;
@@ -224,75 +261,109 @@ struct LinearArgs {
   Tensor residual;                       // [T, N], optional, only with one weight; may be out[0]
   Tensor rows;                           // i32 [R], optional: only these rows of x, outputs are [R, N_i]
   Epilogue epilogue = Epilogue::none;
+  const Weight* post_norm = nullptr;  // [N], optional, only with one weight
+  float eps = 0;                      // of post_norm
+  float residual_scale = 1;           // 1 with several weights
   Tensor out[kMaxWeights];
   INFERNO_FIELDS(visit(in, "x", a.x); visit(weight, "w", a.w[0]); visit(weight, "w1", a.w[1]);
                  visit(weight, "w2", a.w[2]); visit(weight, "bias", a.bias[0]); visit(weight, "bias1", a.bias[1]);
                  visit(weight, "bias2", a.bias[2]); visit(in, "residual", a.residual); visit(in, "rows", a.rows);
-                 visit(attr, "epilogue", a.epilogue); visit(out, "out", a.out[0]); visit(out, "out1", a.out[1]);
-                 visit(out, "out2", a.out[2]);)
+                 visit(attr, "epilogue", a.epilogue); visit(weight, "post_norm", a.post_norm);
+                 visit(attr, "eps", a.eps); visit(attr, "residual_scale", a.residual_scale);
+                 visit(out, "out", a.out[0]); visit(out, "out1", a.out[1]); visit(out, "out2", a.out[2]);)
 };
 
-// Norm, the three projections, QK-norm, rotation; K and V go into the cache, q comes out.
+// Norm, the projections, norms of q, k and v, rotation; K and V go into the cache, q comes out.
 struct QkvRopeStoreArgs {
-  Tensor x;                                           // [T, d]
-  const Weight* norm = nullptr;                       // [d], optional: x is normalized first
-  float eps = 0;                                      // of all norms here
-  const Weight* w[3] = {};                            // q [q_heads * head_dim, d], k and v [kv_heads * head_dim, d]
-  const Weight* bias[3] = {};                         // optional
-  const Weight *q_norm = nullptr, *k_norm = nullptr;  // [head_dim], optional
-  RopeParams rope;
+  Tensor x;                      // [T, d]
+  const Weight* norm = nullptr;  // [d], optional: x is normalized first
+  float eps = 0;                 // of all norms here
+  // q [q_heads * head_dim, d], k [kv_heads * head_dim, d], v [kv_heads * value_dim, d]. Without v, v is k before its
+  // norm and rotation. With q alone nothing is stored: attention reads the cache of another layer.
+  const Weight* w[3] = {};
+  const Weight* bias[3] = {};  // optional
+  // [head_dim], of each head, or [heads * head_dim], of the whole row; optional.
+  const Weight *q_norm = nullptr, *k_norm = nullptr;
+  bool v_norm = false;             // each head of v is normalized, without a weight
+  RopeParams rope;                 // without a table nothing rotates
+  Tensor q_rope;                   // like rope.table, optional: q rotates by this instead
+  const Weight* w_gate = nullptr;  // [q_heads * value_dim, d] or [q_heads, d], optional: the gate of attention's output
   KvLayerView kv;
   StepBatch batch;
   bool private_result = false;  // q is read by the attention recorded next, and by nobody else
   Tensor q;                     // out [T, q_heads * head_dim]
+  Tensor gate;                  // out, with w_gate: [T, rows of w_gate]
   INFERNO_FIELDS(visit(in, "x", a.x); visit(weight, "norm", a.norm); visit(attr, "eps", a.eps);
                  visit(weight, "wq", a.w[0]); visit(weight, "wk", a.w[1]); visit(weight, "wv", a.w[2]);
                  visit(weight, "bq", a.bias[0]); visit(weight, "bk", a.bias[1]); visit(weight, "bv", a.bias[2]);
-                 visit(weight, "q_norm", a.q_norm); visit(weight, "k_norm", a.k_norm); visit(in, "rope", a.rope.table);
-                 visit(attr, "rotated_dims", a.rope.rotated_dims); visit(attr, "pairing", a.rope.pairing);
-                 visit(kv_out, "kv", a.kv); visit(FieldTag::batch, "batch", a.batch);
-                 visit(attr, "private_result", a.private_result);
-                 visit(a.private_result ? private_out : out, "q", a.q);)
+                 visit(weight, "q_norm", a.q_norm); visit(weight, "k_norm", a.k_norm); visit(attr, "v_norm", a.v_norm);
+                 visit(in, "rope", a.rope.table); visit(attr, "rotated_dims", a.rope.rotated_dims);
+                 visit(attr, "pairing", a.rope.pairing); visit(in, "q_rope", a.q_rope);
+                 visit(weight, "w_gate", a.w_gate); visit(a.w[1] != nullptr ? kv_out : kv_in, "kv", a.kv);
+                 visit(FieldTag::batch, "batch", a.batch); visit(attr, "private_result", a.private_result);
+                 visit(a.private_result ? private_out : out, "q", a.q); visit(out, "gate", a.gate);)
 };
 
-// Causal attention of this step's queries over their own sequences' cached positions. Query head h reads kv head
+// Attention of this step's queries over their own sequences' cached positions. Query head h reads kv head
 // h / (q_heads / kv_heads).
 struct AttentionArgs {
   Tensor q;  // [T, q_heads * head_dim]
   KvLayerView kv;
   StepBatch batch;
   float scale = 1;
+  // Which cached positions j a query at position p sees. Causal: j <= p, with a window p - window < j <= p. Not causal:
+  // all of them, with a window |p - j| <= window / 2.
+  bool causal = true;
+  int32_t window = 0;             // 0: none
+  float softcap = 0;              // scores s become cap * tanh(s / cap) before the softmax; 0: none
+  const Weight* sinks = nullptr;  // [q_heads], optional: a score of each head that only its softmax's sum counts
+  Tensor gate;                    // [T, q_heads * value_dim] or [T, q_heads], optional: out *= activation(gate)
+  Activation gate_activation = Activation::sigmoid;
   bool private_result = false;  // out is read by the linear recorded next, and by nobody else
-  Tensor out;                   // [T, q_heads * head_dim]
+  Tensor out;                   // [T, q_heads * value_dim]
   INFERNO_FIELDS(visit(in, "q", a.q); visit(kv_in, "kv", a.kv); visit(FieldTag::batch, "batch", a.batch);
-                 visit(attr, "scale", a.scale); visit(attr, "private_result", a.private_result);
+                 visit(attr, "scale", a.scale); visit(attr, "causal", a.causal); visit(attr, "window", a.window);
+                 visit(attr, "softcap", a.softcap); visit(weight, "sinks", a.sinks); visit(in, "gate", a.gate);
+                 visit(attr, "gate_activation", a.gate_activation); visit(attr, "private_result", a.private_result);
                  visit(a.private_result ? private_out : out, "out", a.out);)
 };
 
-// out [T, d] = down(silu(gate(h)) * up(h)) (+ residual), h = norm(x) or x.
+// out [T, d] = residual + residual_scale * post_norm(down(f(gate(h)) * up(h))), h = norm(x) or x. Without a gate the
+// middle is f(up(h)).
 struct GatedMlpArgs {
   Tensor x;
   const Weight* norm = nullptr;  // optional
-  float eps = 0;
-  const Weight *gate = nullptr, *up = nullptr;  // [ffn, d]
-  const Weight* down = nullptr;                 // [d, ffn]
-  Tensor residual;                              // optional; may be out
+  float eps = 0;                 // of both norms
+  const Weight* gate = nullptr;  // [ffn, d], optional
+  const Weight* up = nullptr;    // [ffn, d]
+  const Weight* down = nullptr;  // [d, ffn]
+  const Weight* bias[3] = {};    // of gate, up and down, optional
+  Activation activation = Activation::silu;
+  const Weight* post_norm = nullptr;  // [d], optional
+  float residual_scale = 1;
+  Tensor residual;  // optional; may be out
   Tensor out;
   INFERNO_FIELDS(visit(in, "x", a.x); visit(weight, "norm", a.norm); visit(attr, "eps", a.eps);
                  visit(weight, "gate", a.gate); visit(weight, "up", a.up); visit(weight, "down", a.down);
+                 visit(weight, "gate_bias", a.bias[0]); visit(weight, "up_bias", a.bias[1]);
+                 visit(weight, "down_bias", a.bias[2]); visit(attr, "activation", a.activation);
+                 visit(weight, "post_norm", a.post_norm); visit(attr, "residual_scale", a.residual_scale);
                  visit(in, "residual", a.residual); visit(out, "out", a.out);)
 };
 
-// out [R, vocabulary] = norm(x[rows]) * head^T
+// out [R, vocabulary] = norm(x[rows]) * head^T * scale, then cap * tanh(out / cap)
 struct LogitsArgs {
   Tensor x;                      // [T, d]
   Tensor rows;                   // i32 [R]
   const Weight* norm = nullptr;  // [d]
   float eps = 0;
   const Weight* head = nullptr;  // [vocabulary, d]
+  float scale = 1;
+  float softcap = 0;  // 0: none
   Tensor out;
   INFERNO_FIELDS(visit(in, "x", a.x); visit(in, "rows", a.rows); visit(weight, "norm", a.norm);
-                 visit(attr, "eps", a.eps); visit(weight, "head", a.head); visit(out, "out", a.out);)
+                 visit(attr, "eps", a.eps); visit(weight, "head", a.head); visit(attr, "scale", a.scale);
+                 visit(attr, "softcap", a.softcap); visit(out, "out", a.out);)
 };
 
 // One token id per row of logits. See sampling.h for the definition of the draw, and for what the rows and edits are.

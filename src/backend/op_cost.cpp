@@ -20,6 +20,11 @@ double product(double tokens, const Weight* w) {
   return w == nullptr ? 0 : 2 * tokens * as_double(w->rows()) * as_double(w->cols());
 }
 
+// A key and a value of one head.
+int64_t both_row_bytes(const KvLayerView& view) {
+  return view.row_bytes() + view.values().row_bytes();
+}
+
 // An array of the batch in host memory; copied there only when the host cannot see it.
 class HostInts {
  public:
@@ -54,7 +59,7 @@ struct Sum {
     if (tag == FieldTag::kv_out) stored = view;
   }
   void operator()(FieldTag /*tag*/, std::string_view /*name*/, const StepBatch& b) {
-    cost.kv_bytes += 2.0 * b.tokens * stored.kv_heads * as_double(stored.k == nullptr ? 0 : stored.row_bytes());
+    if (stored.k != nullptr) cost.kv_bytes += as_double(int64_t{b.tokens} * stored.kv_heads * both_row_bytes(stored));
   }
   template <typename T>
   void operator()(FieldTag /*tag*/, std::string_view /*name*/, const T& /*attribute*/) {}
@@ -83,7 +88,7 @@ void refine(const EmbedArgs& a, OpCost& cost, Backend& /*backend*/) {
 }
 
 void refine(const KvLoadArgs& a, OpCost& cost, Backend& /*backend*/) {
-  cost.kv_bytes = as_double(a.out.rows() * a.kv.row_bytes());
+  cost.kv_bytes = as_double(a.out.rows() * (a.values ? a.kv.values() : a.kv).row_bytes());
 }
 
 void refine(const ApplyRopeArgs& a, OpCost& cost, Backend& /*backend*/) {
@@ -115,10 +120,14 @@ void refine(const AttentionArgs& a, OpCost& cost, Backend& backend) {
   const HostInts lengths(a.batch.kv_len, a.batch.sequences, backend);
   const HostInts positions(a.batch.pos, a.batch.tokens, backend);
   for (const int32_t length : lengths) {
-    cost.kv_bytes += 2.0 * length * a.kv.kv_heads * as_double(a.kv.row_bytes());
+    const int32_t read = a.window == 0 ? length : std::min(length, a.window);
+    cost.kv_bytes += as_double(int64_t{read} * a.kv.kv_heads * both_row_bytes(a.kv));
   }
   // A product with every key it sees, and one with every value.
-  for (const int32_t position : positions) cost.operations += 4.0 * (position + 1) * as_double(a.q.cols());
+  for (const int32_t position : positions) {
+    const int32_t seen = a.window == 0 ? position + 1 : std::min(position + 1, a.window);
+    cost.operations += 2.0 * seen * as_double(a.q.cols() + a.out.cols());
+  }
   if (a.kv.dtype == DType::bf16) cost.multiply = Multiply::bf16;
 }
 

@@ -304,8 +304,9 @@ class OpImage::Capture final : public FieldVisitor {
     for (auto& [old_number, page] : pages) page.number = count++;
     for (auto& [memory, cache] : caches_) {
       INFERNO_CHECK(cache.view.page_size == page_size);
-      const auto page_bytes = static_cast<size_t>(cache.view.page_bytes());
+      const int64_t value_page_bytes = cache.view.values().page_bytes();
       for (void** rows : {&cache.view.k, &cache.view.v}) {
+        const auto page_bytes = static_cast<size_t>(rows == &cache.view.k ? cache.view.page_bytes() : value_page_bytes);
         const size_t block = image_.add_block(pages.size() * page_bytes);
         for (const auto& [old_number, page] : pages) {
           image_.pieces_.push_back({block, static_cast<size_t>(page.number) * page_bytes, page_bytes,

@@ -106,10 +106,12 @@ Engine::Engine(const ModelFile& file, const EngineOptions& options) : backend_(m
   ModelConfig config = read_config(file);
   const int32_t context = choose_context(file, config, options.context);
   const DType kv_dtype = options.kv_dtype.value_or(backend_->default_kv_dtype());
-  if (!backend_->supports(OpId::attention, kv_dtype) ||
-      config.layers[0].head_dim % dtype_info(kv_dtype).block_size != 0) {
+  const int32_t block = dtype_info(kv_dtype).block_size;
+  for (const LayerConfig& layer : config.layers) {
+    const bool fits = layer.head_dim % block == 0 && layer.value_dim() % block == 0;
+    if (fits && backend_->supports(OpId::attention, kv_dtype)) continue;
     fail_usage("`kv_type` {} does not work here (backend {}, heads of {})", dtype_name(kv_dtype), backend_->name(),
-               config.layers[0].head_dim);
+               layer.head_dim);
   }
   tokenizer_ = Tokenizer::load(file);
   if (tokenizer_ != nullptr && tokenizer_->vocab_size() != config.vocabulary) {
@@ -128,8 +130,7 @@ Engine::Engine(const ModelFile& file, const EngineOptions& options) : backend_(m
         static_cast<int32_t>(std::clamp<int64_t>(kAllLogitsBytes / row_bytes, 1, limits.max_tokens));
   }
   limits.max_logit_rows = std::max(limits.max_logit_rows, limits.max_sequences);
-  KvConfig kv{.layers = {}, .dtype = kv_dtype, .max_positions = context};
-  for (const LayerConfig& layer : config.layers) kv.layers.push_back({layer.kv_heads, layer.head_dim});
+  KvConfig kv{.layers = cache_layers(config), .dtype = kv_dtype, .max_positions = context};
   kv.pages = choose_pages(kv, options, *backend_, file.file_bytes());
   backend_->expect(needs_of(file, config, kv, limits));
   // A device says what it is; the host knows itself.

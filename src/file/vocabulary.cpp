@@ -13,6 +13,10 @@ namespace inferno {
 
 namespace {
 
+// Pre-tokenizers of models whose texts begin with BOS, whether their files say so or not.
+constexpr std::string_view kPresWithBos[] = {"llama-bpe", "llama3",   "llama-v3", "falcon3",      "falcon-h1",
+                                             "pixtral",   "midm-2.0", "lfm2",     "jina-v5-nano", "tekken"};
+
 constexpr std::string_view kTokensKey = "tokenizer.ggml.tokens";
 constexpr std::string_view kScoresKey = "tokenizer.ggml.scores";
 constexpr std::string_view kTypesKey = "tokenizer.ggml.token_type";
@@ -79,8 +83,9 @@ Vocabulary load_vocabulary(const ModelFile& file) {
   if (const std::string* text = file.find_string("tokenizer.chat_template")) vocabulary.chat_template = *text;
   // Files leave out what is usual for their kind.
   const bool sentencepiece = vocabulary.model == "llama";
-  const bool llama3 = vocabulary.pre == "llama-bpe" || vocabulary.pre == "llama3" || vocabulary.pre == "llama-v3";
-  vocabulary.add_bos = file.find_bool("tokenizer.ggml.add_bos_token").value_or(sentencepiece || llama3);
+  const bool begins =
+      std::find(std::begin(kPresWithBos), std::end(kPresWithBos), vocabulary.pre) != std::end(kPresWithBos);
+  vocabulary.add_bos = file.find_bool("tokenizer.ggml.add_bos_token").value_or(sentencepiece || begins);
   vocabulary.add_eos = file.find_bool("tokenizer.ggml.add_eos_token").value_or(false);
   vocabulary.add_space_prefix = file.find_bool("tokenizer.ggml.add_space_prefix").value_or(sentencepiece);
   validate_vocabulary(vocabulary, where);

@@ -11,6 +11,7 @@ KvLayerView empty_view(const KvConfig& config, size_t layer) {
   view.page_size = KvCache::kPageSize;
   view.kv_heads = config.layers[layer].kv_heads;
   view.head_dim = config.layers[layer].head_dim;
+  view.v_head_dim = config.layers[layer].v_head_dim;
   view.dtype = config.dtype;
   return view;
 }
@@ -27,7 +28,8 @@ int32_t KvCache::pages_for(int64_t positions) {
 }
 
 uint64_t KvCache::layer_page_bytes(const KvConfig& config, size_t layer) {
-  return 2 * static_cast<uint64_t>(empty_view(config, layer).page_bytes());
+  const KvLayerView view = empty_view(config, layer);
+  return static_cast<uint64_t>(view.page_bytes() + view.values().page_bytes());
 }
 
 uint64_t KvCache::page_bytes(const KvConfig& config) {
@@ -56,10 +58,10 @@ KvLayerView KvCache::layer(int32_t index) const {
 void KvCache::copy_page(int32_t from, int32_t to) {
   for (int32_t i = 0; i < static_cast<int32_t>(config_.layers.size()); ++i) {
     const KvLayerView view = layer(i);
-    for (void* base : {view.k, view.v}) {
-      auto* memory = static_cast<std::byte*>(base);
-      backend_.copy_cache(i, memory + to * view.page_bytes(), memory + from * view.page_bytes(),
-                          static_cast<size_t>(view.page_bytes()));
+    for (const KvLayerView& rows : {view, view.values()}) {
+      auto* memory = static_cast<std::byte*>(rows.k);
+      backend_.copy_cache(i, memory + to * rows.page_bytes(), memory + from * rows.page_bytes(),
+                          static_cast<size_t>(rows.page_bytes()));
     }
   }
 }

@@ -17,8 +17,9 @@
 namespace inferno {
 
 struct KvLayerShape {
-  int32_t kv_heads = 0;
+  int32_t kv_heads = 0;  // 0: the layer reads the cache of another one
   int32_t head_dim = 0;
+  int32_t v_head_dim = 0;  // 0: as head_dim
 };
 
 struct KvConfig {

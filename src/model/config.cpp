@@ -15,7 +15,8 @@
 namespace inferno {
 namespace {
 
-constexpr std::array kArchitectures = {&kQwen3, &kQwen2, &kLlama};
+constexpr std::array kArchitectures = {&kQwen3,   &kQwen2,   &kLlama, &kGemma3, &kGemma2, &kMistral3,
+                                       &kGranite, &kSmolLm3, &kOlmo2, &kPhi3,   &kSeedOss};
 
 const Architecture& find_architecture(const ModelFile& file) {
   const std::string& name = file.get_string("general.architecture");
@@ -34,10 +35,16 @@ int32_t read_head_dim(const ConfigKeys& keys, int32_t width, int32_t q_heads) {
     fail("\"{}\": width {} does not divide into {} heads", keys.file().path(), width, q_heads);
   }
   const int32_t head_dim = key_length.value_or(width / q_heads);
-  if (keys.find_size("attention.value_length").value_or(head_dim) != head_dim) {
-    fail("\"{}\": keys and values of different lengths are not supported", keys.file().path());
-  }
   return head_dim;
+}
+
+// Layers that predict several tokens ahead are at the end, and no part of the model itself.
+int32_t without_nextn(const ConfigKeys& keys, int32_t count) {
+  const uint64_t nextn = keys.file().find_uint(keys.key("nextn_predict_layers")).value_or(0);
+  if (nextn >= static_cast<uint64_t>(count)) {
+    fail("\"{}\": {} is {} of {} layers", keys.file().path(), keys.key("nextn_predict_layers"), nextn, count);
+  }
+  return count - static_cast<int32_t>(nextn);
 }
 
 std::vector<LayerConfig> read_layers(const ConfigKeys& keys, int32_t width) {
@@ -46,12 +53,10 @@ std::vector<LayerConfig> read_layers(const ConfigKeys& keys, int32_t width) {
   const std::vector<int32_t> ffn = keys.layer_sizes("feed_forward_length", count);
   const std::vector<int32_t> q_heads = keys.layer_sizes("attention.head_count", count);
   const std::vector<int32_t> kv_heads = keys.find_layer_sizes("attention.head_count_kv", count).value_or(q_heads);
-  if (std::ranges::any_of(kv_heads, [&](int32_t heads) { return heads != kv_heads[0]; })) {
-    fail("\"{}\": layers with different numbers of key-value heads are not supported", file.path());
-  }
   const int32_t head_dim = read_head_dim(keys, width, q_heads[0]);
+  const int32_t value_dim = keys.find_size("attention.value_length").value_or(head_dim);
   std::vector<LayerConfig> layers;
-  for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+  for (size_t i = 0; i < static_cast<size_t>(without_nextn(keys, count)); ++i) {
     if (q_heads[i] % kv_heads[i] != 0) {
       fail("\"{}\": {} query heads cannot share {} key-value heads evenly", file.path(), q_heads[i], kv_heads[i]);
     }
@@ -60,11 +65,23 @@ std::vector<LayerConfig> read_layers(const ConfigKeys& keys, int32_t width) {
            kMaxQueryGroup);
     }
     // Sizes of the cache and of steps are products of these.
-    if (int64_t{q_heads[i]} * head_dim > static_cast<int64_t>(ConfigKeys::kMaxSize)) {
-      fail("\"{}\": {} heads of {} elements are more than the {} a layer may have", file.path(), q_heads[i], head_dim,
-           ConfigKeys::kMaxSize);
+    if (int64_t{q_heads[i]} * std::max(head_dim, value_dim) > static_cast<int64_t>(ConfigKeys::kMaxSize)) {
+      fail("\"{}\": {} heads of {} elements are more than the {} a layer may have", file.path(), q_heads[i],
+           std::max(head_dim, value_dim), ConfigKeys::kMaxSize);
     }
-    layers.push_back({.q_heads = q_heads[i], .kv_heads = kv_heads[i], .head_dim = head_dim, .ffn = ffn[i]});
+    LayerConfig& layer = layers.emplace_back();
+    layer.q_heads = q_heads[i];
+    layer.kv_heads = kv_heads[i];
+    layer.head_dim = head_dim;
+    layer.v_head_dim = value_dim == head_dim ? 0 : value_dim;
+    layer.ffn = ffn[i];
+    // Any family's files may have biases.
+    const auto has = [&](const char* part) {
+      return file.find_tensor(layer_tensor_name(static_cast<int32_t>(i), part)) != nullptr;
+    };
+    layer.qkv_bias = has("attn_q.bias") || has("attn_qkv.bias");
+    layer.output_bias = has("attn_output.bias");
+    layer.ffn_bias = has("ffn_up.bias");
   }
   return layers;
 }
@@ -82,7 +99,13 @@ int32_t read_vocabulary_size(const ModelFile& file) {
 
 int64_t ModelConfig::attention_width() const {
   int64_t widest = 0;
-  for (const LayerConfig& layer : layers) widest = std::max(widest, layer.attention_width());
+  for (const LayerConfig& layer : layers) widest = std::max({widest, layer.attention_width(), layer.output_width()});
+  return widest;
+}
+
+int64_t ModelConfig::gate_width() const {
+  int64_t widest = 0;
+  for (const LayerConfig& layer : layers) widest = std::max(widest, layer.gate_width());
   return widest;
 }
 
@@ -90,6 +113,24 @@ int32_t ModelConfig::ffn() const {
   int32_t widest = 0;
   for (const LayerConfig& layer : layers) widest = std::max(widest, layer.ffn);
   return widest;
+}
+
+void set_windows(const ConfigKeys& keys, ModelConfig& config, int32_t window, int32_t period) {
+  const std::string_view pattern = "attention.sliding_window_pattern";
+  std::optional<std::vector<bool>> flags;
+  if (keys.file().is_array(keys.key(pattern))) {
+    flags = keys.file().find_bools(keys.key(pattern));
+    if (flags->size() < config.layers.size()) {
+      fail("\"{}\": {} has {} entries for {} layers", keys.file().path(), keys.key(pattern), flags->size(),
+           config.layers.size());
+    }
+  } else {
+    period = keys.find_size(pattern).value_or(period);
+  }
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const bool windowed = flags ? (*flags)[i] : period == 0 || (i + 1) % static_cast<size_t>(period) != 0;
+    config.layers[i].window = windowed ? window : 0;
+  }
 }
 
 ModelConfig read_config(const ModelFile& file) {
@@ -106,6 +147,7 @@ ModelConfig read_config(const ModelFile& file) {
   config.ropes = {read_rope(keys, config.layers[0].head_dim)};
   config.vocabulary = read_vocabulary_size(file);
   architecture.configure(keys, config);
+  for (const RopeConfig& rope : config.ropes) check_rope(keys, rope);
   return config;
 }
 

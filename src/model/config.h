@@ -13,18 +13,57 @@
 namespace inferno {
 
 inline constexpr int32_t kNoRope = -1;
+inline constexpr int32_t kOwnCache = -1;
+
+// Norms of q and k: none, one for all heads, or one over the whole row.
+enum class QkNorm : uint8_t { none, heads, rows };
+// A gate of attention's output: none, a value per element, or one per head.
+enum class OutputGate : uint8_t { none, elements, heads };
 
 struct LayerConfig {
   int32_t q_heads = 0;
-  int32_t kv_heads = 0;  // the same in every layer, as head_dim: the cache has one shape of page
-  int32_t head_dim = 0;
-  int32_t ffn = 0;   // rows of gate and up
-  int32_t rope = 0;  // in ModelConfig::ropes; kNoRope: q and k are not rotated
-  bool qkv_bias = false;
-  bool qk_norm = false;  // RMS norms of the heads of q and k
+  int32_t kv_heads = 0;
+  int32_t head_dim = 0;    // of q and k
+  int32_t v_head_dim = 0;  // 0: as head_dim
+  int32_t ffn = 0;         // rows of gate and up
+  int32_t rope = 0;        // in ModelConfig::ropes; kNoRope: q and k are not rotated
 
+  // Attention.
+  QkNorm qk_norm = QkNorm::none;
+  bool v_norm = false;            // heads of v are normalized, without a weight
+  bool v_is_k = false;            // no projection of its own
+  int32_t kv_source = kOwnCache;  // the earlier layer whose keys and values it reads; it has none of its own then
+  bool causal = true;
+  int32_t window = 0;         // positions a query sees; 0: all
+  float attention_scale = 0;  // 0: 1 / sqrt(head_dim)
+  float softcap = 0;          // of scores; 0: none
+  bool sinks = false;
+  OutputGate output_gate = OutputGate::none;
+  Activation gate_activation = Activation::sigmoid;
+
+  // Norms, MLP.
+  bool pre_norms = true;    // before attention and before the MLP
+  bool post_norms = false;  // of what attention and the MLP add to the residual stream
+  bool gated = true;        // the MLP has a gate
+  Activation activation = Activation::silu;
+
+  // Which biases there are, and what the file calls things.
+  bool qkv_bias = false;
+  bool output_bias = false;    // of attention's output projection
+  bool ffn_bias = false;       // of gate, up and down
+  bool fused_qkv = false;      // the rows of q, k and v are one tensor, attn_qkv
+  bool fused_gate_up = false;  // the rows of gate and up are one tensor, ffn_up
+  std::string_view ffn_norm_tensor = "ffn_norm.weight";
+
+  [[nodiscard]] int32_t value_dim() const { return v_head_dim == 0 ? head_dim : v_head_dim; }
   [[nodiscard]] int64_t attention_width() const { return int64_t{q_heads} * head_dim; }
   [[nodiscard]] int64_t kv_width() const { return int64_t{kv_heads} * head_dim; }
+  [[nodiscard]] int64_t output_width() const { return int64_t{q_heads} * value_dim(); }  // of attention
+  [[nodiscard]] int64_t value_width() const { return int64_t{kv_heads} * value_dim(); }
+  [[nodiscard]] int64_t gate_width() const {
+    if (output_gate == OutputGate::none) return 0;
+    return output_gate == OutputGate::heads ? q_heads : output_width();
+  }
 };
 
 struct ModelConfig {
@@ -34,12 +73,17 @@ struct ModelConfig {
   int32_t vocabulary = 0;
   int32_t context = 0;  // positions the model was trained for
   float norm_eps = 0;
+  float embedding_scale = 1;
+  float residual_scale = 1;         // of what attention and the MLP add to the residual stream
+  float logit_scale = 1;            // a factor
+  float logit_softcap = 0;          // 0: none
   std::vector<RopeConfig> ropes;    // the different rotations of the layers
   std::vector<LayerConfig> layers;  // at least one
 
   [[nodiscard]] int32_t layer_count() const { return static_cast<int32_t>(layers.size()); }
-  // Of the widest layer.
+  // Of the widest layer; q or the output of attention.
   [[nodiscard]] int64_t attention_width() const;
+  [[nodiscard]] int64_t gate_width() const;
   [[nodiscard]] int32_t ffn() const;
 };
 
@@ -49,9 +93,21 @@ struct Architecture {
   // Completes the config, for which the common keys have been read: one rotation, equal layers where keys say no more.
   void (*configure)(const ConfigKeys& keys, ModelConfig& config);
 };
-extern const Architecture kQwen3;
-extern const Architecture kQwen2;
+extern const Architecture kGemma2;
+extern const Architecture kGemma3;
+extern const Architecture kGranite;
 extern const Architecture kLlama;
+extern const Architecture kMistral3;
+extern const Architecture kOlmo2;
+extern const Architecture kPhi3;
+extern const Architecture kQwen2;
+extern const Architecture kQwen3;
+extern const Architecture kSeedOss;
+extern const Architecture kSmolLm3;
+
+// For architectures. Gives layers a window: all but every `period`th (0: all), unless the key
+// attention.sliding_window_pattern has another period or says it layer by layer.
+void set_windows(const ConfigKeys& keys, ModelConfig& config, int32_t window, int32_t period);
 
 // An unknown architecture, a missing key or a value that makes no sense is an Error that names it.
 [[nodiscard]] ModelConfig read_config(const ModelFile& file);

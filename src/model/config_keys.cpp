@@ -72,8 +72,8 @@ double ConfigKeys::positive(std::string_view suffix, std::optional<double> fallb
   return result;
 }
 
-float ConfigKeys::positive_float(std::string_view suffix) const {
-  const double value = positive(suffix, std::nullopt);
+float ConfigKeys::positive_float(std::string_view suffix, std::optional<double> fallback) const {
+  const double value = positive(suffix, fallback);
   using Limits = std::numeric_limits<float>;
   if (value < Limits::min() || value > Limits::max()) {
     fail("\"{}\": {} is {}, must be {} to {}", file_.path(), key(suffix), value, Limits::min(), Limits::max());

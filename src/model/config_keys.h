@@ -24,6 +24,7 @@ class ConfigKeys {
   [[nodiscard]] const ModelFile& file() const { return file_; }
   [[nodiscard]] std::string key(std::string_view suffix) const { return prefix_ + std::string(suffix); }
 
+  [[nodiscard]] bool has(std::string_view suffix) const { return file_.find(key(suffix)) != nullptr; }
   // 1 to `most`.
   [[nodiscard]] int32_t size(std::string_view suffix, uint64_t most = kMaxSize) const;
   [[nodiscard]] std::optional<int32_t> find_size(std::string_view suffix) const;
@@ -33,7 +34,7 @@ class ConfigKeys {
   // A number above 0.
   [[nodiscard]] double positive(std::string_view suffix, std::optional<double> fallback) const;
   // The same for a number that is computed with in float: it must still be above 0 there.
-  [[nodiscard]] float positive_float(std::string_view suffix) const;
+  [[nodiscard]] float positive_float(std::string_view suffix, std::optional<double> fallback = std::nullopt) const;
   [[nodiscard]] const std::string* find_string(std::string_view suffix) const { return file_.find_string(key(suffix)); }
 
  private:

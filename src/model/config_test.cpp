@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 
 #include "base/error.h"
@@ -71,7 +72,7 @@ TEST(Config, OneValueHoldsForEveryLayer) {
     EXPECT_EQ(layer.kv_heads, 2);
     EXPECT_EQ(layer.head_dim, 8);
     EXPECT_EQ(layer.ffn, 48);
-    EXPECT_TRUE(layer.qk_norm);
+    EXPECT_EQ(layer.qk_norm, QkNorm::heads);
     EXPECT_FALSE(layer.qkv_bias);
     EXPECT_EQ(config.ropes.at(static_cast<size_t>(layer.rope)).rotated_dims, 8);
   }
@@ -81,11 +82,13 @@ TEST(Config, AnArrayHoldsAValuePerLayer) {
   Settings file("llama");
   file.set("llama.attention.head_count", ints({4, 8, 2}));
   file.set("llama.feed_forward_length", ints({16, 32, 64}));
-  file.set("llama.attention.head_count_kv", ints({2, 2, 2}));
+  file.set("llama.attention.head_count_kv", ints({2, 4, 1}));
   const ModelConfig config = read_config(file);
   EXPECT_EQ(config.layers[1].q_heads, 8);
   EXPECT_EQ(config.layers[2].q_heads, 2);
   EXPECT_EQ(config.layers[2].ffn, 64);
+  EXPECT_EQ(config.layers[1].kv_heads, 4);
+  EXPECT_EQ(config.layers[2].kv_width(), 8);
   EXPECT_EQ(config.layers[2].head_dim, 8);
   EXPECT_EQ(config.attention_width(), 64);
   EXPECT_EQ(config.ffn(), 64);
@@ -106,10 +109,78 @@ TEST(Config, AnArrayThatDoesNotFitTheLayersIsAnErrorNamingTheKey) {
   EXPECT_NE(with("llama.feed_forward_length", MetadataValue(MetadataArray{std::vector<bool>{true, true, true}}))
                 .find("\"llama.feed_forward_length\" must be an array of whole numbers"),
             std::string::npos);
-  EXPECT_EQ(with("llama.attention.head_count_kv", ints({2, 4, 2})),
-            "\"settings\": layers with different numbers of key-value heads are not supported");
   EXPECT_EQ(with("llama.attention.head_count", ints({4, 4, 3})),
             "\"settings\": 3 query heads cannot share 2 key-value heads evenly");
+}
+
+TEST(Config, LayersThatPredictAheadAreNoPartOfTheModel) {
+  Settings file("qwen3");
+  file.set("qwen3.nextn_predict_layers", MetadataValue(uint32_t{1}));
+  EXPECT_EQ(read_config(file).layer_count(), 2);
+  file.set("qwen3.nextn_predict_layers", MetadataValue(uint32_t{3}));
+  EXPECT_EQ(error_of(file), "\"settings\": qwen3.nextn_predict_layers is 3 of 3 layers");
+}
+
+std::vector<int32_t> windows(const ModelFile& file) {
+  std::vector<int32_t> result;
+  for (const LayerConfig& layer : read_config(file).layers) result.push_back(layer.window);
+  return result;
+}
+
+TEST(Config, WindowsFollowThePatternOfTheFamilyOrOfTheFile) {
+  Settings file("gemma2");
+  file.set("gemma2.attention.sliding_window", MetadataValue(uint32_t{8}));
+  EXPECT_EQ(windows(file), (std::vector<int32_t>{8, 0, 8}));
+  file.set("gemma2.attention.sliding_window_pattern", MetadataValue(uint32_t{3}));
+  EXPECT_EQ(windows(file), (std::vector<int32_t>{8, 8, 0}));
+  file.set("gemma2.attention.sliding_window_pattern",
+           MetadataValue(MetadataArray{std::vector<bool>{false, true, false}}));
+  EXPECT_EQ(windows(file), (std::vector<int32_t>{0, 8, 0}));
+}
+
+TEST(Config, BadSettingsOfFamiliesAreErrorsNamingTheKey) {
+  const auto with = [](const std::string& architecture, const char* suffix, MetadataValue value) {
+    Settings file(architecture);
+    file.set(architecture + ".attention.sliding_window", MetadataValue(uint32_t{8}));
+    file.set(architecture + ".rope.scaling.original_context_length", MetadataValue(uint32_t{32}));
+    file.set(architecture + "." + suffix, std::move(value));
+    return error_of(file);
+  };
+  EXPECT_EQ(with("gemma3", "attention.sliding_window", MetadataValue(uint32_t{0})),
+            "\"settings\": gemma3.attention.sliding_window is 0, must be 1 to 16777216");
+  EXPECT_EQ(with("gemma3", "attention.sliding_window_pattern", MetadataValue(uint32_t{0})),
+            "\"settings\": gemma3.attention.sliding_window_pattern is 0, must be 1 to 16777216");
+  EXPECT_EQ(with("gemma3", "attention.sliding_window_pattern", MetadataValue(MetadataArray{std::vector<bool>{true}})),
+            "\"settings\": gemma3.attention.sliding_window_pattern has 1 entries for 3 layers");
+  EXPECT_NE(with("gemma3", "attention.sliding_window_pattern", ints({1, 2, 3})), "");
+  EXPECT_EQ(with("gemma2", "final_logit_softcapping", MetadataValue(NAN)),
+            "\"settings\": gemma2.final_logit_softcapping is nan, must be a positive number");
+  EXPECT_EQ(with("granite", "residual_scale", MetadataValue(-1.0F)),
+            "\"settings\": granite.residual_scale is -1, must be a positive number");
+  EXPECT_EQ(with("mistral3", "attention.temperature_scale", MetadataValue(INFINITY)),
+            "\"settings\": mistral3.attention.temperature_scale is inf, must be a positive number");
+  EXPECT_EQ(with("phi3", "attention.sliding_window", MetadataValue(uint64_t{1} << 40)),
+            "\"settings\": phi3.attention.sliding_window is 1099511627776, must be 1 to 16777216");
+  EXPECT_EQ(with("olmo2", "rope.freq_base_swa", MetadataValue(0.0F)),
+            "\"settings\": olmo2.rope.freq_base_swa is 0, must be a positive number");
+  EXPECT_EQ(with("smollm3", "rope.scaling.type", MetadataValue(std::string("yarn"))),
+            "\"settings\" lacks the key smollm3.rope.scaling.factor");
+  EXPECT_NE(with("seed_oss", "rope.scaling.type", MetadataValue(std::string("new"))).find("is not supported"),
+            std::string::npos);
+}
+
+TEST(Config, YarnKeepsHighFrequenciesAndDividesLowOnes) {
+  RopeConfig rope;
+  rope.rotated_dims = 64;
+  const std::vector<float> plain = rope_table(rope, 3);
+  rope.yarn_factor = 4;
+  rope.original_context = 128;
+  const std::vector<float> table = rope_table(rope, 3);
+  const auto angle = [](const std::vector<float>& from, size_t pair) {
+    return std::atan2(from[(32 + pair) * 2 + 1], from[(32 + pair) * 2]);
+  };
+  EXPECT_FLOAT_EQ(angle(table, 0), angle(plain, 0));
+  EXPECT_FLOAT_EQ(angle(table, 31), angle(plain, 31) / 4);
 }
 
 TEST(Config, SingleValuesOutsideTheirBoundsAreErrorsNamingTheKey) {

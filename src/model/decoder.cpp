@@ -22,6 +22,15 @@ size_t matrix_bytes(int64_t rows, int64_t cols) {
 
 }  // namespace
 
+std::vector<KvLayerShape> cache_layers(const ModelConfig& config) {
+  std::vector<KvLayerShape> shapes;
+  for (const LayerConfig& layer : config.layers) {
+    const bool own = layer.kv_source == kOwnCache;
+    shapes.push_back({own ? layer.kv_heads : 0, layer.head_dim, layer.v_head_dim});
+  }
+  return shapes;
+}
+
 Decoder::Decoder(Backend& backend, const Model& model, const KvCache& cache, const StepLimits& limits)
     : backend_(backend),
       model_(model),
@@ -37,6 +46,7 @@ Decoder::Decoder(Backend& backend, const Model& model, const KvCache& cache, con
   x_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, c.width));
   q_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, attention_width));
   attn_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, attention_width));
+  if (c.gate_width() > 0) gate_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, c.gate_width()));
   logits_memory_ = backend.allocate(matrix_bytes(limits.max_logit_rows, c.vocabulary));
   request_memory_ = backend.allocate(static_cast<size_t>(samples_.request_bytes()));
   result_memory_ = backend.allocate(static_cast<size_t>(samples_.result_bytes()));
@@ -96,66 +106,107 @@ void Decoder::run(std::span<const SampleRequest> requests) {
 }
 
 // The transformer. x [T, d] is the residual stream; every op writes only what it is given. q and what attention makes
-// of it are private results: each is read by the op recorded next and by nobody else. After the last layer's keys and
-// values only tokens from `first_needed_token` on are needed.
+// of it are private results: each is read by the op recorded next and by nobody else.
 void Decoder::record(const StepBatch& batch, int32_t first_needed_token, bool sample) {
   const ModelConfig& c = model_.config();
   const int64_t tokens = batch.tokens;
   const Tensor ids{const_cast<int32_t*>(batch.token_ids), Shape(tokens), DType::i32};
   const Tensor x{x_memory_.data(), Shape(tokens, c.width)};
 
-  backend_.embed({.table = &model_.embedding(), .ids = ids, .out = x});
-
+  backend_.embed({.table = &model_.embedding(), .ids = ids, .out = x, .scale = c.embedding_scale});
   for (int32_t i = 0; i < c.layer_count(); ++i) {
-    const LayerConfig& layer = c.layers[static_cast<size_t>(i)];
-    const LayerWeights& w = model_.layer(i);
-    const KvLayerView kv = cache_.layer(i);
-    const Tensor q{q_memory_.data(), Shape(tokens, layer.attention_width())};
-    const Tensor attended{attn_memory_.data(), Shape(tokens, layer.attention_width())};
-    const bool last = i + 1 == c.layer_count();
-    const bool ends_here = last && first_needed_token == tokens;
-
-    // Attention block: norm, project, rotate, store K and V; attend; project back onto the residual stream.
-    backend_.qkv_rope_store({.x = x,
-                             .norm = w.attn_norm.get(),
-                             .eps = c.norm_eps,
-                             .w = {w.wq.get(), w.wk.get(), w.wv.get()},
-                             .bias = {w.bq.get(), w.bk.get(), w.bv.get()},
-                             .q_norm = w.q_norm.get(),
-                             .k_norm = w.k_norm.get(),
-                             .rope = model_.rope(i),
-                             .kv = kv,
-                             .batch = batch,
-                             .private_result = !ends_here,
-                             .q = q});
-    if (ends_here) return;
-    backend_.attention({.q = q,
-                        .kv = kv,
-                        .batch = batch,
-                        .scale = 1.0F / std::sqrt(static_cast<float>(layer.head_dim)),
-                        .private_result = true,
-                        .out = attended});
-    const Tensor rest = last ? x.row_range(first_needed_token, tokens - first_needed_token) : x;
-    const Tensor rest_attended = last ? attended.row_range(first_needed_token, tokens - first_needed_token) : attended;
-    backend_.linear({.x = rest_attended, .w = {w.wo.get()}, .residual = rest, .out = {rest}});
-
-    // Feed-forward block: norm, gate and up, SwiGLU, down, onto the residual stream.
-    backend_.gated_mlp({.x = rest,
-                        .norm = w.ffn_norm.get(),
-                        .eps = c.norm_eps,
-                        .gate = w.gate.get(),
-                        .up = w.up.get(),
-                        .down = w.down.get(),
-                        .residual = rest,
-                        .out = rest});
+    const int32_t first = i + 1 == c.layer_count() ? first_needed_token : 0;
+    if (!record_attention(i, batch, x, first)) return;
+    record_mlp(i, x.row_range(first, tokens - first));
   }
 
   if (batch.logit_rows == 0) return;
   const Tensor rows{const_cast<int32_t*>(batch.logit_row_ids), Shape(batch.logit_rows), DType::i32};
   const Tensor logits{logits_memory_.data(), Shape(batch.logit_rows, c.vocabulary)};
-  backend_.logits(
-      {.x = x, .rows = rows, .norm = &model_.output_norm(), .eps = c.norm_eps, .head = &model_.head(), .out = logits});
+  backend_.logits({.x = x,
+                   .rows = rows,
+                   .norm = &model_.output_norm(),
+                   .eps = c.norm_eps,
+                   .head = &model_.head(),
+                   .scale = c.logit_scale,
+                   .softcap = c.logit_softcap,
+                   .out = logits});
   if (sample) backend_.sample(samples_.args(logits, request_memory_.data(), result_memory_.data()));
+}
+
+// Norm, project, rotate, store K and V; attend; project back onto the residual stream.
+bool Decoder::record_attention(int32_t index, const StepBatch& batch, const Tensor& x, int32_t first_needed_token) {
+  const ModelConfig& c = model_.config();
+  const LayerConfig& layer = c.layers[static_cast<size_t>(index)];
+  const LayerWeights& w = model_.layer(index);
+  const int64_t tokens = batch.tokens;
+  const KvLayerView kv = cache_.layer(layer.kv_source == kOwnCache ? index : layer.kv_source);
+  const Tensor q{q_memory_.data(), Shape(tokens, layer.attention_width())};
+  const Tensor attended{attn_memory_.data(), Shape(tokens, layer.output_width())};
+  const Tensor gate = w.w_gate == nullptr ? Tensor{} : Tensor{gate_memory_.data(), Shape(tokens, layer.gate_width())};
+  const bool ends_here = first_needed_token == tokens;
+
+  backend_.qkv_rope_store({.x = x,
+                           .norm = w.attn_norm.get(),
+                           .eps = c.norm_eps,
+                           .w = {w.wq.get(), w.wk.get(), w.wv.get()},
+                           .bias = {w.bq.get(), w.bk.get(), w.bv.get()},
+                           .q_norm = w.q_norm.get(),
+                           .k_norm = w.k_norm.get(),
+                           .v_norm = layer.v_norm,
+                           .rope = model_.rope(index),
+                           .q_rope = model_.query_rope(index),
+                           .w_gate = w.w_gate.get(),
+                           .kv = kv,
+                           .batch = batch,
+                           .private_result = !ends_here,
+                           .q = q,
+                           .gate = gate});
+  if (ends_here) return false;
+  const float scale =
+      layer.attention_scale != 0 ? layer.attention_scale : 1.0F / std::sqrt(static_cast<float>(layer.head_dim));
+  backend_.attention({.q = q,
+                      .kv = kv,
+                      .batch = batch,
+                      .scale = scale,
+                      .causal = layer.causal,
+                      .window = layer.window,
+                      .softcap = layer.softcap,
+                      .sinks = w.sinks.get(),
+                      .gate = gate,
+                      .gate_activation = layer.gate_activation,
+                      .private_result = true,
+                      .out = attended});
+  const int64_t rest = tokens - first_needed_token;
+  const Tensor rest_x = x.row_range(first_needed_token, rest);
+  backend_.linear({.x = attended.row_range(first_needed_token, rest),
+                   .w = {w.wo.get()},
+                   .bias = {w.bo.get()},
+                   .residual = rest_x,
+                   .post_norm = w.attn_post_norm.get(),
+                   .eps = c.norm_eps,
+                   .residual_scale = c.residual_scale,
+                   .out = {rest_x}});
+  return true;
+}
+
+// Norm, gate and up, activation, down, onto the residual stream.
+void Decoder::record_mlp(int32_t index, const Tensor& x) {
+  const ModelConfig& c = model_.config();
+  const LayerConfig& layer = c.layers[static_cast<size_t>(index)];
+  const LayerWeights& w = model_.layer(index);
+  backend_.gated_mlp({.x = x,
+                      .norm = w.ffn_norm.get(),
+                      .eps = c.norm_eps,
+                      .gate = w.gate.get(),
+                      .up = w.up.get(),
+                      .down = w.down.get(),
+                      .bias = {w.gate_bias.get(), w.up_bias.get(), w.down_bias.get()},
+                      .activation = layer.activation,
+                      .post_norm = w.ffn_post_norm.get(),
+                      .residual_scale = c.residual_scale,
+                      .residual = x,
+                      .out = x});
 }
 
 void Decoder::download_logits(std::span<float> out) {

@@ -16,6 +16,9 @@
 
 namespace inferno {
 
+// What the layers of a model need of a cache.
+[[nodiscard]] std::vector<KvLayerShape> cache_layers(const ModelConfig& config);
+
 struct StepLimits {
   int32_t max_tokens = 0;  // of one step; longer prompts run in chunks; 0: as many as the backend likes (Engine)
   int32_t max_sequences = 1;
@@ -46,6 +49,11 @@ class Decoder {
  private:
   void plan();
   void record(const StepBatch& batch, int32_t first_needed_token, bool sample);
+  // Both add to the residual stream x. Of the last layer only tokens from `first_needed_token` on are computed to the
+  // end; false: none are, only their keys and values.
+  [[nodiscard]] bool record_attention(int32_t layer, const StepBatch& batch, const Tensor& x,
+                                      int32_t first_needed_token);
+  void record_mlp(int32_t layer, const Tensor& x);
 
   Backend& backend_;
   const Model& model_;
@@ -58,6 +66,7 @@ class Decoder {
   Buffer x_memory_;        // [max_tokens, d] the residual stream
   Buffer q_memory_;        // [max_tokens, q_heads * head_dim] of the widest layer
   Buffer attn_memory_;     // the same
+  Buffer gate_memory_;     // [max_tokens, gate width], where a layer has an output gate
   Buffer logits_memory_;   // [max_logit_rows, vocabulary]
   Buffer request_memory_;  // HostSampleBatch::request_bytes
   Buffer result_memory_;   // HostSampleBatch::result_bytes

@@ -11,25 +11,34 @@
 
 namespace inferno {
 
+// Null: what the layer does not have.
 struct LayerWeights {
-  std::unique_ptr<Weight> attn_norm;       // [d]
-  std::unique_ptr<Weight> wq, wk, wv;      // [heads * head_dim, d]
-  std::unique_ptr<Weight> bq, bk, bv;      // [heads * head_dim], null without biases
-  std::unique_ptr<Weight> q_norm, k_norm;  // [head_dim], null without QK-norm
-  std::unique_ptr<Weight> wo;              // [d, q_heads * head_dim]
-  std::unique_ptr<Weight> ffn_norm;        // [d]
-  std::unique_ptr<Weight> gate, up, down;  // [ffn, d], [ffn, d], [d, ffn]
+  std::unique_ptr<Weight> attn_norm;                      // [d]
+  std::unique_ptr<Weight> wq, wk, wv;                     // [heads * head_dim, d]
+  std::unique_ptr<Weight> bq, bk, bv;                     // [heads * head_dim]
+  std::unique_ptr<Weight> q_norm, k_norm;                 // [head_dim] or [heads * head_dim]
+  std::unique_ptr<Weight> sinks;                          // [q_heads]
+  std::unique_ptr<Weight> w_gate;                         // [q_heads * head_dim, d] or [q_heads, d]
+  std::unique_ptr<Weight> wo, bo;                         // [d, q_heads * head_dim], [d]
+  std::unique_ptr<Weight> attn_post_norm;                 // [d]
+  std::unique_ptr<Weight> ffn_norm;                       // [d]
+  std::unique_ptr<Weight> gate, up, down;                 // [ffn, d], [ffn, d], [d, ffn]
+  std::unique_ptr<Weight> gate_bias, up_bias, down_bias;  // [ffn], [ffn], [d]
+  std::unique_ptr<Weight> ffn_post_norm;                  // [d]
 };
 
-// A tensor that a layer has: what it is called after the layer's number, and the weight it becomes. Matrices are
-// multiplied, vectors read as f32.
+// A weight that a layer has, and where it comes from: a tensor of that name and shape, or some rows of another.
+// Matrices are multiplied, vectors read as f32.
 struct LayerTensor {
   std::string_view part;  // "attn_q.weight", see layer_tensor_name
   Shape shape;
   std::unique_ptr<Weight> LayerWeights::* weight;
+  std::string_view fused_part = {};  // the tensor that has these rows among others; empty: a tensor of its own
+  int64_t fused_rows = 0;            // of that tensor
+  int64_t first_row = 0;
 };
 
-// All tensors of a layer of a model of that width, in the order files have them.
+// All weights of a layer of a model of that width, in the order files have them.
 [[nodiscard]] std::vector<LayerTensor> layer_tensors(const LayerConfig& layer, int32_t width);
 
 }  // namespace inferno

@@ -8,20 +8,37 @@
 namespace inferno {
 namespace {
 
+// What a weight is loaded from: a tensor, or rows of it from `first_row` on.
+struct Wanted {
+  std::string name;  // of the weight
+  Shape shape;
+  int32_t layer = kNoLayer;
+  std::string tensor = name;
+  Shape tensor_shape = shape;
+  int64_t first_row = 0;
+};
+
 class TensorSource final : public WeightSource {
  public:
-  TensorSource(const ModelFile& file, const FileTensor& tensor, int32_t layer)
-      : file_(file), tensor_(tensor), layer_(layer) {}
-  [[nodiscard]] const std::string& name() const override { return tensor_.name; }
+  TensorSource(const ModelFile& file, const FileTensor& tensor, const Wanted& wanted)
+      : file_(file), tensor_(tensor), wanted_(wanted) {
+    // A vector's rows are its elements.
+    const int64_t cols = tensor.shape.rank == 1 ? 1 : tensor.shape.cols();
+    begin_ = wanted.first_row == 0 ? 0 : static_cast<uint64_t>(wanted.first_row * row_bytes(*tensor.dtype, cols));
+  }
+  [[nodiscard]] const std::string& name() const override { return wanted_.name; }
   [[nodiscard]] DType dtype() const override { return *tensor_.dtype; }
-  [[nodiscard]] const Shape& shape() const override { return tensor_.shape; }
-  [[nodiscard]] int32_t layer() const override { return layer_; }
-  void read(uint64_t offset, std::span<std::byte> out) const override { file_.read_tensor(tensor_, out, offset); }
+  [[nodiscard]] const Shape& shape() const override { return wanted_.shape; }
+  [[nodiscard]] int32_t layer() const override { return wanted_.layer; }
+  void read(uint64_t offset, std::span<std::byte> out) const override {
+    file_.read_tensor(tensor_, out, begin_ + offset);
+  }
 
  private:
   const ModelFile& file_;
   const FileTensor& tensor_;
-  int32_t layer_;
+  const Wanted& wanted_;
+  uint64_t begin_ = 0;
 };
 
 // Loads tensors by name, checking shape and type, and reports progress by bytes.
@@ -30,19 +47,21 @@ class Loader {
   Loader(Backend& backend, const ModelFile& file, const OnProgress& on_progress)
       : backend_(backend), file_(file), progress_(on_progress, file.file_bytes()) {}
 
-  std::unique_ptr<Weight> operator()(std::string_view name, const Shape& shape, WeightUse uses,
-                                     int32_t layer = kNoLayer) {
-    const FileTensor& tensor = file_.get_tensor(name);
-    if (tensor.shape != shape) {
-      fail("\"{}\": tensor {} has shape {}, the model's sizes need {}", file_.path(), name, to_string(tensor.shape),
-           to_string(shape));
+  std::unique_ptr<Weight> operator()(const Wanted& wanted, WeightUse uses) {
+    const FileTensor& tensor = file_.get_tensor(wanted.tensor);
+    if (tensor.shape != wanted.tensor_shape) {
+      fail("\"{}\": tensor {} has shape {}, the model's sizes need {}", file_.path(), wanted.tensor,
+           to_string(tensor.shape), to_string(wanted.tensor_shape));
     }
     if (!tensor.dtype || *tensor.dtype == DType::i32) {
-      fail("\"{}\": tensor {} is stored as {}, which inferno cannot compute with (supported: {})", file_.path(), name,
-           tensor.type_name, weight_dtype_names());
+      fail("\"{}\": tensor {} is stored as {}, which inferno cannot compute with (supported: {})", file_.path(),
+           wanted.tensor, tensor.type_name, weight_dtype_names());
     }
-    std::unique_ptr<Weight> weight = backend_.load_weight(TensorSource(file_, tensor, layer), uses);
-    progress_.advance(tensor.bytes);
+    if (wanted.shape.rank == 1 && wanted.tensor != wanted.name && is_quantized(*tensor.dtype)) {
+      fail("\"{}\": tensor {} is stored as {} and cannot be split", file_.path(), wanted.tensor, tensor.type_name);
+    }
+    std::unique_ptr<Weight> weight = backend_.load_weight(TensorSource(file_, tensor, wanted), uses);
+    progress_.advance(static_cast<uint64_t>(weight->rows() * row_bytes(weight->dtype(), weight->cols())));
     bytes_ += weight->bytes();
     return weight;
   }
@@ -61,7 +80,13 @@ LayerWeights load_layer(Loader& load, const ModelConfig& config, int32_t index) 
   LayerWeights layer;
   for (const LayerTensor& tensor : layer_tensors(config.layers[static_cast<size_t>(index)], config.width)) {
     const WeightUse use = tensor.shape.rank == 1 ? WeightUse::vector : WeightUse::matmul;
-    layer.*tensor.weight = load(layer_tensor_name(index, tensor.part), tensor.shape, use, index);
+    Wanted wanted{.name = layer_tensor_name(index, tensor.part), .shape = tensor.shape, .layer = index};
+    if (!tensor.fused_part.empty()) {
+      wanted.tensor = layer_tensor_name(index, tensor.fused_part);
+      wanted.tensor_shape.dims[0] = tensor.fused_rows;
+      wanted.first_row = tensor.first_row;
+    }
+    layer.*tensor.weight = load(wanted, use);
   }
   return layer;
 }
@@ -75,17 +100,22 @@ Model::Model(Backend& backend, const ModelFile& file, ModelConfig config, int32_
   const ModelConfig& c = config_;
   const bool tied = file.find_tensor(kHeadTensor) == nullptr;
   const Shape table(c.vocabulary, c.width);
-  embedding_ = load(kEmbeddingTensor, table, tied ? WeightUse::gather | WeightUse::matmul : WeightUse::gather);
-  output_norm_ = load(kOutputNormTensor, Shape(c.width), WeightUse::vector);
-  if (!tied) head_ = load(kHeadTensor, table, WeightUse::matmul);
+  embedding_ = load({.name = std::string(kEmbeddingTensor), .shape = table},
+                    tied ? WeightUse::gather | WeightUse::matmul : WeightUse::gather);
+  output_norm_ = load({.name = std::string(kOutputNormTensor), .shape = Shape(c.width)}, WeightUse::vector);
+  if (!tied) head_ = load({.name = std::string(kHeadTensor), .shape = table}, WeightUse::matmul);
   for (int32_t i = 0; i < c.layer_count(); ++i) layers_.push_back(load_layer(load, c, i));
   load.finish();
   weight_bytes_ = load.bytes();
 
+  const auto upload = [&](const std::vector<float>& angles) {
+    Buffer table_memory = backend.allocate(angles.size() * sizeof(float));
+    backend.upload(table_memory.data(), angles.data(), angles.size() * sizeof(float));
+    return table_memory;
+  };
   for (const RopeConfig& rope : c.ropes) {
-    const std::vector<float> angles = rope_table(rope, context);
-    rope_tables_.push_back(backend.allocate(angles.size() * sizeof(float)));
-    backend.upload(rope_tables_.back().data(), angles.data(), angles.size() * sizeof(float));
+    rope_tables_.push_back(upload(rope_table(rope, context)));
+    query_rope_tables_.push_back(rope.temperature == 0 ? Buffer() : upload(query_rope_table(rope, context)));
   }
 }
 
@@ -96,6 +126,14 @@ RopeParams Model::rope(int32_t layer) const {
   return {.table = {rope_tables_[static_cast<size_t>(index)].data(), Shape(context_, rope.rotated_dims / 2, 2)},
           .rotated_dims = rope.rotated_dims,
           .pairing = rope.pairing};
+}
+
+Tensor Model::query_rope(int32_t layer) const {
+  const int32_t index = config_.layers[static_cast<size_t>(layer)].rope;
+  if (index == kNoRope || config_.ropes[static_cast<size_t>(index)].temperature == 0) return {};
+  Tensor table = rope(layer).table;
+  table.data = query_rope_tables_[static_cast<size_t>(index)].data();
+  return table;
 }
 
 }  // namespace inferno

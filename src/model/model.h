@@ -28,6 +28,8 @@ class Model {
   [[nodiscard]] const LayerWeights& layer(int32_t index) const { return layers_[static_cast<size_t>(index)]; }
   // The rotation of a layer: without a table when it has none. Layers of the same rotation share a table.
   [[nodiscard]] RopeParams rope(int32_t layer) const;
+  // The table of queries where it is another one, else none.
+  [[nodiscard]] Tensor query_rope(int32_t layer) const;
   [[nodiscard]] uint64_t weight_bytes() const { return weight_bytes_; }
 
  private:
@@ -35,7 +37,7 @@ class Model {
   int32_t context_;
   std::unique_ptr<Weight> embedding_, output_norm_, head_;
   std::vector<LayerWeights> layers_;
-  std::vector<Buffer> rope_tables_;  // of ModelConfig::ropes
+  std::vector<Buffer> rope_tables_, query_rope_tables_;  // of ModelConfig::ropes; of queries, empty without temperature
   uint64_t weight_bytes_ = 0;
 };
 

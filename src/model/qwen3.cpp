@@ -5,7 +5,7 @@ namespace inferno {
 
 const Architecture kQwen3 = {"qwen3", [](const ConfigKeys& /*keys*/, ModelConfig& config) {
                                config.ropes[0].pairing = RopePairing::half_split;
-                               for (LayerConfig& layer : config.layers) layer.qk_norm = true;
+                               for (LayerConfig& layer : config.layers) layer.qk_norm = QkNorm::heads;
                              }};
 
 }  // namespace inferno

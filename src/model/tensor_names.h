@@ -15,6 +15,8 @@ inline constexpr std::string_view kEmbeddingTensor = "token_embd.weight";
 inline constexpr std::string_view kOutputNormTensor = "output_norm.weight";
 inline constexpr std::string_view kHeadTensor = "output.weight";  // missing when the embedding is the head too
 inline constexpr std::string_view kRopeFactorsTensor = "rope_freqs.weight";
+inline constexpr std::string_view kLongRopeFactorsTensor = "rope_factors_long.weight";
+inline constexpr std::string_view kShortRopeFactorsTensor = "rope_factors_short.weight";
 
 // (3, "attn_q.weight") -> "blk.3.attn_q.weight"
 [[nodiscard]] std::string layer_tensor_name(int32_t layer, std::string_view part);

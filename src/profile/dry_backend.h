@@ -23,6 +23,7 @@ class DryBackend final : public Backend {
   [[nodiscard]] bool host_visible() const override { return true; }
   [[nodiscard]] int workers() const override { return like_->workers(); }
   [[nodiscard]] bool supports(OpId op, DType dtype) const override { return like_->supports(op, dtype); }
+  [[nodiscard]] bool supports(const OpRecord& op) const override { return like_->supports(op); }
 
   [[nodiscard]] int32_t preferred_step_tokens() const override { return like_->preferred_step_tokens(); }
   void expect(const ModelNeeds& needs) override { like_->expect(needs); }

@@ -8,12 +8,10 @@ namespace inferno {
 namespace {
 
 KvConfig kv_config(const ModelConfig& config, const RunLimits& limits) {
-  KvConfig kv{.layers = {},
-              .dtype = limits.kv,
-              .max_positions = limits.context,
-              .pages = KvCache::pages_for(limits.context) * limits.max_sequences};
-  for (const LayerConfig& layer : config.layers) kv.layers.push_back({layer.kv_heads, layer.head_dim});
-  return kv;
+  return {.layers = cache_layers(config),
+          .dtype = limits.kv,
+          .max_positions = limits.context,
+          .pages = KvCache::pages_for(limits.context) * limits.max_sequences};
 }
 
 StepLimits step_limits(const RunLimits& limits) {

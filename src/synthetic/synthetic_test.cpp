@@ -86,7 +86,7 @@ TEST(SyntheticModel, EveryShapeHasTheConfigOfItsArchitecture) {
     EXPECT_EQ(config.layers.size(), shape.layers);
     EXPECT_EQ(static_cast<uint32_t>(config.vocabulary), shape.vocabulary);
     EXPECT_EQ(static_cast<uint32_t>(config.layers.back().ffn), shape.ffn);
-    EXPECT_EQ(config.layers[0].qk_norm, shape.architecture == "qwen3");
+    EXPECT_EQ(config.layers[0].qk_norm == QkNorm::heads, shape.architecture == "qwen3");
     EXPECT_EQ(config.layers[0].qkv_bias, shape.architecture == "qwen2");
     EXPECT_EQ(config.ropes[0].factors.empty(), shape.architecture != "llama");
   }

@@ -32,6 +32,21 @@ constexpr const char* kGpt2 =
 
 constexpr const char* kLlama3 = INFERNO_LLAMA3(R"(\p{N}{1,3})");
 constexpr const char* kQwen2 = INFERNO_LLAMA3(R"(\p{N})");
+// As qwen2, with marks among the letters.
+constexpr const char* kQwen35 =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^)" INFERNO_SPACE
+    R"(\p{L}\p{M}\p{N}]+[\r\n]*|[)" INFERNO_SPACE R"(]*[\r\n]+|[)" INFERNO_SPACE R"(]+(?![^)" INFERNO_SPACE
+    R"(])|[)" INFERNO_SPACE R"(]+)";
+
+// Words end where small letters are followed by capital ones. AFTER: what may follow the letters of a word.
+#define INFERNO_CASED(AFTER, DIGITS)                                                                  \
+  R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)" AFTER             \
+  R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)" AFTER "|" DIGITS \
+  R"(| ?[^)" INFERNO_SPACE R"(\p{L}\p{N}]+[\r\n/]*|[)" INFERNO_SPACE R"(]*[\r\n]+|[)" INFERNO_SPACE   \
+  R"(]+(?![^)" INFERNO_SPACE R"(])|[)" INFERNO_SPACE R"(]+)"
+
+constexpr const char* kGpt4o = INFERNO_CASED(R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?)", R"(\p{N}{1,3})");
+constexpr const char* kTekken = INFERNO_CASED("", R"(\p{N})");
 
 struct Rule {
   std::string_view name;
@@ -53,6 +68,49 @@ constexpr Rule kRules[] = {
     {"smollm", {kSingleDigits, kGpt2}, false, false},
     {"starcoder", {kSingleDigits, kGpt2}, false, false},
     {"refact", {kSingleDigits, kGpt2}, false, false},
+    {"falcon3", {kLlama3}, false, true},
+    {"falcon-h1", {kLlama3}, false, true},
+    {"pixtral", {kLlama3}, false, true},
+    {"midm-2.0", {kLlama3}, false, true},
+    {"lfm2", {kLlama3}, false, true},
+    {"jina-v5-nano", {kLlama3}, false, true},
+    {"dbrx", {kLlama3}, false, false},
+    {"smaug-bpe", {kLlama3}, false, false},
+    {"glm4", {kLlama3}, false, false},
+    {"chatglm-bpe", {kLlama3}, false, false},
+    {"stablelm2", {kQwen2}, false, false},
+    {"hunyuan", {kQwen2}, false, false},
+    {"solar-open", {kQwen2}, false, false},
+    {"megrez", {kQwen2}, false, false},
+    {"kormo", {kQwen2}, false, false},
+    {"f2llmv2", {kQwen2}, false, false},
+    {"grok-2", {kQwen2}, false, false},
+    {"mpt", {kGpt2}, false, false},
+    {"olmo", {kGpt2}, false, false},
+    {"jais", {kGpt2}, false, false},
+    {"trillion", {kGpt2}, false, false},
+    {"granite-docling", {kGpt2}, false, false},
+    {"exaone4", {kGpt2}, false, false},
+    {"mellum", {kGpt2}, false, false},
+    {"modern-bert", {kGpt2}, false, false},
+    {"gigachat", {kGpt2}, false, false},
+    {"a.x-4.0", {kGpt2}, false, false},
+    {"roberta-bpe", {kGpt2}, false, false},
+    {"jina-v1-en", {kGpt2}, false, false},
+    {"jina-v2-code", {kGpt2}, false, false},
+    {"jina-v2-de", {kGpt2}, false, false},
+    {"jina-v2-en", {kGpt2}, false, false},
+    {"jina-v2-es", {kGpt2}, false, false},
+    {"command-r", {kSingleDigits, kGpt2}, false, false},
+    {"codeshell", {kSingleDigits, kGpt2}, false, false},
+    {"exaone", {kSingleDigits, kGpt2}, false, false},
+    {"minerva-7b", {kSingleDigits, kGpt2}, false, false},
+    {"mellum2", {kSingleDigits, kGpt2}, false, false},
+    {"qwen35", {kQwen35}, true, false},
+    {"gpt-4o", {kGpt4o}, false, false},
+    {"llama4", {kGpt4o}, false, false},
+    {"kanana2", {kGpt4o}, false, false},
+    {"tekken", {kTekken}, false, true},
 };
 
 const Rule& find_rule(std::string_view name) {

@@ -41,6 +41,30 @@ TEST(PreTokenizer, SmolLmSplitsDigitsBeforeAnythingElse) {
   EXPECT_EQ(split("gpt-2", "a  12b"), (Words{"a", " ", " 12", "b"}));
 }
 
+// What Python's regex module makes of the tokenizers' own patterns.
+TEST(PreTokenizer, NewerPatternsTakeMarksIntoWordsAndEndThemAtCapitals) {
+  const std::string text =
+      "HelloWorld it's IT'S 12345  fooBar/\n\n cafe\xCC\x81 \xC3\x89"
+      "COLE a/b//\r\n  x";
+  const std::string cafe = " cafe\xCC\x81";
+  const std::string ecole =
+      " \xC3\x89"
+      "COLE";
+  EXPECT_EQ(split("tekken", text),
+            (Words{"Hello", "World", " it", "'s",    " IT", "'S",  " ",  "1",  "2",      "3", "4", "5",
+                   " ",     " foo",  "Bar", "/\n\n", cafe,  ecole, " a", "/b", "//\r\n", " ", " x"}));
+  EXPECT_EQ(split("gpt-4o", text), (Words{"Hello", "World", " it's", " IT'S", " ", "123", "45", " ", " foo", "Bar",
+                                          "/\n\n", cafe, ecole, " a", "/b", "//\r\n", " ", " x"}));
+  EXPECT_EQ(split("qwen35", text),
+            (Words{"HelloWorld", " it",     "'s",    " IT", "'S",  " ",  "1",  "2",      "3", "4", "5",
+                   " ",          " fooBar", "/\n\n", cafe,  ecole, " a", "/b", "//\r\n", " ", " x"}));
+  // Devanagari: vowel signs are marks.
+  const std::string namaste = " \xE0\xA4\xA8\xE0\xA4\xAE\xE0\xA4\xB8\xE0\xA5\x8D\xE0\xA4\xA4\xE0\xA5\x87";
+  for (const std::string_view name : {"tekken", "gpt-4o", "qwen35"}) {
+    EXPECT_EQ(split(name, namaste), (Words{namaste})) << name;
+  }
+}
+
 TEST(PreTokenizer, WhiteSpaceIsWhatUnicodeSaysItIs) {
   // U+3000 is white space; U+180E and U+200B are not.
   EXPECT_EQ(split("gpt-2", "\xE3\x80\x80\xE3\x80\x80x"), (Words{"\xE3\x80\x80", "\xE3\x80\x80", "x"}));

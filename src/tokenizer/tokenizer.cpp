@@ -13,9 +13,22 @@ namespace inferno {
 namespace {
 
 // Files often name only one end token although the model was trained with several.
-constexpr std::array<std::string_view, 9> kEndNames = {"<|endoftext|>", "<|im_end|>",    "<|end_of_text|>",
-                                                       "<|eot_id|>",    "<|eom_id|>",    "<|end|>",
-                                                       "<end_of_turn>", "<|endofturn|>", "</s>"};
+constexpr std::array<std::string_view, 15> kEndNames = {"<|endoftext|>",
+                                                        "<|im_end|>",
+                                                        "<|end_of_text|>",
+                                                        "<|eot_id|>",
+                                                        "<|eom_id|>",
+                                                        "<|end|>",
+                                                        "<end_of_turn>",
+                                                        "<|endofturn|>",
+                                                        "</s>",
+                                                        "<turn|>",
+                                                        "<|return|>",
+                                                        "<|call|>",
+                                                        "<|eot|>",
+                                                        "[e~[",
+                                                        "<\xEF\xBD\x9C"
+                                                        "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"};
 
 bool is_added(TokenType type) {
   return type == TokenType::control || type == TokenType::user_defined;

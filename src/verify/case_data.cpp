@@ -119,10 +119,11 @@ CaseData::Cache CaseData::cache(const AttentionShape& shape, bool stored, bool p
                 .page_size = shape.page_size,
                 .kv_heads = shape.kv_heads,
                 .head_dim = shape.head_dim,
-                .dtype = shape.kv};
-  const Shape memory(pages, cache.view.page_bytes() / row_bytes(shape.kv, shape.head_dim), shape.head_dim);
-  cache.view.k = output(memory, shape.kv).data;
-  cache.view.v = output(memory, shape.kv).data;
+                .dtype = shape.kv,
+                .v_head_dim = shape.v_head_dim};
+  const int64_t rows = int64_t{shape.kv_heads} * shape.page_size;
+  cache.view.k = output(Shape(pages, rows, shape.head_dim), shape.kv).data;
+  cache.view.v = output(Shape(pages, rows, cache.view.value_dim()), shape.kv).data;
 
   HostBatch host({.max_tokens = tokens + 1,
                   .max_sequences = sequences + 1,
@@ -130,7 +131,6 @@ CaseData::Cache CaseData::cache(const AttentionShape& shape, bool stored, bool p
                   .max_pages = max_pages + 1});
   size_t next_page = 0;
   int32_t token = 0;
-  std::vector<float> row(static_cast<size_t>(shape.head_dim));
   for (const SequenceShape& s : shape.sequences) {
     const int32_t length = s.cached + s.queries;
     const int32_t* table = order.data() + next_page;
@@ -142,10 +142,11 @@ CaseData::Cache CaseData::cache(const AttentionShape& shape, bool stored, bool p
       if (p >= s.cached) host.add_token(0, p, padding && token++ == 1 ? -1 : slot, p == length - 1);
       if (p >= s.cached && !stored) continue;
       for (int32_t head = 0; head < shape.kv_heads; ++head) {
-        for (void* base : {cache.view.k, cache.view.v}) {
+        for (const KvLayerView& rows_of : {cache.view, cache.view.values()}) {
+          std::vector<float> row(static_cast<size_t>(rows_of.head_dim));
           for (float& value : row) value = normal();
-          quantize_row(shape.kv, row.data(), static_cast<char*>(base) + cache.view.row_offset(slot, head),
-                       shape.head_dim);
+          quantize_row(shape.kv, row.data(), static_cast<char*>(rows_of.k) + rows_of.row_offset(slot, head),
+                       rows_of.head_dim);
         }
       }
     }
@@ -153,6 +154,15 @@ CaseData::Cache CaseData::cache(const AttentionShape& shape, bool stored, bool p
   const Tensor block = ints(host.block());
   cache.batch = host.view(block.as<int32_t>());
   return cache;
+}
+
+AttentionShape mixed_batch(DType kv, int32_t head_dim) {
+  return {.sequences = {{.cached = 21, .queries = 1}, {.cached = 0, .queries = 5}, {.cached = 17, .queries = 3}},
+          .q_heads = 6,
+          .kv_heads = 2,
+          .head_dim = head_dim,
+          .page_size = 4,
+          .kv = kv};
 }
 
 }  // namespace inferno

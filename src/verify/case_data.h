@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -42,5 +43,16 @@ class CaseData {
   OpImage& image_;
   uint32_t state_;
 };
+
+inline constexpr Activation kAllActivations[] = {
+    Activation::silu,         Activation::gelu_tanh, Activation::gelu_erf, Activation::relu_squared,
+    Activation::clamped_silu, Activation::sigmoid,   Activation::softplus};
+static_assert(std::size(kAllActivations) == kActivations);
+
+// Three sequences: one that decodes, one that begins, one that goes on.
+[[nodiscard]] AttentionShape mixed_batch(DType kv, int32_t head_dim);
+
+// Cases of the arguments of an op that only some model families use (op_extras.h).
+[[nodiscard]] std::vector<OpCase> extra_cases(OpId op, uint32_t seed);
 
 }  // namespace inferno

@@ -68,6 +68,36 @@ OpImage attention_block(DType weight, int32_t queries, bool private_results) {
                               private_results, 1);
 }
 
+// With the arguments that only some families use, too, ops that run joined give the bits of the ops apart.
+TEST(Check, AGroupHasTheBitsOfItsOpsApart) {
+  const auto result = [](const QkvShape& shape, int threads, bool private_results) {
+    const OpImage image = run_on(*with_threads(threads), attention_block_case(shape, private_results, 1));
+    const Tensor& out = image.records().back().args<LinearArgs>().out[0];
+    return std::vector<float>(out.f32(), out.f32() + out.elements());
+  };
+  for (const int32_t queries : {1, 5}) {
+    const QkvShape plain{.attention = {.sequences = {{.cached = 300, .queries = queries}},
+                                       .q_heads = 8,
+                                       .kv_heads = 4,
+                                       .kv = DType::bf16},
+                         .width = 256,
+                         .weight = DType::q8_0,
+                         .qk_norm = true};
+    std::vector<QkvShape> shapes(4, plain);
+    shapes[1].attention.window = 100;
+    shapes[2].attention.softcap = 4;
+    shapes[2].attention.sinks = true;
+    shapes[3].attention.window = 280;
+    shapes[3].gate = shapes[3].row_norms = shapes[3].v_norm = true;
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      const std::vector<float> apart = result(shapes[i], 1, false);
+      for (const int threads : {1, 4, 7}) {
+        EXPECT_EQ(result(shapes[i], threads, true), apart) << "shape " << i << ", " << threads << " threads";
+      }
+    }
+  }
+}
+
 TEST(Check, PlantedErrorsAreFoundInEveryOpOfAGroupAsItRunsFused) {
   const std::vector<OpId> group = {OpId::qkv_rope_store, OpId::attention, OpId::linear};
   for (const int threads : {1, 2, 4, 7}) {

@@ -144,7 +144,8 @@ FieldDifference compare_tensor(const Written& before, const Written& reference, 
 }
 
 FieldDifference compare_cache(const Written& reference, const Written& tested, bool values) {
-  const KvLayerView& view = reference.kv;
+  const KvLayerView view = values ? reference.kv.values() : reference.kv;
+  const void* const other = values ? tested.kv.v : tested.kv.k;
   Accumulator sum(reference.op, reference.name + (values ? ".v" : ".k"));
   std::vector<float> a(static_cast<size_t>(view.head_dim));
   std::vector<float> b(a.size());
@@ -153,9 +154,8 @@ FieldDifference compare_cache(const Written& reference, const Written& tested, b
     if (slot < 0) continue;
     for (int32_t head = 0; head < view.kv_heads; ++head) {
       const int64_t offset = view.row_offset(slot, head);
-      dequantize_row(view.dtype, static_cast<const char*>(values ? view.v : view.k) + offset, a.data(), view.head_dim);
-      dequantize_row(view.dtype, static_cast<const char*>(values ? tested.kv.v : tested.kv.k) + offset, b.data(),
-                     view.head_dim);
+      dequantize_row(view.dtype, static_cast<const char*>(view.k) + offset, a.data(), view.head_dim);
+      dequantize_row(view.dtype, static_cast<const char*>(other) + offset, b.data(), view.head_dim);
       for (size_t i = 0; i < a.size(); ++i) sum.add(a[i], b[i]);
     }
   }
@@ -253,6 +253,8 @@ double nmse_limit(const OpRecord& record, Numerics numerics) {
   const double product = product_limit(types.matrix, numerics);
   switch (record.op()) {
     case OpId::silu:
+    case OpId::activate:
+    case OpId::soft_cap:
     case OpId::rsqrt_elem:
     case OpId::softmax_rows:
     case OpId::rms_norm:

@@ -67,9 +67,14 @@ class WriteFields final : public FieldVisitor {
     weights.push_back(w);
   }
   void kv(FieldTag /*tag*/, std::string_view name, KvLayerView& v) override {
-    fields_[std::string(name)] = {
-        {"dtype", dtype_name(v.dtype)}, {"pages", v.pages}, {"page_size", v.page_size}, {"kv_heads", v.kv_heads},
-        {"head_dim", v.head_dim},       {"k", place(v.k)},  {"v", place(v.v)}};
+    fields_[std::string(name)] = {{"dtype", dtype_name(v.dtype)},
+                                  {"pages", v.pages},
+                                  {"page_size", v.page_size},
+                                  {"kv_heads", v.kv_heads},
+                                  {"head_dim", v.head_dim},
+                                  {"v_head_dim", v.v_head_dim},
+                                  {"k", place(v.k)},
+                                  {"v", place(v.v)}};
   }
   void batch(std::string_view name, StepBatch& b) override {
     fields_[std::string(name)] = {{"tokens", b.tokens},
@@ -130,14 +135,9 @@ class ReadFields final : public FieldVisitor {
     v.page_size = count(field, "page_size");
     v.kv_heads = count(field, "kv_heads");
     v.head_dim = count(field, "head_dim");
-    uint64_t bytes = row_bytes(v.dtype, v.head_dim);
-    for (const int32_t factor : {v.page_size, v.kv_heads, v.pages}) {
-      const auto product = checked_mul(bytes, static_cast<uint64_t>(factor));
-      if (!product || *product > kMost) throw std::runtime_error("a cache of an impossible size");
-      bytes = *product;
-    }
-    v.k = address(field.at("k"), static_cast<int64_t>(bytes));
-    v.v = address(field.at("v"), static_cast<int64_t>(bytes));
+    v.v_head_dim = count(field, "v_head_dim");
+    v.k = address(field.at("k"), cache_bytes(v));
+    v.v = address(field.at("v"), cache_bytes(v.values()));
   }
   void batch(std::string_view name, StepBatch& b) override {
     const Json& field = fields_.at(std::string(name));
@@ -165,6 +165,16 @@ class ReadFields final : public FieldVisitor {
     }
   }
 
+  // All keys of a view.
+  static int64_t cache_bytes(const KvLayerView& v) {
+    auto bytes = static_cast<uint64_t>(v.row_bytes());
+    for (const int32_t factor : {v.page_size, v.kv_heads, v.pages}) {
+      const auto product = checked_mul(bytes, static_cast<uint64_t>(factor));
+      if (!product || *product > kMost) throw std::runtime_error("a cache of an impossible size");
+      bytes = *product;
+    }
+    return static_cast<int64_t>(bytes);
+  }
   static DType dtype(const Json& field) {
     const auto found = dtype_from_name(field.at("dtype").get<std::string>());
     if (!found) throw std::runtime_error("unknown type");

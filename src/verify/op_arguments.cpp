@@ -38,7 +38,7 @@ class Ranges final : public FieldVisitor {
   void kv(FieldTag tag, std::string_view /*name*/, KvLayerView& view) override {
     if (!is_written(tag)) return;
     written_.push_back(bytes_at(view.k, view.pages * view.page_bytes()));
-    written_.push_back(bytes_at(view.v, view.pages * view.page_bytes()));
+    written_.push_back(bytes_at(view.v, view.pages * view.values().page_bytes()));
   }
   void batch(std::string_view /*name*/, StepBatch& b) override {
     for (const auto& [array, count] : {std::pair<const int32_t*, int64_t>{b.pos, b.tokens},
@@ -63,7 +63,7 @@ class Ranges final : public FieldVisitor {
 
 bool equal(const KvLayerView& a, const KvLayerView& b) {
   return a.k == b.k && a.v == b.v && a.pages == b.pages && a.page_size == b.page_size && a.kv_heads == b.kv_heads &&
-         a.head_dim == b.head_dim && a.dtype == b.dtype;
+         a.head_dim == b.head_dim && a.v_head_dim == b.v_head_dim && a.dtype == b.dtype;
 }
 bool equal(const StepBatch& a, const StepBatch& b) {
   return a.tokens == b.tokens && a.sequences == b.sequences && a.max_pages == b.max_pages && a.pos == b.pos &&

@@ -43,6 +43,10 @@ void add_matrices(CaseList& list, Build build) {
   }
 }
 
+void add_extras(CaseList& list, OpId op) {
+  for (OpCase& c : extra_cases(op, list.seed())) list.add_image(std::move(c.name), std::move(c.image));
+}
+
 // ---- one function per op, found by its args type
 
 void build(CaseList& list, const AddArgs& /*tag*/) {
@@ -62,6 +66,23 @@ void build(CaseList& list, const HadamardArgs& /*tag*/) {
 
 void build(CaseList& list, const SiluArgs& /*tag*/) {
   add_matrices(list, [](CaseData& d, const Shape& s) { return SiluArgs{d.normals(s, 4), d.output(s)}; });
+}
+
+void build(CaseList& list, const ActivateArgs& /*tag*/) {
+  for (const Activation f : kAllActivations) {
+    const std::string name = "activation " + std::to_string(static_cast<int>(f));
+    list.add(name, [&](CaseData& d) {
+      return ActivateArgs{.x = d.normals({129, 257}, 4), .activation = f, .out = d.output({129, 257})};
+    });
+    list.add(name + ", factor, in place", [&](CaseData& d) {
+      const Tensor x = d.normals({3, 37}, 6);
+      return ActivateArgs{.x = x, .factor = d.normals({3, 37}, 6), .activation = f, .out = x};
+    });
+  }
+}
+
+void build(CaseList& list, const SoftCapArgs& /*tag*/) {
+  add_matrices(list, [](CaseData& d, const Shape& s) { return SoftCapArgs{d.normals(s, 20), 15, d.output(s)}; });
 }
 
 void build(CaseList& list, const ScaleArgs& /*tag*/) {
@@ -139,6 +160,13 @@ void build(CaseList& list, const FillStrictUpperTriArgs& /*tag*/) {
   }
 }
 
+void build(CaseList& list, const FillStrictLowerTriArgs& /*tag*/) {
+  for (const int64_t offset : {0, 3, -2}) {
+    list.add("offset " + std::to_string(offset),
+             [&](CaseData& d) { return FillStrictLowerTriArgs{d.normals({7, 9}), -INFINITY, offset}; });
+  }
+}
+
 void build(CaseList& list, const Copy2dFromColsArgs& /*tag*/) {
   list.add("middle", [](CaseData& d) { return Copy2dFromColsArgs{d.normals({5, 67}), 9, d.output({5, 33})}; });
   list.add("large", [](CaseData& d) { return Copy2dFromColsArgs{d.normals({129, 257}), 1, d.output({129, 255})}; });
@@ -197,13 +225,10 @@ void build(CaseList& list, const ArgmaxWithProbArgs& /*tag*/) {
   });
 }
 
-AttentionShape mixed_batch(DType kv, int32_t head_dim) {
-  return {.sequences = {{.cached = 21, .queries = 1}, {.cached = 0, .queries = 5}, {.cached = 17, .queries = 3}},
-          .q_heads = 6,
-          .kv_heads = 2,
-          .head_dim = head_dim,
-          .page_size = 4,
-          .kv = kv};
+AttentionShape values_unlike_keys(DType kv) {
+  AttentionShape shape = mixed_batch(kv, 64);
+  shape.v_head_dim = 32;
+  return shape;
 }
 
 void build(CaseList& list, const KvStoreArgs& /*tag*/) {
@@ -216,6 +241,11 @@ void build(CaseList& list, const KvStoreArgs& /*tag*/) {
       });
     }
   }
+  list.add("values unlike keys", [](CaseData& d) {
+    const auto [view, batch] = d.cache(values_unlike_keys(DType::f16), false);
+    return KvStoreArgs{d.normals({batch.tokens, int64_t{view.kv_heads} * view.head_dim}),
+                       d.normals({batch.tokens, int64_t{view.kv_heads} * view.value_dim()}), view, batch};
+  });
 }
 
 void build(CaseList& list, const KvLoadArgs& /*tag*/) {
@@ -227,6 +257,10 @@ void build(CaseList& list, const KvLoadArgs& /*tag*/) {
       });
     }
   }
+  list.add("values unlike keys", [](CaseData& d) {
+    const auto [view, batch] = d.cache(values_unlike_keys(DType::bf16), true);
+    return KvLoadArgs{view, batch, 2, 1, true, d.output({20, 32})};
+  });
 }
 
 void build(CaseList& list, const EmbedArgs& /*tag*/) {
@@ -236,6 +270,12 @@ void build(CaseList& list, const EmbedArgs& /*tag*/) {
       return EmbedArgs{d.matrix("token_embd.weight", dtype, 29, cols), d.ints_below(6, 29), d.output({6, cols})};
     });
   }
+  list.add("scale", [](CaseData& d) {
+    return EmbedArgs{.table = d.matrix("token_embd.weight", DType::q8_0, 29, 160),
+                     .ids = d.ints_below(6, 29),
+                     .out = d.output({6, 160}),
+                     .scale = 12.5F};
+  });
 }
 
 void build(CaseList& list, const RmsNormArgs& /*tag*/) {
@@ -251,6 +291,8 @@ void build(CaseList& list, const RmsNormArgs& /*tag*/) {
   list.add("nearly zero", [](CaseData& d) {
     return RmsNormArgs{d.normals({2, 64}, 1e-8F), d.vector("norm", 64), 1e-6F, d.output({2, 64})};
   });
+  list.add("no weight",
+           [](CaseData& d) { return RmsNormArgs{.x = d.normals({5, 172}), .eps = 1e-6F, .out = d.output({5, 172})}; });
 }
 
 void build(CaseList& list, const LinearArgs& /*tag*/) {
@@ -274,6 +316,7 @@ void build(CaseList& list, const LinearArgs& /*tag*/) {
   list.add_image(
       "residual, bias",
       linear_case({.tokens = 2, .k = 64, .n = {9}, .weight = DType::f32, .bias = true, .residual = true}, list.seed()));
+  add_extras(list, OpId::linear);
 }
 
 void build(CaseList& list, const QkvRopeStoreArgs& /*tag*/) {
@@ -302,6 +345,7 @@ void build(CaseList& list, const QkvRopeStoreArgs& /*tag*/) {
                            .norm = false,
                            .partial_rotation = true},
                           list.seed()));
+  add_extras(list, OpId::qkv_rope_store);
 }
 
 void build(CaseList& list, const AttentionArgs& /*tag*/) {
@@ -332,6 +376,7 @@ void build(CaseList& list, const AttentionArgs& /*tag*/) {
       attention_case(
           {.sequences = {{.cached = 3, .queries = 6}}, .q_heads = 8, .kv_heads = 8, .head_dim = 8, .page_size = 256},
           list.seed()));
+  add_extras(list, OpId::attention);
 }
 
 void build(CaseList& list, const GatedMlpArgs& /*tag*/) {
@@ -353,6 +398,7 @@ void build(CaseList& list, const GatedMlpArgs& /*tag*/) {
                                                                 .norm = false,
                                                                 .residual_is_out = false},
                                                                list.seed()));
+  add_extras(list, OpId::gated_mlp);
 }
 
 void build(CaseList& list, const LogitsArgs& /*tag*/) {
@@ -363,6 +409,7 @@ void build(CaseList& list, const LogitsArgs& /*tag*/) {
                     list.seed()));
   }
   list.add_image("one row", logits_case({.tokens = 1, .vocabulary = 1024}, list.seed()));
+  add_extras(list, OpId::logits);
 }
 
 void build(CaseList& list, const SampleArgs& /*tag*/) {

@@ -33,6 +33,15 @@ struct AttentionShape {
   int32_t head_dim = 64;
   int32_t page_size = 16;
   DType kv = DType::f32;
+  int32_t v_head_dim = 0;  // 0: as head_dim
+  // Of attention alone.
+  bool causal = true;
+  int32_t window = 0;
+  float softcap = 0;
+  bool sinks = false;
+  bool gate = false;           // per element
+  bool gate_per_head = false;  // with `gate`
+  Activation gate_activation = Activation::sigmoid;
 };
 [[nodiscard]] OpImage attention_case(const AttentionShape& shape, uint32_t seed);
 
@@ -46,6 +55,8 @@ struct LinearShape {
   bool residual_is_out = false;
   bool swiglu = false;
   std::vector<int32_t> rows = {};  // a subset of the tokens
+  bool post_norm = false;
+  float residual_scale = 1;
 };
 [[nodiscard]] OpImage linear_case(const LinearShape& shape, uint32_t seed);
 
@@ -58,6 +69,13 @@ struct QkvShape {
   bool qk_norm = false;
   RopePairing pairing = RopePairing::half_split;
   bool partial_rotation = false;  // half of the head rotates
+  bool row_norms = false;         // with qk_norm: of whole rows
+  bool v_norm = false;
+  bool v_is_k = false;
+  bool stores = true;  // false: neither k nor v
+  bool rotates = true;
+  bool q_rope = false;  // a table of its own
+  bool gate = false;    // per element of attention's output, or per head as the attention says
 };
 [[nodiscard]] OpImage qkv_case(const QkvShape& shape, uint32_t seed);
 // The three ops of a layer's attention as the decoder records them: projections, attention, and the output projection
@@ -72,6 +90,11 @@ struct MlpShape {
   DType down = DType::f32;
   bool norm = true;
   bool residual_is_out = true;
+  bool gated = true;
+  bool bias = false;
+  Activation activation = Activation::silu;
+  bool post_norm = false;
+  float residual_scale = 1;
 };
 [[nodiscard]] OpImage mlp_case(const MlpShape& shape, uint32_t seed);
 
@@ -81,6 +104,8 @@ struct LogitsShape {
   int64_t width = 64;
   int64_t vocabulary = 101;
   DType weight = DType::f32;
+  float scale = 1;
+  float softcap = 0;
 };
 [[nodiscard]] OpImage logits_case(const LogitsShape& shape, uint32_t seed);
 

@@ -64,12 +64,13 @@ void product(int64_t a, int64_t b) {
 // ---- the cache and the batch
 
 void cache(const KvLayerView& kv) {
-  need(kv.k != nullptr && kv.v != nullptr && kv.pages > 0 && kv.kv_heads > 0 && kv.head_dim > 0,
+  need(kv.k != nullptr && kv.v != nullptr && kv.pages > 0 && kv.kv_heads > 0 && kv.head_dim > 0 && kv.v_head_dim >= 0,
        "a cache without rows");
   need(kv.page_size > 0 && kSpan % kv.page_size == 0, "pages of an impossible size");
   const bool type =
       kv.dtype == DType::f32 || kv.dtype == DType::f16 || kv.dtype == DType::bf16 || kv.dtype == DType::q8_0;
-  need(type && kv.head_dim % dtype_info(kv.dtype).block_size == 0, "a cache of an impossible type");
+  const int block = type ? dtype_info(kv.dtype).block_size : 1;
+  need(type && kv.head_dim % block == 0 && kv.value_dim() % block == 0, "a cache of an impossible type");
 }
 
 void sequence(const StepBatch& b, const KvLayerView& kv, int32_t s) {
@@ -105,11 +106,17 @@ int64_t batch(const StepBatch& b, const KvLayerView& kv, int64_t tokens) {
 
 void rope(const RopeParams& r, int64_t head_dim, int64_t last_position) {
   need(r.pairing == RopePairing::half_split || r.pairing == RopePairing::interleaved, "an unknown pairing");
+  if (r.table.empty() && r.rotated_dims == 0) return;  // nothing rotates
   need(r.rotated_dims > 0 && r.rotated_dims % 2 == 0 && r.rotated_dims <= head_dim, "a rotation that does not fit");
   f32(r.table);
   need(r.table.shape.rank == 3 && r.table.shape[1] * 2 == r.rotated_dims && r.table.shape[2] == 2 &&
            r.table.shape[0] > last_position,
        "a table of rotations that is too short");
+}
+
+// Backends look these up in tables.
+void known(Activation f) {
+  need(static_cast<int>(f) < kActivations, "an unknown activation");
 }
 
 // ---- primitives
@@ -128,6 +135,14 @@ void check(const HadamardArgs& a) {
   check(AddArgs{a.a, a.b, a.out});
 }
 void check(const SiluArgs& a) {
+  same(a.x, a.out);
+}
+void check(const ActivateArgs& a) {
+  same(a.x, a.out);
+  if (!a.factor.empty()) same(a.factor, a.out);
+  known(a.activation);
+}
+void check(const SoftCapArgs& a) {
   same(a.x, a.out);
 }
 void check(const ScaleArgs& a) {
@@ -174,6 +189,9 @@ void check(const GatherRowsArgs& a) {
 void check(const FillStrictUpperTriArgs& a) {
   f32(a.x);
   need(a.offset >= -kMaxElements && a.offset <= kMaxElements, "an index out of range");
+}
+void check(const FillStrictLowerTriArgs& a) {
+  check(FillStrictUpperTriArgs{a.x, a.value, a.offset});
 }
 void check(const Copy2dFromColsArgs& a) {
   f32(a.x);
@@ -226,13 +244,13 @@ void check(const KvStoreArgs& a) {
   f32(a.k);
   (void)batch(a.batch, a.kv, a.k.rows());
   need(a.k.cols() == int64_t{a.kv.kv_heads} * a.kv.head_dim, "heads that do not fit");
-  f32(a.v, a.k.rows(), a.k.cols());
+  f32(a.v, a.k.rows(), int64_t{a.kv.kv_heads} * a.kv.value_dim());
 }
 void check(const KvLoadArgs& a) {
   (void)batch(a.batch, a.kv, a.batch.tokens);
   need(a.sequence >= 0 && a.sequence < a.batch.sequences && a.head >= 0 && a.head < a.kv.kv_heads,
        "an index out of range");
-  f32(a.out, a.out.rows(), a.kv.head_dim);
+  f32(a.out, a.out.rows(), a.values ? a.kv.value_dim() : a.kv.head_dim);
   need(a.out.rows() <= a.batch.kv_len[a.sequence], "an index out of range");
 }
 
@@ -244,7 +262,8 @@ void check(const EmbedArgs& a) {
 }
 void check(const RmsNormArgs& a) {
   same(a.x, a.out);
-  need(a.weight != nullptr && a.x.elements() % a.weight->cols() == 0, "a vector that does not fit");
+  if (a.weight == nullptr) return;
+  need(a.x.elements() % a.weight->cols() == 0, "a vector that does not fit");
   vector(a.weight, a.weight->cols());
 }
 void check(const LinearArgs& a) {
@@ -270,40 +289,81 @@ void check(const LinearArgs& a) {
     need(a.w[1] == nullptr, "a residual of several matrices");
     f32(a.residual, tokens, a.w[0]->rows());
   }
+  need(a.w[1] == nullptr || (a.post_norm == nullptr && a.residual_scale == 1), "a norm of several matrices");
+  vector_if_any(a.post_norm, a.w[0]->rows());
+}
+// A norm of each head, or of the whole row.
+void norm_of_heads(const Weight* norm, int64_t head_dim, int64_t width) {
+  if (norm != nullptr) vector(norm, norm->cols() == head_dim ? head_dim : width);
+}
+// The products there are, each with its bias; those left out have none.
+void check_projections(const QkvRopeStoreArgs& a) {
+  need(a.w[0] != nullptr && (a.w[1] != nullptr || a.w[2] == nullptr), "a matrix is missing");
+  const int64_t kv_width = int64_t{a.kv.kv_heads} * a.kv.head_dim;
+  const int64_t value_width = int64_t{a.kv.kv_heads} * a.kv.value_dim();
+  for (int i = 0; i < 3; ++i) {
+    if (a.w[i] == nullptr) {
+      need(a.bias[i] == nullptr, "a bias of nothing");
+      continue;
+    }
+    matrix(a.w[i], a.x.cols());
+    product(a.x.rows(), a.w[i]->rows());
+    vector_if_any(a.bias[i], a.w[i]->rows());
+  }
+  need(a.w[0]->rows() % kv_width == 0, "heads that do not fit");
+  need(a.w[1] == nullptr || a.w[1]->rows() == kv_width, "heads that do not fit");
+  need(a.w[1] == nullptr || (a.w[2] != nullptr ? a.w[2]->rows() : kv_width) == value_width, "heads that do not fit");
 }
 void check(const QkvRopeStoreArgs& a) {
   f32(a.x);
   const int64_t last = batch(a.batch, a.kv, a.x.rows());
   vector_if_any(a.norm, a.x.cols());
-  for (int i = 0; i < 3; ++i) {
-    matrix(a.w[i], a.x.cols());
-    product(a.x.rows(), a.w[i]->rows());
-    vector_if_any(a.bias[i], a.w[i]->rows());
-  }
-  const int64_t kv_width = int64_t{a.kv.kv_heads} * a.kv.head_dim;
-  need(a.w[0]->rows() % kv_width == 0 && a.w[1]->rows() == kv_width && a.w[2]->rows() == kv_width,
-       "heads that do not fit");
+  check_projections(a);
   f32(a.q, a.x.rows(), a.w[0]->rows());
-  vector_if_any(a.q_norm, a.kv.head_dim);
-  vector_if_any(a.k_norm, a.kv.head_dim);
+  norm_of_heads(a.q_norm, a.kv.head_dim, a.w[0]->rows());
+  norm_of_heads(a.k_norm, a.kv.head_dim, int64_t{a.kv.kv_heads} * a.kv.head_dim);
   rope(a.rope, a.kv.head_dim, last);
+  if (!a.q_rope.empty()) {
+    RopeParams q_rope = a.rope;
+    q_rope.table = a.q_rope;
+    rope(q_rope, a.kv.head_dim, last);
+  }
+  need((a.w_gate == nullptr) == a.gate.empty(), "a gate without its matrix");
+  if (a.w_gate != nullptr) {
+    matrix(a.w_gate, a.x.cols());
+    product(a.x.rows(), a.w_gate->rows());
+    f32(a.gate, a.x.rows(), a.w_gate->rows());
+  }
 }
 void check(const AttentionArgs& a) {
   f32(a.q);
   const int64_t last = batch(a.batch, a.kv, a.q.rows());
   const int64_t kv_width = int64_t{a.kv.kv_heads} * a.kv.head_dim;
   need(a.q.cols() % kv_width == 0 && a.q.cols() / kv_width <= kMaxQueryGroup, "heads that do not fit");
-  product(a.q.rows(), last + 1);  // scores
-  f32(a.out, a.q.rows(), a.q.cols());
+  product(a.q.rows(), last + 2);  // scores
+  const int64_t q_heads = a.q.cols() / a.kv.head_dim;
+  f32(a.out, a.q.rows(), q_heads * a.kv.value_dim());
+  need(a.window >= 0, "a window of an impossible size");
+  vector_if_any(a.sinks, q_heads);
+  known(a.gate_activation);
+  if (!a.gate.empty()) f32(a.gate, a.q.rows(), a.gate.cols() == q_heads ? q_heads : a.out.cols());
 }
 void check(const GatedMlpArgs& a) {
   f32(a.x);
   vector_if_any(a.norm, a.x.cols());
-  matrix(a.gate, a.x.cols());
   matrix(a.up, a.x.cols());
-  matrix(a.down, a.gate->rows());
-  product(a.x.rows(), a.gate->rows());
-  need(a.up->rows() == a.gate->rows(), "two matrices are needed that fit each other");
+  matrix(a.down, a.up->rows());
+  product(a.x.rows(), a.up->rows());
+  if (a.gate != nullptr) {
+    matrix(a.gate, a.x.cols());
+    need(a.up->rows() == a.gate->rows(), "two matrices are needed that fit each other");
+  }
+  need(a.gate != nullptr || a.bias[0] == nullptr, "a bias of nothing");
+  vector_if_any(a.bias[0], a.up->rows());
+  vector_if_any(a.bias[1], a.up->rows());
+  vector_if_any(a.bias[2], a.down->rows());
+  vector_if_any(a.post_norm, a.down->rows());
+  known(a.activation);
   f32(a.out, a.x.rows(), a.down->rows());
   if (!a.residual.empty()) f32(a.residual, a.out.rows(), a.out.cols());
 }

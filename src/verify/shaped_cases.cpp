@@ -8,16 +8,27 @@
 namespace inferno {
 namespace {
 
-int32_t token_count(const AttentionShape& shape) {
-  int32_t tokens = 0;
-  for (const SequenceShape& s : shape.sequences) tokens += s.queries;
-  return tokens;
-}
-
 int32_t longest(const AttentionShape& shape) {
   int32_t most = 0;
   for (const SequenceShape& s : shape.sequences) most = std::max(most, s.cached + s.queries);
   return most;
+}
+
+AttentionArgs attention_args(const AttentionShape& shape, const Tensor& q, const KvLayerView& view,
+                             const StepBatch& batch, CaseData& d) {
+  const int64_t width = int64_t{shape.q_heads} * view.value_dim();
+  AttentionArgs args{.q = q,
+                     .kv = view,
+                     .batch = batch,
+                     .scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
+                     .causal = shape.causal,
+                     .window = shape.window,
+                     .softcap = shape.softcap,
+                     .gate_activation = shape.gate_activation,
+                     .out = d.output({batch.tokens, width})};
+  if (shape.sinks) args.sinks = d.vector("sinks", shape.q_heads);
+  if (shape.gate) args.gate = d.normals({batch.tokens, shape.gate_per_head ? shape.q_heads : width});
+  return args;
 }
 
 }  // namespace
@@ -26,12 +37,7 @@ OpImage attention_case(const AttentionShape& shape, uint32_t seed) {
   OpImage image;
   CaseData d(image, seed);
   const auto [view, batch] = d.cache(shape, true);
-  const Shape rows(token_count(shape), int64_t{shape.q_heads} * shape.head_dim);
-  image.add(AttentionArgs{.q = d.normals(rows),
-                          .kv = view,
-                          .batch = batch,
-                          .scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
-                          .out = d.output(rows)});
+  image.add(attention_args(shape, d.normals({batch.tokens, int64_t{shape.q_heads} * shape.head_dim}), view, batch, d));
   return image;
 }
 
@@ -49,6 +55,9 @@ OpImage linear_case(const LinearShape& shape, uint32_t seed) {
   if (shape.swiglu) args.epilogue = Epilogue::swiglu;
   if (shape.residual) args.residual = d.normals({out_rows, shape.n[0]});
   if (shape.residual_is_out) args.out[0] = args.residual;
+  if (shape.post_norm) args.post_norm = d.vector("post_norm", shape.n[0]);
+  args.eps = 1e-6F;
+  args.residual_scale = shape.residual_scale;
   image.add(args);
   return image;
 }
@@ -62,22 +71,31 @@ QkvRopeStoreArgs qkv_args(const QkvShape& shape, CaseData& d) {
   QkvRopeStoreArgs args{.x = d.normals({batch.tokens, shape.width}), .eps = 1e-6F};
   if (shape.norm) args.norm = d.vector("attn_norm", shape.width);
   args.w[0] = d.matrix("wq", shape.weight, q, shape.width);
-  args.w[1] = d.matrix("wk", shape.weight, kv, shape.width);
-  args.w[2] = d.matrix("wv", shape.weight, kv, shape.width);
+  const int64_t values = int64_t{shape.attention.kv_heads} * view.value_dim();
+  if (shape.stores) args.w[1] = d.matrix("wk", shape.weight, kv, shape.width);
+  if (shape.stores && !shape.v_is_k) args.w[2] = d.matrix("wv", shape.weight, values, shape.width);
   if (shape.bias) {
     args.bias[0] = d.vector("bq", q);
-    args.bias[1] = d.vector("bk", kv);
-    args.bias[2] = d.vector("bv", kv);
+    if (args.w[1] != nullptr) args.bias[1] = d.vector("bk", kv);
+    if (args.w[2] != nullptr) args.bias[2] = d.vector("bv", values);
   }
   if (shape.qk_norm) {
-    args.q_norm = d.vector("q_norm", shape.attention.head_dim);
-    args.k_norm = d.vector("k_norm", shape.attention.head_dim);
+    args.q_norm = d.vector("q_norm", shape.row_norms ? q : shape.attention.head_dim);
+    if (shape.stores) args.k_norm = d.vector("k_norm", shape.row_norms ? kv : shape.attention.head_dim);
   }
+  args.v_norm = shape.v_norm;
   const int32_t rotated = shape.partial_rotation ? shape.attention.head_dim / 2 : shape.attention.head_dim;
-  args.rope = d.rope(longest(shape.attention), rotated, shape.pairing);
+  if (shape.rotates) args.rope = d.rope(longest(shape.attention), rotated, shape.pairing);
+  if (shape.q_rope) args.q_rope = d.normals(args.rope.table.shape);
   args.kv = view;
   args.batch = batch;
   args.q = d.output({batch.tokens, q});
+  if (shape.gate) {
+    const int64_t rows = shape.attention.gate_per_head ? shape.attention.q_heads
+                                                       : shape.attention.q_heads * values / shape.attention.kv_heads;
+    args.w_gate = d.matrix("gate", shape.weight, rows, shape.width);
+    args.gate = d.output({batch.tokens, rows});
+  }
   return args;
 }
 
@@ -95,14 +113,11 @@ OpImage attention_block_case(const QkvShape& shape, bool private_results, uint32
   CaseData d(image, seed);
   QkvRopeStoreArgs projections = qkv_args(shape, d);
   projections.private_result = private_results;
-  const AttentionArgs attention{.q = projections.q,
-                                .kv = projections.kv,
-                                .batch = projections.batch,
-                                .scale = 1.0F / std::sqrt(static_cast<float>(shape.attention.head_dim)),
-                                .private_result = private_results,
-                                .out = d.output(projections.q.shape)};
+  AttentionArgs attention = attention_args(shape.attention, projections.q, projections.kv, projections.batch, d);
+  attention.private_result = private_results;
+  if (shape.gate) attention.gate = projections.gate;
   LinearArgs output{.x = attention.out, .residual = projections.x};
-  output.w[0] = d.matrix("wo", shape.weight, shape.width, projections.q.cols());
+  output.w[0] = d.matrix("wo", shape.weight, shape.width, attention.out.cols());
   output.out[0] = projections.x;
   image.add(projections);
   image.add(attention);
@@ -115,9 +130,17 @@ OpImage mlp_case(const MlpShape& shape, uint32_t seed) {
   CaseData d(image, seed);
   GatedMlpArgs args{.x = d.normals({shape.tokens, shape.width}), .eps = 1e-6F};
   if (shape.norm) args.norm = d.vector("ffn_norm", shape.width);
-  args.gate = d.matrix("gate", shape.weight, shape.ffn, shape.width);
+  if (shape.gated) args.gate = d.matrix("gate", shape.weight, shape.ffn, shape.width);
   args.up = d.matrix("up", shape.weight, shape.ffn, shape.width);
   args.down = d.matrix("down", shape.down, shape.width, shape.ffn);
+  if (shape.bias) {
+    if (shape.gated) args.bias[0] = d.vector("gate_bias", shape.ffn);
+    args.bias[1] = d.vector("up_bias", shape.ffn);
+    args.bias[2] = d.vector("down_bias", shape.width);
+  }
+  args.activation = shape.activation;
+  if (shape.post_norm) args.post_norm = d.vector("post_ffw_norm", shape.width);
+  args.residual_scale = shape.residual_scale;
   if (shape.residual_is_out) args.residual = args.x;  // as the decoder calls it: the stream is updated in place
   args.out = shape.residual_is_out ? args.x : d.output({shape.tokens, shape.width});
   image.add(args);
@@ -132,6 +155,8 @@ OpImage logits_case(const LogitsShape& shape, uint32_t seed) {
                        .norm = d.vector("output_norm", shape.width),
                        .eps = 1e-6F,
                        .head = d.matrix("output", shape.weight, shape.vocabulary, shape.width),
+                       .scale = shape.scale,
+                       .softcap = shape.softcap,
                        .out = d.output({static_cast<int64_t>(shape.rows.size()), shape.vocabulary})});
   return image;
 }

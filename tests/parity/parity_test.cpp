@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
 #include <tuple>
 
 #include "backend/factory.h"
+#include "backend/op_extras.h"
 #include "backend/op_fields.h"
 #include "base/error.h"
 #include "primitive_reference.h"
@@ -33,11 +35,11 @@ class OtherCacheBytes final : public FieldVisitor {
   }
   void batch(std::string_view /*name*/, StepBatch& b) override {
     if (view_.k == nullptr) return;
-    for (void* base : {view_.k, view_.v}) {
-      std::string memory(static_cast<const char*>(base), static_cast<size_t>(view_.pages * view_.page_bytes()));
+    for (const KvLayerView& rows : {view_, view_.values()}) {
+      std::string memory(static_cast<const char*>(rows.k), static_cast<size_t>(rows.pages * rows.page_bytes()));
       for (int32_t t = 0; t < b.tokens; ++t) {
-        for (int32_t head = 0; b.slot[t] >= 0 && head < view_.kv_heads; ++head) {
-          std::memset(memory.data() + view_.row_offset(b.slot[t], head), 0, static_cast<size_t>(view_.row_bytes()));
+        for (int32_t head = 0; b.slot[t] >= 0 && head < rows.kv_heads; ++head) {
+          std::memset(memory.data() + rows.row_offset(b.slot[t], head), 0, static_cast<size_t>(rows.row_bytes()));
         }
       }
       bytes += memory;
@@ -84,6 +86,7 @@ TEST_P(Parity, EveryOpGivesWhatItsDefinitionGives) {
     for (const OpCase& c : op_cases(op)) {
       SCOPED_TRACE(std::string(op_name(op)) + ": " + c.name);
       if (!must_have(op) && !backend_->supports(op, DType::f32)) continue;
+      if (!backend_->supports(c.image.record())) continue;
       const OpImage reference = run_definition(c.image);
       const OpImage tested = run_on(*backend_, c.image);
       expect_same(c.image, reference, tested, nmse_limit(c.image.record(), Numerics::definition));
@@ -99,6 +102,7 @@ TEST_P(KernelParity, KernelsKeepTheNumericsContractAndRepeatTheirBits) {
   for (const OpId op : {OpId::linear, OpId::qkv_rope_store, OpId::attention, OpId::gated_mlp, OpId::logits}) {
     for (const OpCase& c : op_cases(op)) {
       SCOPED_TRACE(std::string(op_name(op)) + ": " + c.name);
+      if (!backend_->supports(c.image.record())) continue;
       WeightCopies weights(*backend_);
       PlacedOp placed(c.image, *backend_, weights);
       OpImage first = c.image.clone();
@@ -150,6 +154,26 @@ TEST(ParityRegistry, EveryOpHasACase) {
     const auto op = static_cast<OpId>(i);
     EXPECT_FALSE(op_cases(op).empty()) << op_name(op);
     for (const OpCase& c : op_cases(op)) EXPECT_EQ(c.image.record().op(), op) << c.name;
+  }
+}
+
+TEST(ParityRegistry, EveryArgumentOfSomeFamiliesHasACaseOfItsOwn) {
+  for (int i = 0; i < kOpCount; ++i) {
+    const auto op = static_cast<OpId>(i);
+    std::map<std::string, bool> alone;  // by argument
+    bool plain = false;
+    for (const OpCase& c : op_cases(op)) {
+      const std::string used = extras_of(c.image.record());
+      plain = plain || used.empty();
+      c.image.record().visit([&](const auto& args) {
+        visit_extras(args, [&](std::string_view name, bool) {
+          bool& seen = alone[std::string(name)];
+          seen = seen || used == name;
+        });
+      });
+    }
+    EXPECT_TRUE(plain) << op_name(op);
+    for (const auto& [name, seen] : alone) EXPECT_TRUE(seen) << op_name(op) << ": " << name;
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numbers>
 #include <type_traits>
 
 #include "quant/quant.h"
@@ -60,6 +61,36 @@ void run(const HadamardArgs& a) {
 void run(const SiluArgs& a) {
   fill(a.out, [&](int64_t r, int64_t c) { return at(a.x, r, c) / (1 + std::exp(-at(a.x, r, c))); });
 }
+double activation(Activation f, double x) {
+  const auto sigmoid = [](double v) { return 1 / (1 + std::exp(-v)); };
+  switch (f) {
+    case Activation::silu:
+      return x * sigmoid(x);
+    case Activation::gelu_tanh:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+    case Activation::gelu_erf:
+      return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2));
+    case Activation::relu_squared:
+      return x > 0 ? x * x : 0;
+    case Activation::clamped_silu:
+      return std::min(x, 7.0) * sigmoid(1.702 * std::min(x, 7.0));
+    case Activation::sigmoid:
+      return sigmoid(x);
+    case Activation::softplus:
+      return std::log1p(std::exp(x));
+  }
+  return 0;
+}
+void run(const ActivateArgs& a) {
+  fill(a.out, [&](int64_t r, int64_t c) {
+    double factor = a.factor.empty() ? 1 : at(a.factor, r, c);
+    if (a.activation == Activation::clamped_silu && !a.factor.empty()) factor = std::clamp(factor, -7.0, 7.0) + 1;
+    return activation(a.activation, at(a.x, r, c)) * factor;
+  });
+}
+void run(const SoftCapArgs& a) {
+  fill(a.out, [&](int64_t r, int64_t c) { return a.cap * std::tanh(at(a.x, r, c) / a.cap); });
+}
 void run(const ScaleArgs& a) {
   fill(a.out, [&](int64_t r, int64_t c) { return at(a.x, r, c) * a.s; });
 }
@@ -112,6 +143,9 @@ void run(const GatherRowsArgs& a) {
 void run(const FillStrictUpperTriArgs& a) {
   fill(a.x, [&](int64_t r, int64_t c) { return c > r + a.offset ? a.value : at(a.x, r, c); });
 }
+void run(const FillStrictLowerTriArgs& a) {
+  fill(a.x, [&](int64_t r, int64_t c) { return c < r + a.offset ? a.value : at(a.x, r, c); });
+}
 void run(const Copy2dFromColsArgs& a) {
   fill(a.out, [&](int64_t r, int64_t c) { return at(a.x, r, c + a.col_offset); });
 }
@@ -159,19 +193,21 @@ void run(const KvStoreArgs& a) {
   for (int64_t t = 0; t < a.k.rows(); ++t) {
     if (a.batch.slot[t] < 0) continue;
     for (int64_t head = 0; head < a.kv.kv_heads; ++head) {
-      const int64_t from = t * a.k.cols() + head * a.kv.head_dim;
-      const int64_t to = a.kv.row_offset(a.batch.slot[t], head);
-      quantize_row(a.kv.dtype, a.k.f32() + from, static_cast<char*>(a.kv.k) + to, a.kv.head_dim);
-      quantize_row(a.kv.dtype, a.v.f32() + from, static_cast<char*>(a.kv.v) + to, a.kv.head_dim);
+      const auto store = [&](const KvLayerView& view, const Tensor& rows) {
+        quantize_row(view.dtype, rows.f32() + t * rows.cols() + head * view.head_dim,
+                     static_cast<char*>(view.k) + view.row_offset(a.batch.slot[t], head), view.head_dim);
+      };
+      store(a.kv, a.k);
+      store(a.kv.values(), a.v);
     }
   }
 }
 void run(const KvLoadArgs& a) {
+  const KvLayerView kv = a.values ? a.kv.values() : a.kv;
   for (int64_t p = 0; p < a.out.rows(); ++p) {
-    const int64_t page = a.batch.block_table[int64_t{a.sequence} * a.batch.max_pages + p / a.kv.page_size];
-    const int64_t offset = a.kv.row_offset(page * a.kv.page_size + p % a.kv.page_size, a.head);
-    dequantize_row(a.kv.dtype, static_cast<const char*>(a.values ? a.kv.v : a.kv.k) + offset,
-                   a.out.f32() + p * a.kv.head_dim, a.kv.head_dim);
+    const int64_t page = a.batch.block_table[int64_t{a.sequence} * a.batch.max_pages + p / kv.page_size];
+    const int64_t offset = kv.row_offset(page * kv.page_size + p % kv.page_size, a.head);
+    dequantize_row(kv.dtype, static_cast<const char*>(kv.k) + offset, a.out.f32() + p * kv.head_dim, kv.head_dim);
   }
 }
 

@@ -125,12 +125,31 @@ std::vector<float> floats(const Tensor& t) {
   return {t.f32(), t.f32() + t.elements()};
 }
 
-TEST_P(Seam, AttentionOfAMixedStepHasTheBitsOfItsSequencesApart) {
+// Plain, and with the arguments that only some families use.
+std::vector<AttentionShape> mixed_shapes() {
+  std::vector<AttentionShape> shapes;
   for (const DType kv : {DType::f32, DType::f16, DType::bf16}) {
     AttentionShape shape = kMixed;
     shape.kv = kv;
+    shapes.push_back(shape);
+    for (const int32_t window : {7, 50, 280}) {
+      shape.window = window;
+      shapes.push_back(shape);
+    }
+    shape.sinks = shape.gate = true;
+    shapes.push_back(shape);
+    shape.softcap = 3;
+    shapes.push_back(shape);
+  }
+  return shapes;
+}
+
+TEST_P(Seam, AttentionOfAMixedStepHasTheBitsOfItsSequencesApart) {
+  for (const AttentionShape& shape : mixed_shapes()) {
     const OpImage image = attention_case(shape, 3);
-    const auto& args = image.record().args<AttentionArgs>();
+    WeightCopies weights(*backend_);
+    AttentionArgs args = image.record().args<AttentionArgs>();
+    if (args.sinks != nullptr) args.sinks = weights.get(args.sinks, OpId::attention);
     step(args);
     const std::vector<float> together = floats(args.out);
     std::memset(args.out.data, 0xff, static_cast<size_t>(args.out.bytes()));
@@ -141,38 +160,73 @@ TEST_P(Seam, AttentionOfAMixedStepHasTheBitsOfItsSequencesApart) {
       one.batch = alone(args.batch, s, zeros, begin);
       one.q = args.q.row_range(args.batch.q_begin[s], begin[1]);
       one.out = args.out.row_range(args.batch.q_begin[s], begin[1]);
+      if (!args.gate.empty()) one.gate = args.gate.row_range(args.batch.q_begin[s], begin[1]);
       step(one);
     }
-    EXPECT_EQ(floats(args.out), together) << dtype_name(kv);
+    EXPECT_EQ(floats(args.out), together) << dtype_name(shape.kv) << ", window " << shape.window;
+  }
+}
+
+// What a chunk of a prompt reads does not depend on where the chunk begins.
+TEST_P(Seam, AttentionOfOneQueryHasTheBitsItHasAmongOthers) {
+  for (const AttentionShape& shape : mixed_shapes()) {
+    const OpImage image = attention_case(shape, 3);
+    WeightCopies weights(*backend_);
+    AttentionArgs args = image.record().args<AttentionArgs>();
+    if (args.sinks != nullptr) args.sinks = weights.get(args.sinks, OpId::attention);
+    step(args);
+    const std::vector<float> together = floats(args.out);
+    const std::vector<int32_t> zeros(1, 0);
+    for (int32_t s = 0; s < args.batch.sequences; ++s) {
+      for (int32_t t = args.batch.q_begin[s]; t < args.batch.q_begin[s + 1]; ++t) {
+        std::vector<int32_t> begin;
+        AttentionArgs one = args;
+        one.batch = alone(args.batch, s, zeros, begin);
+        begin[1] = 1;
+        const int32_t length = args.batch.pos[t] + 1;
+        one.batch.tokens = 1;
+        one.batch.pos = args.batch.pos + t;
+        one.batch.kv_len = &length;
+        one.q = args.q.row_range(t, 1);
+        one.out = args.out.row_range(t, 1);
+        if (!args.gate.empty()) one.gate = args.gate.row_range(t, 1);
+        step(one);
+      }
+    }
+    EXPECT_EQ(floats(args.out), together) << dtype_name(shape.kv) << ", window " << shape.window;
   }
 }
 
 TEST_P(Seam, ProjectionsOfAMixedStepHaveTheBitsOfItsSequencesApart) {
   for (const DType weight : {DType::f32, DType::f16, DType::bf16, DType::q8_0, DType::q4_k}) {
-    const OpImage image = qkv_case({.attention = kMixed, .width = 256, .weight = weight, .qk_norm = true}, 4);
-    WeightCopies weights(*backend_);
-    QkvRopeStoreArgs args = image.record().args<QkvRopeStoreArgs>();
-    for (const Weight** w : {&args.norm, &args.w[0], &args.w[1], &args.w[2], &args.q_norm, &args.k_norm}) {
-      *w = weights.get(*w, OpId::qkv_rope_store);
+    for (const bool general : {false, true}) {
+      QkvShape shape{.attention = kMixed, .width = 256, .weight = weight, .qk_norm = true};
+      shape.row_norms = shape.v_norm = shape.q_rope = general;
+      const OpImage image = qkv_case(shape, 4);
+      WeightCopies weights(*backend_);
+      QkvRopeStoreArgs args = image.record().args<QkvRopeStoreArgs>();
+      for (const Weight** w : {&args.norm, &args.w[0], &args.w[1], &args.w[2], &args.q_norm, &args.k_norm}) {
+        *w = weights.get(*w, OpId::qkv_rope_store);
+      }
+      const std::string before(static_cast<const char*>(args.kv.k),
+                               static_cast<size_t>(args.kv.pages * args.kv.page_bytes()));
+      step(args);
+      const std::vector<float> together = floats(args.q);
+      const std::string stored(static_cast<const char*>(args.kv.k), before.size());
+      std::memset(args.q.data, 0xff, static_cast<size_t>(args.q.bytes()));
+      std::memcpy(args.kv.k, before.data(), before.size());
+      const std::vector<int32_t> zeros(static_cast<size_t>(args.batch.tokens), 0);
+      for (int32_t s = 0; s < args.batch.sequences; ++s) {
+        std::vector<int32_t> begin;
+        QkvRopeStoreArgs one = args;
+        one.batch = alone(args.batch, s, zeros, begin);
+        one.x = args.x.row_range(args.batch.q_begin[s], begin[1]);
+        one.q = args.q.row_range(args.batch.q_begin[s], begin[1]);
+        step(one);
+      }
+      EXPECT_EQ(floats(args.q), together) << dtype_name(weight);
+      EXPECT_TRUE(stored == std::string(static_cast<const char*>(args.kv.k), before.size())) << dtype_name(weight);
     }
-    const std::string before(static_cast<const char*>(args.kv.k),
-                             static_cast<size_t>(args.kv.pages * args.kv.page_bytes()));
-    step(args);
-    const std::vector<float> together = floats(args.q);
-    const std::string stored(static_cast<const char*>(args.kv.k), before.size());
-    std::memset(args.q.data, 0xff, static_cast<size_t>(args.q.bytes()));
-    std::memcpy(args.kv.k, before.data(), before.size());
-    const std::vector<int32_t> zeros(static_cast<size_t>(args.batch.tokens), 0);
-    for (int32_t s = 0; s < args.batch.sequences; ++s) {
-      std::vector<int32_t> begin;
-      QkvRopeStoreArgs one = args;
-      one.batch = alone(args.batch, s, zeros, begin);
-      one.x = args.x.row_range(args.batch.q_begin[s], begin[1]);
-      one.q = args.q.row_range(args.batch.q_begin[s], begin[1]);
-      step(one);
-    }
-    EXPECT_EQ(floats(args.q), together) << dtype_name(weight);
-    EXPECT_TRUE(stored == std::string(static_cast<const char*>(args.kv.k), before.size())) << dtype_name(weight);
   }
 }
 

@@ -45,6 +45,10 @@ struct JoinedAttention {
 // is not null. Uses worker.local for both: first the scratch of the projections, then that of attention.
 void run(const QkvRopeStoreArgs& args, const JoinedAttention& joined, const Worker& worker, uint64_t* ticks) noexcept;
 
+// The projections into attention that are not plain (op_extras.h).
+[[nodiscard]] OpScratch general_scratch(const QkvRopeStoreArgs& args);
+void run_general(const QkvRopeStoreArgs& args, const Worker& worker) noexcept;
+
 // The attention of one token to one kv head, whose spans are not split among workers. local: OpScratch::local bytes.
 void attend_head(const AttentionArgs& args, int64_t kv_head, std::byte* local, const KernelTable& kernels) noexcept;
 // Whether this many threads split the spans of items among them, with a barrier in the op.

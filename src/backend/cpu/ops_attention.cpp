@@ -1,120 +1,32 @@
 // Attention and the cache primitives on the CPU.
 //
-// Work items are (block of queries, kv head): the whole GQA group of a block shares each load of K and V. When there
-// are too few items for the threads (decode at depth), the spans of an item are divided among the workers too: each
-// stores the partial results of its spans, and after a barrier they are merged in ascending span order. Both ways give
-// the same bits.
+// When there are too few items (attention_blocks.h) for the threads (decode at depth), the spans of an item are divided
+// among the workers too: each stores the partial results of its spans, and after a barrier they are merged in ascending
+// span order. Both ways give the same bits.
 #include <algorithm>
 #include <cmath>
 
+#include "backend/cpu/attention_blocks.h"
 #include "backend/cpu/cpu_ops.h"
 #include "backend/cpu/kv_rows.h"
+#include "backend/op_extras.h"
 #include "base/checked.h"
 
 namespace inferno::cpu {
 namespace {
 
-constexpr int64_t kMaxQueryBlock = 256;  // the largest query_block of any kernel
-static_assert(kMaxQueryGroup <= kMaxQueryBlock);
-constexpr int64_t kMaxPagesPerSpan = kAttentionSpan;
-// Blocks are made smaller while there are fewer (block, kv head) items per worker than this, but not smaller than
-// kMinQueries: packing keys and values into the kernel's layout is paid once per block.
-constexpr int64_t kItemsPerWorker = 4;
-constexpr int64_t kMinQueries = 32;
-
-// Up to `query_block` queries of one sequence that share a kv head, token by token, the group's heads side by side.
-struct Block {
-  int32_t sequence = 0;
-  int64_t first_token = 0;
-  int64_t tokens = 0;
-};
-
-struct Plan {
-  const AttentionKernel* kernel = nullptr;
-  int64_t group = 0;             // query heads per kv head
-  int64_t tokens_per_block = 0;  // tokens whose group fits the kernel's query block
-};
-
-Plan plan_of(const AttentionArgs& a, const KernelTable& kernels, int workers) {
-  Plan plan;
-  plan.kernel = &kernels.attention[static_cast<int>(a.kv.dtype)];
-  plan.group = a.q.cols() / a.kv.head_dim / a.kv.kv_heads;
-  plan.tokens_per_block = std::max<int64_t>(1, std::min(plan.kernel->query_block, kMaxQueryBlock) / plan.group);
-  const auto items = [&] { return ceil_div(a.batch.tokens, plan.tokens_per_block) * a.kv.kv_heads; };
-  while (items() < kItemsPerWorker * workers && plan.tokens_per_block * plan.group >= 2 * kMinQueries) {
-    plan.tokens_per_block /= 2;
-  }
-  return plan;
-}
-
-// Calls f(block) for every block of the step, the last one of each sequence first: it sees the most positions, and
-// workers that claim blocks dynamically should end with short ones.
-template <typename F>
-void for_each_block(const AttentionArgs& a, const Plan& plan, F f) {
-  for (int32_t s = 0; s < a.batch.sequences; ++s) {
-    const int64_t begin = a.batch.q_begin[s];
-    const int64_t end = a.batch.q_begin[s + 1];
-    for (int64_t block = ceil_div(end - begin, plan.tokens_per_block) - 1; block >= 0; --block) {
-      const int64_t first = begin + block * plan.tokens_per_block;
-      f(Block{s, first, std::min(plan.tokens_per_block, end - first)});
-    }
-  }
-}
-
-// Memory of one span's result, or of a running result: m and l per query, then o.
-struct Partial {
-  float* m;
-  float* l;
-  float* o;
-};
-int64_t partial_floats(int64_t queries, int64_t head_dim) {
-  return queries * (2 + head_dim);
-}
-Partial partial_at(float* memory, int64_t queries) {
-  return {memory, memory + queries, memory + 2 * queries};
-}
-
-void run_span(const AttentionArgs& a, const Plan& plan, const Block& block, int64_t kv_head, int64_t span,
-              const Partial& out, void* scratch) noexcept {
-  const int64_t d = a.kv.head_dim;
-  const int64_t queries = block.tokens * plan.group;
+void run_causal_span(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, int64_t kv_head,
+                     int64_t span, const Partial& out, void* scratch) noexcept {
   int32_t visible[kMaxQueryBlock];
-  for (int64_t i = 0; i < queries; ++i) {
+  for (int64_t i = 0; i < block.tokens * plan.group; ++i) {
     const int64_t position = a.batch.pos[block.first_token + i / plan.group];
     visible[i] = static_cast<int32_t>(std::clamp<int64_t>(position + 1 - span * kAttentionSpan, 0, kAttentionSpan));
   }
-  const void* k_pages[kMaxPagesPerSpan];
-  const void* v_pages[kMaxPagesPerSpan];
-  const int32_t* table = a.batch.block_table + int64_t{block.sequence} * a.batch.max_pages;
-  const int64_t len = a.batch.kv_len[block.sequence];
-  const int64_t first = span * kAttentionSpan;
-  const int64_t pages = ceil_div(std::min(len - first, kAttentionSpan), a.kv.page_size);
-  for (int64_t p = 0; p < pages; ++p) {
-    const int64_t offset = a.kv.row_offset(int64_t{table[first / a.kv.page_size + p]} * a.kv.page_size, kv_head);
-    k_pages[p] = static_cast<const char*>(a.kv.k) + offset;
-    v_pages[p] = static_cast<const char*>(a.kv.v) + offset;
-  }
-  SpanTask task{};
-  task.q = a.q.f32() + block.first_token * a.q.cols() + kv_head * plan.group * d;
-  task.token_stride = a.q.cols();
-  task.group = plan.group;
-  task.queries = queries;
-  task.head_dim = d;
-  task.visible = visible;
-  task.k_pages = k_pages;
-  task.v_pages = v_pages;
-  task.page_size = a.kv.page_size;
-  task.row_bytes = a.kv.row_bytes();
-  task.scale = a.scale;
-  task.m = out.m;
-  task.l = out.l;
-  task.o = out.o;
-  task.scratch = scratch;
-  plan.kernel->run(task);
+  run_span(a, plan, block, kv_head, span, visible, out, scratch);
 }
 
 // Spans a block's last query reaches into.
-int64_t span_count(const AttentionArgs& a, const Block& block) {
+int64_t span_count(const AttentionArgs& a, const QueryBlock& block) {
   const int64_t last = a.batch.pos[block.first_token + block.tokens - 1];
   return last / kAttentionSpan + 1;
 }
@@ -125,14 +37,8 @@ void copy(const Partial& span, int64_t queries, int64_t d, const Partial& total)
   std::copy_n(span.l, queries, total.l);
   std::copy_n(span.o, queries * d, total.o);
 }
-void merge(const Partial& total, const Partial& span, int64_t queries, int64_t d, const KernelTable& kernels) noexcept {
-  for (int64_t i = 0; i < queries; ++i) {
-    kernels.merge_span(total.m + i, total.l + i, total.o + i * d, span.m[i], span.l[i], span.o + i * d, d);
-  }
-}
-
-void finish(const AttentionArgs& a, const Plan& plan, const Block& block, int64_t kv_head, const Partial& total,
-            const KernelTable& kernels) noexcept {
+void finish(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, int64_t kv_head,
+            const Partial& total, const KernelTable& kernels) noexcept {
   const int64_t d = a.kv.head_dim;
   for (int64_t i = 0; i < block.tokens * plan.group; ++i) {
     const int64_t token = block.first_token + i / plan.group;
@@ -146,25 +52,12 @@ int64_t max_spans(const AttentionArgs& a) {
   return ceil_div(int64_t{a.batch.max_pages} * a.kv.page_size, kAttentionSpan);
 }
 
-// A worker's memory: results of a block of queries and of one span of it, then the kernel's scratch.
-struct BlockMemory {
-  Partial total;
-  Partial span;
-  std::byte* scratch = nullptr;
-};
-BlockMemory block_memory(std::byte* local, int64_t queries, int64_t head_dim) {
-  auto* memory = reinterpret_cast<float*>(local);
-  const int64_t floats = partial_floats(queries, head_dim);
-  return {partial_at(memory, queries), partial_at(memory + floats, queries),
-          local + round_up(2 * floats * static_cast<int64_t>(sizeof(float)), 64)};
-}
-
 // All spans of one item, one after the other.
-void attend(const AttentionArgs& a, const Plan& plan, const Block& block, int64_t kv_head, const BlockMemory& memory,
-            const KernelTable& kernels) noexcept {
-  run_span(a, plan, block, kv_head, 0, memory.total, memory.scratch);
+void attend(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, int64_t kv_head,
+            const BlockMemory& memory, const KernelTable& kernels) noexcept {
+  run_causal_span(a, plan, block, kv_head, 0, memory.total, memory.scratch);
   for (int64_t span = 1; span < span_count(a, block); ++span) {
-    run_span(a, plan, block, kv_head, span, memory.span, memory.scratch);
+    run_causal_span(a, plan, block, kv_head, span, memory.span, memory.scratch);
     merge(memory.total, memory.span, block.tokens * plan.group, a.kv.head_dim, kernels);
   }
   finish(a, plan, block, kv_head, memory.total, kernels);
@@ -174,6 +67,7 @@ void attend(const AttentionArgs& a, const Plan& plan, const Block& block, int64_
 
 // There are so few items that threads would idle (decoding steps of a few sequences), and there are spans to split.
 bool splits_spans(const AttentionArgs& a, int threads) {
+  if (!is_plain(a)) return false;
   const bool few = a.batch.tokens == a.batch.sequences && a.batch.tokens * a.kv.kv_heads < 2 * threads;
   return threads > 1 && few && std::any_of(a.batch.kv_len, a.batch.kv_len + a.batch.sequences, [](int32_t positions) {
            return positions > kAttentionSpan;
@@ -181,9 +75,12 @@ bool splits_spans(const AttentionArgs& a, int threads) {
 }
 
 OpScratch scratch_of(const AttentionArgs& a, const KernelTable& kernels, int threads) {
-  const Plan plan = plan_of(a, kernels, 0);  // the largest blocks there may be
+  const AttentionPlan plan = plan_of(a, kernels, 0);  // the largest blocks there may be
   const int64_t queries = plan.tokens_per_block * plan.group;
-  const int64_t floats = partial_floats(queries, a.kv.head_dim);
+  const int64_t floats = partial_floats(queries, a.kv.value_dim());
+  if (!is_plain(a)) {
+    return {.local = round_up(2 * floats * static_cast<int64_t>(sizeof(float)), 64) + general_scratch_bytes(a, plan)};
+  }
   // Split spans: at most 2 * threads items of one token each, a partial result per span.
   const int64_t shared = 2 * threads * max_spans(a) * partial_floats(plan.group, a.kv.head_dim);
   return {.shared = threads > 1 ? shared * static_cast<int64_t>(sizeof(float)) : 0,
@@ -192,24 +89,35 @@ OpScratch scratch_of(const AttentionArgs& a, const KernelTable& kernels, int thr
 }
 
 void attend_head(const AttentionArgs& a, int64_t kv_head, std::byte* local, const KernelTable& kernels) noexcept {
-  const Plan plan = plan_of(a, kernels, 0);
-  attend(a, plan, Block{.tokens = 1}, kv_head, block_memory(local, plan.group, a.kv.head_dim), kernels);
+  const AttentionPlan plan = plan_of(a, kernels, 0);
+  const BlockMemory memory = block_memory(local, plan.group, a.kv.value_dim());
+  const QueryBlock block{.tokens = 1};
+  if (is_plain(a)) {
+    attend(a, plan, block, kv_head, memory, kernels);
+  } else {
+    attend_general(a, plan, block, kv_head, memory, kernels);
+  }
 }
 
 void run(const AttentionArgs& a, const Worker& w) noexcept {
-  const Plan plan = plan_of(a, *w.kernels, w.nth);
+  const AttentionPlan plan = plan_of(a, *w.kernels, w.nth);
   const int64_t d = a.kv.head_dim;
-  const BlockMemory memory = block_memory(w.local, plan.tokens_per_block * plan.group, d);
+  const BlockMemory memory = block_memory(w.local, plan.tokens_per_block * plan.group, a.kv.value_dim());
 
   if (!splits_spans(a, w.nth)) {
     // Blocks see different numbers of positions, so items are claimed one by one rather than in slices.
     constexpr int kItems = 0;
+    const bool plain = is_plain(a);
     int64_t item = 0;
     int64_t mine = w.next_item(kItems, -1);
-    for_each_block(a, plan, [&](const Block& block) {
+    for_each_block(a, plan, [&](const QueryBlock& block) {
       for (int64_t kv_head = 0; kv_head < a.kv.kv_heads; ++kv_head, ++item) {
         if (item != mine) continue;
-        attend(a, plan, block, kv_head, memory, *w.kernels);
+        if (plain) {
+          attend(a, plan, block, kv_head, memory, *w.kernels);
+        } else {
+          attend_general(a, plan, block, kv_head, memory, *w.kernels);
+        }
         mine = w.next_item(kItems, mine);
       }
     });
@@ -220,18 +128,18 @@ void run(const AttentionArgs& a, const Worker& w) noexcept {
   auto* partials = reinterpret_cast<float*>(w.shared);
   int64_t piece = 0;
   int64_t at = 0;
-  for_each_block(a, plan, [&](const Block& block) {
+  for_each_block(a, plan, [&](const QueryBlock& block) {
     for (int64_t kv_head = 0; kv_head < a.kv.kv_heads; ++kv_head, at += max_spans(a)) {
       for (int64_t span = 0; span < span_count(a, block); ++span, ++piece) {
         if (piece % w.nth != w.ith) continue;
-        run_span(a, plan, block, kv_head, span, partial_at(partials + (at + span) * stride, plan.group),
-                 memory.scratch);
+        run_causal_span(a, plan, block, kv_head, span, partial_at(partials + (at + span) * stride, plan.group),
+                        memory.scratch);
       }
     }
   });
   w.barrier();
   int64_t item = 0;
-  for_each_block(a, plan, [&](const Block& block) {
+  for_each_block(a, plan, [&](const QueryBlock& block) {
     for (int64_t kv_head = 0; kv_head < a.kv.kv_heads; ++kv_head, ++item) {
       if (item % w.nth != w.ith) continue;
       const auto part = [&](int64_t span) {
@@ -248,25 +156,23 @@ void run(const AttentionArgs& a, const Worker& w) noexcept {
 // ---- cache primitives
 
 void run(const KvStoreArgs& a, const Worker& w) noexcept {
-  const int64_t d = a.kv.head_dim;
-  const int64_t cols = a.k.cols();
   const Range items = w.slice(a.k.rows() * a.kv.kv_heads);
   for (int64_t item = items.begin; item < items.end; ++item) {
     const int64_t t = item / a.kv.kv_heads;
     const int64_t head = item % a.kv.kv_heads;
-    store_kv_row(a.kv, a.batch.slot[t], head, a.k.f32() + t * cols + head * d, a.v.f32() + t * cols + head * d,
-                 *w.kernels);
+    store_kv_row(a.kv, a.batch.slot[t], head, a.k.f32() + t * a.k.cols() + head * a.kv.head_dim,
+                 a.v.f32() + t * a.v.cols() + head * a.kv.value_dim(), *w.kernels);
   }
 }
 
 void run(const KvLoadArgs& a, const Worker& w) noexcept {
-  const auto load = w.kernels->load_row[static_cast<int>(a.kv.dtype)];
+  const KvLayerView kv = a.values ? a.kv.values() : a.kv;
+  const auto load = w.kernels->load_row[static_cast<int>(kv.dtype)];
   const int32_t* table = a.batch.block_table + int64_t{a.sequence} * a.batch.max_pages;
-  const auto* base = static_cast<const char*>(a.values ? a.kv.v : a.kv.k);
   const Range rows = w.slice(a.out.rows());
   for (int64_t p = rows.begin; p < rows.end; ++p) {
-    const int64_t slot = int64_t{table[p / a.kv.page_size]} * a.kv.page_size + p % a.kv.page_size;
-    load(base + a.kv.row_offset(slot, a.head), a.out.f32() + p * a.kv.head_dim, a.kv.head_dim);
+    const int64_t slot = int64_t{table[p / kv.page_size]} * kv.page_size + p % kv.page_size;
+    load(static_cast<const char*>(kv.k) + kv.row_offset(slot, a.head), a.out.f32() + p * kv.head_dim, kv.head_dim);
   }
 }
 

@@ -3,7 +3,9 @@
 #include <array>
 
 #include "backend/cpu/cpu_ops.h"
+#include "backend/cpu/kv_rows.h"
 #include "backend/cpu/products.h"
+#include "backend/op_extras.h"
 #include "base/checked.h"
 
 namespace inferno::cpu {
@@ -24,12 +26,14 @@ int64_t gate_block_bytes(const Weight* gate, const Weight* up, int64_t tokens) {
   return tokens < kManyTokens ? 0 : matrix_bytes(tokens, gate_rows(gate, up));
 }
 
-// silu(gate) * up into `out`, then done(rows); `up_out` is shared memory for the up product, `gate_block` local memory.
+// f(gate) * up into `out`, then done(rows); `up_out` is shared memory for the up product, `gate_block` local memory.
 // Both weights have the same number of rows.
 template <typename Done>
-void gate_and_up(const Weight* gate, const Weight* up, const Prepared& x, int64_t tokens, float* out, float* up_out,
-                 float* gate_block, std::byte* scratch, const Worker& w, Done done) noexcept {
+void gate_and_up(const Weight* gate, const Weight* up, Activation activation, const Prepared& x, int64_t tokens,
+                 float* out, float* up_out, float* gate_block, std::byte* scratch, const Worker& w,
+                 Done done) noexcept {
   const int64_t n = gate->rows();
+  const auto gated_product = w.kernels->gated[static_cast<size_t>(activation)];
   w.for_chunks(0, rows_of_both(gate, up), min_rows(tokens), [&](Range rows) {
     const bool many = tokens >= kManyTokens;
     const int64_t block = many ? gate_rows(gate, up) : rows.size();
@@ -43,7 +47,7 @@ void gate_and_up(const Weight* gate, const Weight* up, const Prepared& x, int64_
       multiply(gate, x.buffer[0], tokens, part, gated - part.begin, gated_stride, false, scratch, w);
       multiply(up, x.buffer[1], tokens, part, up_block - part.begin, part.size(), false, scratch, w);
       for (int64_t t = 0; t < tokens; ++t) {
-        w.kernels->swiglu(gated + t * gated_stride, up_block + t * part.size(), out + t * n + part.begin, part.size());
+        gated_product(gated + t * gated_stride, up_block + t * part.size(), out + t * n + part.begin, part.size());
       }
     }
     done(rows);
@@ -77,24 +81,36 @@ OpScratch scratch_of(const EmbedArgs& a, const KernelTable& /*kernels*/, int /*t
 
 void run(const EmbedArgs& a, const Worker& w) noexcept {
   run(GatherRowsArgs{.table = a.table, .indices = a.ids, .out = a.out}, w);
+  if (a.scale == 1) return;
+  w.barrier();
+  run(ScaleArgs{.x = a.out, .s = a.scale, .out = a.out}, w);
 }
 
 void run(const RmsNormArgs& a, const Worker& w) noexcept {
-  const int64_t cols = a.weight->cols();
+  const int64_t cols = a.weight != nullptr ? a.weight->cols() : a.x.cols();
   const Range rows = w.slice(a.x.elements() / cols);
   for (int64_t r = rows.begin; r < rows.end; ++r) {
-    w.kernels->rms_norm(a.x.f32() + r * cols, cpu(a.weight).vector(), a.eps, a.out.f32() + r * cols, cols);
+    norm_row(a.x.f32() + r * cols, vector_or_null(a.weight), a.eps, a.out.f32() + r * cols, cols, *w.kernels);
   }
 }
 
 // ---- linear
 
+namespace {
+
+// Of a result that is not written to `out` directly: the up product, or the product before its norm.
+int64_t result_bytes(const LinearArgs& a, int64_t tokens) {
+  if (a.epilogue == Epilogue::swiglu) return matrix_bytes(tokens, a.w[1]->rows());
+  return is_plain(a) ? 0 : matrix_bytes(tokens, a.w[0]->rows());
+}
+
+}  // namespace
+
 OpScratch scratch_of(const LinearArgs& a, const KernelTable& /*kernels*/, int /*threads*/) {
   const int64_t tokens = a.rows.empty() ? a.x.rows() : a.rows.elements();
   const int64_t prepared = prepared_bytes({a.w[0], a.w[1], a.w[2]}, tokens, a.x.cols());
-  const int64_t up = a.epilogue == Epilogue::swiglu ? matrix_bytes(tokens, a.w[1]->rows()) : 0;
   const int64_t gate = a.epilogue == Epilogue::swiglu ? gate_block_bytes(a.w[0], a.w[1], tokens) : 0;
-  return {.shared = up + prepared,
+  return {.shared = result_bytes(a, tokens) + prepared,
           .local = kernel_scratch({a.w[0], a.w[1], a.w[2]}, tokens) +
                    std::max(prepared_bytes({a.w[0], a.w[1], a.w[2]}, kRedundantTokens, a.x.cols()), gate),
           .converted = cpu(a.w[0]).kernel().activation->bytes(1, a.x.cols())};
@@ -105,13 +121,19 @@ void run(const LinearArgs& a, const Worker& w) noexcept {
   Input in = input_of(a.x);
   in.tokens = tokens;
   in.rows = a.rows.empty() ? nullptr : a.rows.as<int32_t>();
-  const int64_t up = a.epilogue == Epilogue::swiglu ? matrix_bytes(tokens, a.w[1]->rows()) : 0;
+  const int64_t result = result_bytes(a, tokens);
   std::byte* local = w.local + kernel_scratch({a.w[0], a.w[1], a.w[2]}, tokens);
-  const Prepared x = w.input_is_converted ? Prepared{{w.converted}}
-                                          : prepare(in, {a.w[0], a.w[1], a.w[2]}, kConvert, w.shared + up, local, w);
+  const Prepared x = w.input_is_converted
+                         ? Prepared{{w.converted}}
+                         : prepare(in, {a.w[0], a.w[1], a.w[2]}, kConvert, w.shared + result, local, w);
   if (a.epilogue == Epilogue::swiglu) {
-    gate_and_up(a.w[0], a.w[1], x, tokens, a.out[0].f32(), reinterpret_cast<float*>(w.shared),
+    gate_and_up(a.w[0], a.w[1], Activation::silu, x, tokens, a.out[0].f32(), reinterpret_cast<float*>(w.shared),
                 reinterpret_cast<float*>(local), w.local, w, [](Range /*rows*/) {});
+    return;
+  }
+  if (!is_plain(a)) {
+    const Output output{a.post_norm, a.eps, a.residual_scale, a.residual.f32(), a.out[0].f32()};
+    project_output(a.w[0], a.bias[0], x.buffer[0], output, reinterpret_cast<float*>(w.shared), 0, tokens, w);
     return;
   }
   std::array<Projection, LinearArgs::kMaxWeights> products;
@@ -128,40 +150,88 @@ void weight_ranges(const LinearArgs& a, const Worker& w, WeightRanges& ranges) {
   for (size_t i = 0; i < LinearArgs::kMaxWeights && a.w[i] != nullptr; ++i) ranges.add(slice_of(a.w[i], w));
 }
 
-// ---- gated_mlp: norm and convert | gate, up, SwiGLU | convert | down, residual. One token is converted as it is
-// produced.
+// ---- gated_mlp: norm and convert | gate, up, activation | convert | down, residual. One token is converted as it is
+// produced. A norm of the result follows after another barrier.
+
+namespace {
+
+// Gate and up are multiplied and activated block by block; else all of both is there before the activation.
+bool activates_blocks(const GatedMlpArgs& a) {
+  return a.gate != nullptr && a.bias[0] == nullptr && a.bias[1] == nullptr;
+}
+
+Output output_of(const GatedMlpArgs& a) {
+  return {a.post_norm, a.eps, a.residual_scale, a.residual.f32(), a.out.f32()};
+}
+
+// f(gate) * up, or f(up), into `out`; `other` is shared memory of the same size.
+void activate_all(const GatedMlpArgs& a, const Prepared& x, float* out, float* other, const Worker& w) noexcept {
+  const int64_t tokens = a.x.rows();
+  const int64_t ffn = a.up->rows();
+  const Projection gate{a.gate, x.buffer[0], nullptr, vector_or_null(a.bias[0]), out};
+  const Projection up{a.up, x.buffer[1], nullptr, vector_or_null(a.bias[1]), a.gate != nullptr ? other : out};
+  const std::array<Projection, 2> both = {up, gate};
+  project(std::span(both).first(a.gate != nullptr ? 2 : 1), 0, tokens, w.local, w);
+  w.barrier();
+  const auto f = static_cast<size_t>(a.activation);
+  w.for_chunks(kFinish + 1, {tokens, 1}, 1, [&](Range rows) {
+    float* values = out + rows.begin * ffn;
+    if (a.gate != nullptr) {
+      w.kernels->gated[f](values, other + rows.begin * ffn, values, rows.size() * ffn);
+    } else {
+      w.kernels->activate[f](values, values, rows.size() * ffn);
+    }
+  });
+}
+
+}  // namespace
 
 OpScratch scratch_of(const GatedMlpArgs& a, const KernelTable& /*kernels*/, int /*threads*/) {
   const int64_t tokens = a.x.rows();
   const int64_t k = a.x.cols();
-  const int64_t ffn = a.gate->rows();
+  const int64_t ffn = a.up->rows();
+  const int64_t blocks = activates_blocks(a) ? gate_block_bytes(a.gate, a.up, tokens) : 0;
   return {.shared = 2 * matrix_bytes(tokens, ffn) +
-                    std::max(prepared_bytes({a.gate, a.up}, tokens, k), prepared_bytes({a.down}, tokens, ffn)),
+                    std::max(prepared_bytes({a.gate, a.up}, tokens, k), prepared_bytes({a.down}, tokens, ffn)) +
+                    (output_of(a).plain() ? 0 : matrix_bytes(tokens, a.down->rows())),
           .local = kernel_scratch({a.gate, a.up, a.down}, tokens) +
                    std::max({prepared_bytes({a.gate, a.up}, kRedundantTokens, k),
-                             prepared_bytes({a.down}, kRedundantTokens, ffn), gate_block_bytes(a.gate, a.up, tokens)})};
+                             prepared_bytes({a.down}, kRedundantTokens, ffn), blocks})};
 }
 
 void run(const GatedMlpArgs& a, const Worker& w) noexcept {
   const int64_t tokens = a.x.rows();
-  const int64_t ffn = a.gate->rows();
+  const int64_t ffn = a.up->rows();
   auto* activated = reinterpret_cast<float*>(w.shared);
   auto* up = reinterpret_cast<float*>(w.shared + matrix_bytes(tokens, ffn));
   std::byte* shared = w.shared + 2 * matrix_bytes(tokens, ffn);
   std::byte* local = w.local + kernel_scratch({a.gate, a.up, a.down}, tokens);
   const Prepared x = prepare(input_of(a.x, a.norm, a.eps), {a.gate, a.up}, kConvert, shared, local, w);
-  const bool converted = producers_convert(a.down, tokens, w);
-  gate_and_up(a.gate, a.up, x, tokens, activated, up, reinterpret_cast<float*>(local), w.local, w, [&](Range rows) {
-    if (converted) convert_produced(a.down, activated, rows, shared, w);
-  });
+  const bool converted = activates_blocks(a) && producers_convert(a.down, tokens, w);
+  if (activates_blocks(a)) {
+    gate_and_up(a.gate, a.up, a.activation, x, tokens, activated, up, reinterpret_cast<float*>(local), w.local, w,
+                [&](Range rows) {
+                  if (converted) convert_produced(a.down, activated, rows, shared, w);
+                });
+  } else {
+    activate_all(a, x, activated, up, w);
+  }
   w.barrier(slice_of(a.down, w));
   const Input hidden{.x = activated, .stride = ffn, .tokens = tokens, .k = ffn};
   const Prepared h = converted ? Prepared{{shared}} : prepare(hidden, {a.down}, kConvertAgain, shared, local, w);
-  const Projection down{a.down, h.buffer[0], a.residual.f32(), nullptr, a.out.f32()};
-  project({&down, 1}, 1, tokens, w.local, w);
+  // The input's memory is larger or free by now; the product before its norm is after both.
+  const int64_t inputs =
+      std::max(prepared_bytes({a.gate, a.up}, tokens, a.x.cols()), prepared_bytes({a.down}, tokens, ffn));
+  project_output(a.down, a.bias[2], h.buffer[0], output_of(a), reinterpret_cast<float*>(shared + inputs), 2, tokens, w);
 }
 
 void weight_ranges(const GatedMlpArgs& a, const Worker& w, WeightRanges& ranges) {
+  if (!activates_blocks(a)) {
+    ranges.add(slice_of(a.up, w));
+    if (a.gate != nullptr) ranges.add(slice_of(a.gate, w));
+    ranges.add(slice_of(a.down, w));
+    return;
+  }
   for (uint32_t i = 0;; ++i) {
     const Range rows = w.own_chunk(rows_of_both(a.gate, a.up), min_rows(a.x.rows()), i);
     if (rows.empty()) break;
@@ -185,7 +255,17 @@ void run(const LogitsArgs& a, const Worker& w) noexcept {
   in.rows = a.rows.as<int32_t>();
   const Prepared x = prepare(in, {a.head}, kConvert, w.shared, w.local + kernel_scratch({a.head}, in.tokens), w);
   const Projection head{a.head, x.buffer[0], nullptr, nullptr, a.out.f32()};
-  project({&head, 1}, 0, in.tokens, w.local, w);
+  if (is_plain(a)) {
+    project({&head, 1}, 0, in.tokens, w.local, w);
+    return;
+  }
+  project({&head, 1}, 0, in.tokens, w.local, w, [&](size_t /*product*/, Range rows) {
+    for (int64_t t = 0; t < in.tokens; ++t) {
+      float* part = a.out.f32() + t * a.out.cols() + rows.begin;
+      w.kernels->scale(part, a.scale, part, rows.size());
+      if (a.softcap != 0) w.kernels->soft_cap(part, a.softcap, part, rows.size());
+    }
+  });
 }
 
 void weight_ranges(const LogitsArgs& a, const Worker& w, WeightRanges& ranges) {

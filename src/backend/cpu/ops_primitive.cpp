@@ -55,6 +55,21 @@ void run(const SiluArgs& a, const Worker& w) noexcept {
   w.kernels->silu(a.x.f32() + r.begin, a.out.f32() + r.begin, r.end - r.begin);
 }
 
+void run(const ActivateArgs& a, const Worker& w) noexcept {
+  const Range r = element_slice(w, a.x.elements());
+  const auto f = static_cast<size_t>(a.activation);
+  if (a.factor.empty()) {
+    w.kernels->activate[f](a.x.f32() + r.begin, a.out.f32() + r.begin, r.size());
+  } else {
+    w.kernels->gated[f](a.x.f32() + r.begin, a.factor.f32() + r.begin, a.out.f32() + r.begin, r.size());
+  }
+}
+
+void run(const SoftCapArgs& a, const Worker& w) noexcept {
+  const Range r = element_slice(w, a.x.elements());
+  w.kernels->soft_cap(a.x.f32() + r.begin, a.cap, a.out.f32() + r.begin, r.size());
+}
+
 void run(const ScaleArgs& a, const Worker& w) noexcept {
   const Range r = element_slice(w, a.x.elements());
   w.kernels->scale(a.x.f32() + r.begin, a.s, a.out.f32() + r.begin, r.end - r.begin);
@@ -143,6 +158,14 @@ void run(const FillStrictUpperTriArgs& a, const Worker& w) noexcept {
   for (int64_t r = rows.begin; r < rows.end; ++r) {
     const int64_t first = std::clamp<int64_t>(r + a.offset + 1, 0, cols);
     std::fill(a.x.f32() + r * cols + first, a.x.f32() + (r + 1) * cols, a.value);
+  }
+}
+
+void run(const FillStrictLowerTriArgs& a, const Worker& w) noexcept {
+  const int64_t cols = a.x.cols();
+  const Range rows = row_slice(w, a.x);
+  for (int64_t r = rows.begin; r < rows.end; ++r) {
+    std::fill_n(a.x.f32() + r * cols, std::clamp<int64_t>(r + a.offset, 0, cols), a.value);
   }
 }
 

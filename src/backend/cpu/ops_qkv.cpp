@@ -5,6 +5,7 @@
 #include "backend/cpu/cpu_ops.h"
 #include "backend/cpu/kv_rows.h"
 #include "backend/cpu/products.h"
+#include "backend/op_extras.h"
 #include "base/checked.h"
 
 namespace inferno::cpu {
@@ -53,6 +54,7 @@ void finish_head(const QkvRopeStoreArgs& a, const NewRows& rows, int64_t t, int6
 // ---- qkv_rope_store: norm and convert | three products | QK-norm, rotation and cache rows, per token and head
 
 OpScratch scratch_of(const QkvRopeStoreArgs& a, const KernelTable& /*kernels*/, int /*threads*/) {
+  if (!is_plain(a)) return general_scratch(a);
   const int64_t tokens = a.x.rows();
   const int64_t k = a.x.cols();
   return {.shared = 2 * matrix_bytes(tokens, a.w[1]->rows()) + prepared_bytes({a.w[0], a.w[1], a.w[2]}, tokens, k),
@@ -61,6 +63,10 @@ OpScratch scratch_of(const QkvRopeStoreArgs& a, const KernelTable& /*kernels*/, 
 }
 
 void run(const QkvRopeStoreArgs& a, const Worker& w) noexcept {
+  if (!is_plain(a)) {
+    run_general(a, w);
+    return;
+  }
   const NewRows rows = new_rows(a, w);
   project_qkv(a, rows, w, [](size_t /*product*/, Range /*rows*/) {});
   w.barrier();
@@ -71,7 +77,9 @@ void run(const QkvRopeStoreArgs& a, const Worker& w) noexcept {
 }
 
 void weight_ranges(const QkvRopeStoreArgs& a, const Worker& w, WeightRanges& ranges) {
-  for (const Weight* weight : a.w) ranges.add(slice_of(weight, w));
+  for (const Weight* weight : a.w) {
+    if (weight != nullptr) ranges.add(slice_of(weight, w));
+  }
 }
 
 // ---- with attention: norm and convert | three products; the worker that completes the rows of a kv head: its query
@@ -82,7 +90,7 @@ JoinedAttention joined_attention(const Plan& plan, size_t op, const Worker& w) {
   if (op + 1 == plan.size() || plan[op + 1].op() != OpId::attention) return {};
   const auto& a = plan[op].args<QkvRopeStoreArgs>();
   const auto& attention = plan[op + 1].args<AttentionArgs>();
-  const bool fits = a.private_result && a.x.rows() == 1 && attention.kv.k == a.kv.k &&
+  const bool fits = is_plain(a) && a.private_result && a.x.rows() == 1 && attention.kv.k == a.kv.k &&
                     a.kv.kv_heads <= kUnitQueues * w.nth && !splits_spans(attention, w.nth);
   if (!fits) return {};
   if (op + 2 == plan.size() || plan[op + 2].op() != OpId::linear) return {&attention};

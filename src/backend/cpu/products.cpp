@@ -46,8 +46,8 @@ Prepared prepare(const Input& in, std::initializer_list<const Weight*> weights, 
   std::byte* memory = redundant ? local : shared;
   auto* rewritten = reinterpret_cast<float*>(memory);
   memory += matrix_bytes(in.tokens, in.k);
-  std::array<const ActivationLayout*, 3> layouts = {};
-  std::array<std::byte*, 3> buffers = {};
+  std::array<const ActivationLayout*, kMaxInputs> layouts = {};
+  std::array<std::byte*, kMaxInputs> buffers = {};
   size_t count = 0;
   int64_t step = 1;
   Prepared prepared;
@@ -156,6 +156,34 @@ void project_rows(const Projection& projection, int64_t tokens, Range rows, std:
 void project(std::span<const Projection> projections, int queue, int64_t tokens, std::byte* scratch,
              const Worker& w) noexcept {
   project(projections, queue, tokens, scratch, w, [](size_t /*product*/, Range /*rows*/) {});
+}
+
+void finish_rows(const Output& output, float* y, int64_t tokens, int64_t n, int queue, const Worker& w) noexcept {
+  const float* norm = vector_or_null(output.post_norm);
+  w.for_chunks(queue, {tokens, 1}, 1, [&](Range rows) {
+    for (int64_t t = rows.begin; t < rows.end; ++t) {
+      float* row = y + t * n;
+      float* out = output.out + t * n;
+      if (norm != nullptr) w.kernels->rms_norm(row, norm, output.eps, row, n);
+      w.kernels->scale(row, output.residual_scale, row, n);
+      if (output.residual != nullptr) {
+        w.kernels->add(row, output.residual + t * n, out, n);
+      } else {
+        std::copy_n(row, n, out);
+      }
+    }
+  });
+}
+
+void project_output(const Weight* weight, const Weight* bias, const void* activations, const Output& output, float* y,
+                    int queue, int64_t tokens, const Worker& w) noexcept {
+  const bool plain = output.plain();
+  const Projection product{weight, activations, plain ? output.residual : nullptr, vector_or_null(bias),
+                           plain ? output.out : y};
+  project({&product, 1}, queue, tokens, w.local, w);
+  if (plain) return;
+  w.barrier();
+  finish_rows(output, y, tokens, weight->rows(), kFinish, w);
 }
 
 }  // namespace inferno::cpu

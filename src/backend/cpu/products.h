@@ -55,9 +55,10 @@ struct Input {
       .x = x.f32(), .stride = x.cols(), .tokens = x.rows(), .k = x.cols(), .norm = vector_or_null(norm), .eps = eps};
 }
 
-// One input converted to the layouts of up to three weights (equal layouts share one copy).
+// One input converted to the layouts of up to four weights (equal layouts share one copy).
+inline constexpr size_t kMaxInputs = 4;
 struct Prepared {
-  std::array<const void*, 3> buffer = {};
+  std::array<const void*, kMaxInputs> buffer = {};
 };
 
 // Bytes of scratch memory, multiples of 64: f32 [rows, cols]; what prepare() needs; what the kernels do.
@@ -106,5 +107,23 @@ void project(std::span<const Projection> projections, int queue, int64_t tokens,
 }
 void project(std::span<const Projection> projections, int queue, int64_t tokens, std::byte* scratch,
              const Worker& w) noexcept;
+
+// What follows a product y [tokens, n] with its bias: out = residual + residual_scale * norm(y). Whole rows, so all of
+// y must be there; y is changed.
+struct Output {
+  const Weight* post_norm = nullptr;
+  float eps = 0;
+  float residual_scale = 1;
+  const float* residual = nullptr;
+  float* out = nullptr;
+
+  // Without a norm and a scale the residual is simply added to the product.
+  [[nodiscard]] bool plain() const { return post_norm == nullptr && residual_scale == 1; }
+};
+void finish_rows(const Output& output, float* y, int64_t tokens, int64_t n, int queue, const Worker& w) noexcept;
+// The product of one weight and what follows it; `y` is memory of all workers [tokens, rows], for an output that is not
+// plain.
+void project_output(const Weight* weight, const Weight* bias, const void* activations, const Output& output, float* y,
+                    int queue, int64_t tokens, const Worker& w) noexcept;
 
 }  // namespace inferno::cpu

@@ -21,6 +21,7 @@
 #include "backend/cuda/cuda_weight.h"
 #include "backend/cuda/op_runner.h"
 #include "backend/cuda/transfers.h"
+#include "backend/op_extras.h"
 #include "backend/plan.h"
 #include "backend/step_times.h"
 
@@ -38,6 +39,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] DType default_kv_dtype() const override { return DType::bf16; }
   [[nodiscard]] bool host_visible() const override { return false; }
   [[nodiscard]] bool supports(OpId op, DType dtype) const override { return ops_->supports(op, dtype); }
+  [[nodiscard]] bool supports(const OpRecord& op) const override { return extras_of(op).empty(); }
 
   [[nodiscard]] int32_t preferred_step_tokens() const override { return 4096; }
   [[nodiscard]] std::optional<DeviceRates> device_rates() override;

@@ -100,6 +100,10 @@ void CudaBackend::record(const Args& args) {
   if (planning_) {
     OpRecord op;
     op.assign(args);
+    if (!supports(op)) {
+      fail("backend \"cuda\" has no kernel for {} with {}, which this model needs; choose another backend",
+           op_name(op.op()), extras_of(op));
+    }
     ops_->reserve(op);
     return;
   }

@@ -112,6 +112,10 @@ struct AttentionKernel {
 };
 
 // ---- the table ------------------------------------------------------------------------------------------------------
+// The activations by number, as in the ops' enumeration.
+enum class KernelActivation : int { silu, gelu_tanh, gelu_erf, relu_squared, clamped_silu, sigmoid, softplus };
+inline constexpr int kKernelActivations = 7;
+
 struct KernelTable {
   const char* name;
 
@@ -120,6 +124,10 @@ struct KernelTable {
   void (*hadamard)(const float* a, const float* b, float* out, int64_t n) noexcept;
   void (*silu)(const float* x, float* out, int64_t n) noexcept;
   void (*swiglu)(const float* gate, const float* up, float* out, int64_t n) noexcept;
+  // f(x), and f(x) * factor, of every activation f.
+  void (*activate[kKernelActivations])(const float* x, float* out, int64_t n) noexcept;
+  void (*gated[kKernelActivations])(const float* x, const float* factor, float* out, int64_t n) noexcept;
+  void (*soft_cap)(const float* x, float cap, float* out, int64_t n) noexcept;  // cap * tanh(x / cap)
   void (*scale)(const float* x, float s, float* out, int64_t n) noexcept;
   void (*saxpy)(float s, const float* x, float* y, int64_t n) noexcept;  // y += s * x
   float (*dot)(const float* a, const float* b, int64_t n) noexcept;

@@ -6,12 +6,16 @@
 #include <deque>
 #include <string>
 
+#include "backend/op_args.h"
 #include "base/cpu_features.h"
 #include "base/error.h"
 #include "base/text.h"
 
 namespace inferno {
 namespace {
+
+static_assert(kKernelActivations == kActivations);
+static_assert(static_cast<int>(KernelActivation::softplus) == static_cast<int>(Activation::softplus));
 
 // One row per instruction set, from the lowest up: each table starts as a copy of the one before it.
 struct Isa {

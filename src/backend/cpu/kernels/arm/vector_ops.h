@@ -89,6 +89,21 @@ inline void silu(const float* x, float* out, int64_t n) noexcept {
 inline void swiglu(const float* gate, const float* up, float* out, int64_t n) noexcept {
   map_silu<true>(gate, up, out, n);
 }
+// x / (1 + e^-2u), u = sqrt(2 / pi) * (x + 0.044715 x^3): silu of 2u, times x / 2u, which is 1 / (2u / x).
+inline float32x4_t gelu_tanh_f32(float32x4_t x) {
+  const float32x4_t square = vmulq_f32(x, x);
+  const float32x4_t slope =
+      vmulq_n_f32(vfmaq_n_f32(vdupq_n_f32(1.0F), square, 0.044715F), 1.5957691216F);  // 2u / x, at least 1.59
+  float32x4_t wide[1] = {vmulq_f32(x, slope)};
+  silu_f32(wide);
+  return vdivq_f32(wide[0], slope);
+}
+inline void gelu_tanh(const float* x, float* out, int64_t n) noexcept {
+  map(x, x, out, n, [](float32x4_t v, float32x4_t) { return gelu_tanh_f32(v); });
+}
+inline void gelu_tanh_gated(const float* x, const float* factor, float* out, int64_t n) noexcept {
+  map(x, factor, out, n, [](float32x4_t v, float32x4_t f) { return vmulq_f32(gelu_tanh_f32(v), f); });
+}
 inline void scale(const float* x, float s, float* out, int64_t n) noexcept {
   map(x, x, out, n, [s](float32x4_t v, float32x4_t) { return vmulq_n_f32(v, s); });
 }
@@ -293,6 +308,10 @@ inline void fill_vector_ops(KernelTable& table) {
   table.hadamard = hadamard;
   table.silu = silu;
   table.swiglu = swiglu;
+  table.activate[static_cast<int>(KernelActivation::silu)] = silu;
+  table.gated[static_cast<int>(KernelActivation::silu)] = swiglu;
+  table.activate[static_cast<int>(KernelActivation::gelu_tanh)] = gelu_tanh;
+  table.gated[static_cast<int>(KernelActivation::gelu_tanh)] = gelu_tanh_gated;
   table.scale = scale;
   table.saxpy = saxpy;
   table.dot = dot;

@@ -25,6 +25,48 @@ void swiglu(const float* gate, const float* up, float* out, int64_t n) noexcept 
   for (int64_t i = 0; i < n; ++i) out[i] = gate[i] / (1.0F + std::exp(-gate[i])) * up[i];
 }
 
+float sigmoid(float x) noexcept {
+  return 1.0F / (1.0F + std::exp(-x));
+}
+
+constexpr float kClamp = 7;  // of clamped_silu
+
+template <KernelActivation kActivation>
+float activation(float x) noexcept {
+  using A = KernelActivation;
+  if constexpr (kActivation == A::silu) return x / (1.0F + std::exp(-x));
+  // (1 + tanh(u)) / 2 is sigmoid(2 u), without the cancellation for large negative u.
+  if constexpr (kActivation == A::gelu_tanh) return x * sigmoid(1.5957691216F * (x + 0.044715F * x * x * x));
+  if constexpr (kActivation == A::gelu_erf) return 0.5F * x * std::erfc(-x * 0.70710678119F);
+  if constexpr (kActivation == A::relu_squared) return x > 0 ? x * x : 0;
+  if constexpr (kActivation == A::clamped_silu) return std::min(x, kClamp) * sigmoid(1.702F * std::min(x, kClamp));
+  if constexpr (kActivation == A::sigmoid) return sigmoid(x);
+  if constexpr (kActivation == A::softplus) return std::max(x, 0.0F) + std::log1p(std::exp(-std::fabs(x)));
+}
+
+template <KernelActivation kActivation>
+void activate(const float* x, float* out, int64_t n) noexcept {
+  for (int64_t i = 0; i < n; ++i) out[i] = activation<kActivation>(x[i]);
+}
+template <KernelActivation kActivation>
+void gated(const float* x, const float* factor, float* out, int64_t n) noexcept {
+  for (int64_t i = 0; i < n; ++i) {
+    float f = factor[i];
+    if constexpr (kActivation == KernelActivation::clamped_silu) f = std::clamp(f, -kClamp, kClamp) + 1;
+    out[i] = activation<kActivation>(x[i]) * f;
+  }
+}
+
+template <KernelActivation kActivation>
+void set_activation(KernelTable& table) {
+  table.activate[static_cast<int>(kActivation)] = activate<kActivation>;
+  table.gated[static_cast<int>(kActivation)] = gated<kActivation>;
+}
+
+void soft_cap(const float* x, float cap, float* out, int64_t n) noexcept {
+  for (int64_t i = 0; i < n; ++i) out[i] = cap * std::tanh(x[i] / cap);
+}
+
 void scale(const float* x, float s, float* out, int64_t n) noexcept {
   for (int64_t i = 0; i < n; ++i) out[i] = x[i] * s;
 }
@@ -112,6 +154,14 @@ void fill_scalar_vector(KernelTable& table) {
   table.hadamard = hadamard;
   table.silu = silu;
   table.swiglu = swiglu;
+  set_activation<KernelActivation::silu>(table);
+  set_activation<KernelActivation::gelu_tanh>(table);
+  set_activation<KernelActivation::gelu_erf>(table);
+  set_activation<KernelActivation::relu_squared>(table);
+  set_activation<KernelActivation::clamped_silu>(table);
+  set_activation<KernelActivation::sigmoid>(table);
+  set_activation<KernelActivation::softplus>(table);
+  table.soft_cap = soft_cap;
   table.scale = scale;
   table.saxpy = saxpy;
   table.dot = dot;

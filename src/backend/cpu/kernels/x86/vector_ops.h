@@ -38,6 +38,18 @@ inline void silu(const float* x, float* out, int64_t n) noexcept {
 inline void swiglu(const float* gate, const float* up, float* out, int64_t n) noexcept {
   map(gate, up, out, n, [](Wide g, Wide u) { return wide_mul(silu_f32(g), u); });
 }
+// x / (1 + e^-2u), u = sqrt(2 / pi) * (x + 0.044715 x^3).
+inline Wide gelu_tanh_f32(Wide x) {
+  const Wide slope = wide_fma(wide_mul(x, x), wide_set(0.044715F), wide_set(1.0F));
+  const Wide minus_2u = wide_mul(wide_mul(x, slope), wide_set(-1.5957691216F));
+  return wide_div(x, wide_add(wide_set(1.0F), exp_f32(minus_2u)));
+}
+inline void gelu_tanh(const float* x, float* out, int64_t n) noexcept {
+  map(x, x, out, n, [](Wide v, Wide) { return gelu_tanh_f32(v); });
+}
+inline void gelu_tanh_gated(const float* x, const float* factor, float* out, int64_t n) noexcept {
+  map(x, factor, out, n, [](Wide v, Wide f) { return wide_mul(gelu_tanh_f32(v), f); });
+}
 inline void scale(const float* x, float s, float* out, int64_t n) noexcept {
   map(x, x, out, n, [s](Wide v, Wide) { return wide_mul(v, wide_set(s)); });
 }
@@ -241,6 +253,10 @@ inline void fill_vector_ops(KernelTable& table) {
   table.hadamard = hadamard;
   table.silu = silu;
   table.swiglu = swiglu;
+  table.activate[static_cast<int>(KernelActivation::silu)] = silu;
+  table.gated[static_cast<int>(KernelActivation::silu)] = swiglu;
+  table.activate[static_cast<int>(KernelActivation::gelu_tanh)] = gelu_tanh;
+  table.gated[static_cast<int>(KernelActivation::gelu_tanh)] = gelu_tanh_gated;
   table.scale = scale;
   table.saxpy = saxpy;
   table.dot = dot;

@@ -1,0 +1,138 @@
+// What the two forms of CPU attention share: blocks of queries, and spans of the cache by the tables' kernels.
+//
+// Work items are (block of queries, kv head): the whole GQA group of a block shares each load of K and V. A result is
+// put together from those of spans, which begin at fixed absolute positions, in ascending order: its bits depend on
+// nothing but the query and what it sees.
+#pragma once
+
+#include <algorithm>
+
+#include "backend/cpu/cpu_ops.h"
+#include "base/checked.h"
+
+namespace inferno::cpu {
+
+inline constexpr int64_t kMaxQueryBlock = 256;  // the largest query_block of any kernel
+static_assert(kMaxQueryGroup <= kMaxQueryBlock);
+inline constexpr int64_t kMaxPagesPerSpan = kAttentionSpan;
+// Blocks are made smaller while there are fewer (block, kv head) items per worker than this, but not smaller than
+// kMinQueries: packing keys and values into the kernel's layout is paid once per block.
+inline constexpr int64_t kItemsPerWorker = 4;
+inline constexpr int64_t kMinQueries = 32;
+
+// Up to `query_block` queries of one sequence that share a kv head, token by token, the group's heads side by side.
+struct QueryBlock {
+  int32_t sequence = 0;
+  int64_t first_token = 0;
+  int64_t tokens = 0;
+};
+
+struct AttentionPlan {
+  const AttentionKernel* kernel = nullptr;
+  int64_t group = 0;             // query heads per kv head
+  int64_t tokens_per_block = 0;  // tokens whose group fits the kernel's query block
+};
+
+inline AttentionPlan plan_of(const AttentionArgs& a, const KernelTable& kernels, int workers) {
+  AttentionPlan plan;
+  plan.kernel = &kernels.attention[static_cast<int>(a.kv.dtype)];
+  plan.group = a.q.cols() / a.kv.head_dim / a.kv.kv_heads;
+  plan.tokens_per_block = std::max<int64_t>(1, std::min(plan.kernel->query_block, kMaxQueryBlock) / plan.group);
+  const auto items = [&] { return ceil_div(a.batch.tokens, plan.tokens_per_block) * a.kv.kv_heads; };
+  while (items() < kItemsPerWorker * workers && plan.tokens_per_block * plan.group >= 2 * kMinQueries) {
+    plan.tokens_per_block /= 2;
+  }
+  return plan;
+}
+
+// Calls f(block) for every block of the step, the last one of each sequence first: it sees the most positions, and
+// workers that claim blocks dynamically should end with short ones.
+template <typename F>
+void for_each_block(const AttentionArgs& a, const AttentionPlan& plan, F f) {
+  for (int32_t s = 0; s < a.batch.sequences; ++s) {
+    const int64_t begin = a.batch.q_begin[s];
+    const int64_t end = a.batch.q_begin[s + 1];
+    for (int64_t block = ceil_div(end - begin, plan.tokens_per_block) - 1; block >= 0; --block) {
+      const int64_t first = begin + block * plan.tokens_per_block;
+      f(QueryBlock{s, first, std::min(plan.tokens_per_block, end - first)});
+    }
+  }
+}
+
+// Memory of one span's result, or of a running result: m and l per query, then o.
+struct Partial {
+  float* m;
+  float* l;
+  float* o;
+};
+inline int64_t partial_floats(int64_t queries, int64_t head_dim) {
+  return queries * (2 + head_dim);
+}
+inline Partial partial_at(float* memory, int64_t queries) {
+  return {memory, memory + queries, memory + 2 * queries};
+}
+
+// One span by the kernel, for queries that see its first visible[i] positions.
+inline void run_span(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, int64_t kv_head,
+                     int64_t span, const int32_t* visible, const Partial& out, void* scratch) noexcept {
+  const int64_t d = a.kv.head_dim;
+  const int64_t queries = block.tokens * plan.group;
+  const void* k_pages[kMaxPagesPerSpan];
+  const void* v_pages[kMaxPagesPerSpan];
+  const int32_t* table = a.batch.block_table + int64_t{block.sequence} * a.batch.max_pages;
+  const int64_t len = a.batch.kv_len[block.sequence];
+  const int64_t first = span * kAttentionSpan;
+  const int64_t pages = ceil_div(std::min(len - first, kAttentionSpan), a.kv.page_size);
+  for (int64_t p = 0; p < pages; ++p) {
+    const int64_t offset = a.kv.row_offset(int64_t{table[first / a.kv.page_size + p]} * a.kv.page_size, kv_head);
+    k_pages[p] = static_cast<const char*>(a.kv.k) + offset;
+    v_pages[p] = static_cast<const char*>(a.kv.v) + offset;
+  }
+  SpanTask task{};
+  task.q = a.q.f32() + block.first_token * a.q.cols() + kv_head * plan.group * d;
+  task.token_stride = a.q.cols();
+  task.group = plan.group;
+  task.queries = queries;
+  task.head_dim = d;
+  task.visible = visible;
+  task.k_pages = k_pages;
+  task.v_pages = v_pages;
+  task.page_size = a.kv.page_size;
+  task.row_bytes = a.kv.row_bytes();
+  task.scale = a.scale;
+  task.m = out.m;
+  task.l = out.l;
+  task.o = out.o;
+  task.scratch = scratch;
+  plan.kernel->run(task);
+}
+
+inline void merge(const Partial& total, const Partial& span, int64_t queries, int64_t d,
+                  const KernelTable& kernels) noexcept {
+  for (int64_t i = 0; i < queries; ++i) {
+    kernels.merge_span(total.m + i, total.l + i, total.o + i * d, span.m[i], span.l[i], span.o + i * d, d);
+  }
+}
+
+// A worker's memory: results of a block of queries and of one span of it, then the kernel's scratch.
+struct BlockMemory {
+  Partial total;
+  Partial span;
+  std::byte* scratch = nullptr;
+};
+inline BlockMemory block_memory(std::byte* local, int64_t queries, int64_t head_dim) {
+  auto* memory = reinterpret_cast<float*>(local);
+  const int64_t floats = partial_floats(queries, head_dim);
+  return {partial_at(memory, queries), partial_at(memory + floats, queries),
+          local + round_up(2 * floats * static_cast<int64_t>(sizeof(float)), 64)};
+}
+
+// ---- attention that is not plain (op_extras.h): a function of its own, so that the plain one stays as simple as it is
+
+// Its scratch memory beyond two results of a block.
+[[nodiscard]] int64_t general_scratch_bytes(const AttentionArgs& a, const AttentionPlan& plan);
+// All spans of one item.
+void attend_general(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, int64_t kv_head,
+                    const BlockMemory& memory, const KernelTable& kernels) noexcept;
+
+}  // namespace inferno::cpu
