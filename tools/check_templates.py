@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Holds the template interpreter to jinja2, run as transformers runs it.
 
-    tools/check_templates.py RENDERER [--templates FOLDER_OR_FILE ...] [--gguf FILE ...] [--write FOLDER] [-v]
+    tools/check_templates.py RENDERER [--templates FOLDER_OR_FILE ...] [--gguf FILE ...] [--write] [-v]
 
-RENDERER is build/tests/template/render_templates. Every template (*.jinja, and those inside GGUF files) is rendered over
-a grid of conversations by both; texts must be equal, and where jinja2 raises, ours must fail. --write stores what jinja2
-gives for the templates of FOLDER as FOLDER/expected.jsonl, the vectors of template_data_test. Needs jinja2.
+RENDERER is build/tests/template/render_templates. Every template (our own, those named, and those inside GGUF files) is
+rendered over a grid of conversations by both; texts must be equal, and where jinja2 raises, ours must fail. So must the
+snippets of tests/data/templates/snippets.json. --write stores what jinja2 gives for our own templates and the snippets:
+the vectors that template_data_test reads. Needs jinja2.
 """
 import argparse
 import datetime
@@ -19,7 +20,10 @@ import jinja2
 import jinja2.ext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-GRID = json.loads((Path(__file__).resolve().parents[1] / "tests/data/templates/conversations.json").read_text("utf-8"))
+ROOT = Path(__file__).resolve().parents[1]
+DATA = ROOT / "tests/data/templates"
+KNOWN = ROOT / "src/template/known"
+GRID = json.loads((DATA / "conversations.json").read_text("utf-8"))
 NOW = GRID["now"]
 CONTROL = GRID["control"]  # variables the engine gives: the text of bos and eos
 
@@ -120,61 +124,90 @@ def find_user_text(answer, conversation):
     return [text for text, control in answer.get("pieces", []) if control and mark and mark in text]
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("renderer")
-    parser.add_argument("--templates", nargs="*", default=[])
-    parser.add_argument("--gguf", nargs="*", default=[])
-    parser.add_argument("--write")
-    parser.add_argument("-v", "--verbose", action="store_true")
-    arguments = parser.parse_args()
+def compare(expected, error, answer, label, counts, verbose):
+    ours = "".join(text for text, _ in answer["pieces"]) if "pieces" in answer else None
+    if expected is None:
+        result = "both fail" if ours is None else "only jinja2 fails"
+    elif ours is None:
+        result = "only ours fails"
+    else:
+        result = "equal" if ours == expected else "different"
+    counts[result] = counts.get(result, 0) + 1
+    if result not in ("equal", "both fail") or (verbose and result == "both fail"):
+        print(f"{label}: {result}")
+        print(f"  jinja2: {error!r}" if expected is None else f"  jinja2: {expected!r}")
+        print(f"  ours:   {answer.get('error', ours)!r}")
 
-    sources = {}
-    for name in [*arguments.templates, *([arguments.write] if arguments.write else [])]:
-        path = Path(name)
-        for file in sorted(path.glob("*.jinja")) if path.is_dir() else [path]:
-            sources[file.name] = file.read_text(encoding="utf-8")
-    for name in arguments.gguf:
-        text = gguf_template(name)
-        if text:
-            sources[Path(name).name] = text
 
-    environment = make_environment()
-    renderer = Renderer(arguments.renderer)
-    counts = {"equal": 0, "both fail": 0, "different": 0, "only ours fails": 0, "only jinja2 fails": 0}
-    leaks = 0
-    vectors = []
+def report(what, counts, rest=""):
+    order = ("equal", "both fail", "different", "only ours fails", "only jinja2 fails")
+    total = sum(counts.values())
+    print(f"{what}, {total} renderings: " + ", ".join(f"{counts.get(k, 0)} {k}" for k in order) + rest)
+    return total == counts.get("equal", 0) + counts.get("both fail", 0)
+
+
+def check_grid(renderer, environment, sources, write, verbose):
+    counts, leaks, vectors = {}, 0, []
     for name, source in sources.items():
         reference = Reference(environment, source)
         renderer.define(name, source)
         for conversation in conversations():
             expected, error = reference.render(conversation["variables"])
             answer = renderer.render(name, conversation["variables"])
-            ours = "".join(text for text, _ in answer["pieces"]) if "pieces" in answer else None
-            if expected is None:
-                result = "both fail" if ours is None else "only jinja2 fails"
-            elif ours is None:
-                result = "only ours fails"
-            else:
-                result = "equal" if ours == expected else "different"
-            counts[result] += 1
-            leaked = find_user_text(answer, conversation)
-            leaks += len(leaked)
-            vectors.append({"template": name, "conversation": conversation["name"], "text": expected})
-            if leaked:
-                print(f"{name} / {conversation['name']}: user text is control: {leaked[0]!r}")
-            if result not in ("equal", "both fail") or (arguments.verbose and result == "both fail"):
-                print(f"{name} / {conversation['name']}: {result}")
-                print(f"  jinja2: {error!r}" if expected is None else f"  jinja2: {expected!r}")
-                print(f"  ours:   {answer.get('error', ours)!r}")
-    total = sum(counts.values())
-    print(f"{len(sources)} templates, {total} renderings: " + ", ".join(f"{v} {k}" for k, v in counts.items())
-          + f"; {leaks} pieces of user text marked as control")
-    if arguments.write:
-        with open(Path(arguments.write) / "expected.jsonl", "w", encoding="utf-8") as file:
+            compare(expected, error, answer, f"{name} / {conversation['name']}", counts, verbose)
+            for leak in find_user_text(answer, conversation):
+                print(f"{name} / {conversation['name']}: user text is control: {leak!r}")
+                leaks += 1
+            vectors.append([name, conversation["name"], expected])
+    if write:
+        own = {path.name for path in own_templates()}
+        with open(DATA / "expected.jsonl", "w", encoding="utf-8") as file:
             for vector in vectors:
-                file.write(json.dumps(vector, ensure_ascii=False) + "\n")
-    sys.exit(0 if total == counts["equal"] + counts["both fail"] and leaks == 0 else 1)
+                if vector[0] in own:
+                    file.write(json.dumps(vector, ensure_ascii=False) + "\n")
+    return report(f"{len(sources)} templates", counts, f"; {leaks} pieces of user text marked as control") and leaks == 0
+
+
+def check_snippets(renderer, environment, write, verbose):
+    path = DATA / "snippets.json"
+    data = json.loads(path.read_text("utf-8"))
+    counts, vectors = {}, []
+    for source, _ in data["snippets"]:
+        expected, error = Reference(environment, source).render(data["variables"])
+        renderer.define("snippet", source)
+        compare(expected, error, renderer.render("snippet", data["variables"]), repr(source), counts, verbose)
+        vectors.append([source, expected])
+    if write:
+        lines = ",\n".join("  " + json.dumps(vector, ensure_ascii=False) for vector in vectors)
+        variables = json.dumps(data["variables"], ensure_ascii=False)
+        path.write_text(f'{{\n "variables": {variables},\n "snippets": [\n{lines}\n ]\n}}\n', "utf-8")
+    return report(f"{len(vectors)} snippets", counts)
+
+
+def own_templates():
+    return [*sorted(DATA.glob("*.jinja")), *sorted(KNOWN.glob("*.jinja"))]
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("renderer")
+    parser.add_argument("--templates", nargs="*", default=[])
+    parser.add_argument("--gguf", nargs="*", default=[])
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("-v", "--verbose", action="store_true")
+    arguments = parser.parse_args()
+
+    files = own_templates()
+    for name in arguments.templates:
+        files += sorted(Path(name).glob("*.jinja")) if Path(name).is_dir() else [Path(name)]
+    sources = {file.name: file.read_text(encoding="utf-8") for file in files}
+    sources |= {name: text for name in arguments.gguf if (text := gguf_template(name))}
+
+    environment = make_environment()
+    renderer = Renderer(arguments.renderer)
+    equal = check_grid(renderer, environment, sources, arguments.write, arguments.verbose)
+    equal = check_snippets(renderer, environment, arguments.write, arguments.verbose) and equal
+    sys.exit(0 if equal else 1)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,9 @@ Value Evaluator::attribute(const Value& object, const Value& name) {
   const std::string_view key = name.as_view();
   const Value missing = Value::undefined(name, owner_name(object));
   if (find_method(object, key) != nullptr) return Value::object(run_.make<MethodObject>(object, key));
-  if (is_forbidden_method(object, key)) return missing;
+  if (is_forbidden_method(object, key)) {
+    return Value::undefined_because(fmt::format("a template may not change a {}: {}() is not there", owner_name(object), key));
+  }
   if (object.is(Kind::dict)) {
     const Value* found = object.as_dict().find(key);
     return found == nullptr ? missing : *found;

@@ -195,8 +195,8 @@ std::vector<Text> split(const Text& text, std::optional<std::string_view> separa
   if (!separator) {
     size_t at = skip_space(view, 0);
     while (at < view.size()) {
-      const size_t end = limit == 0 ? back_over(view, view.size(), true) : skip_word(view, at);
-      parts.push_back(text.slice(at, limit == 0 ? std::max(end, at) : end));
+      const size_t end = limit == 0 ? view.size() : skip_word(view, at);
+      parts.push_back(text.slice(at, end));
       if (limit == 0) break;
       --limit;
       at = skip_space(view, end);
@@ -222,7 +222,7 @@ std::vector<Text> split_from_right(const Text& text, std::optional<std::string_v
   if (!separator) {
     end = back_over(view, end, true);
     while (end > 0) {
-      const size_t begin = limit == 0 ? skip_space(view, 0) : back_over(view, end, false);
+      const size_t begin = limit == 0 ? 0 : back_over(view, end, false);
       parts.push_back(text.slice(begin, end));
       if (limit == 0) break;
       --limit;

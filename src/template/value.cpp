@@ -21,7 +21,16 @@ void count(Container& container, const Value& element) {
   if (container.weight > kMaxWeight) throw Failure(fmt::format("a value has more than {} elements", kMaxWeight));
 }
 
+// Views of dicts are equal as sets.
+bool equal_views(const Sequence& a, const Sequence& b) {
+  return a.items.size() == b.items.size() && std::all_of(a.items.begin(), a.items.end(), [&](const Value& item) {
+           return std::any_of(b.items.begin(), b.items.end(), [&](const Value& other) { return equal(item, other); });
+         });
+}
+
 bool equal_sequences(const Sequence& a, const Sequence& b) {
+  const bool is_view = a.form == Sequence::Form::keys || a.form == Sequence::Form::items;
+  if (is_view && a.form == b.form && a.items.size() <= kIndexedEntries) return equal_views(a, b);
   if (!a.is_indexed() || !b.is_indexed()) return &a == &b;
   const bool comparable = a.form == b.form || (a.is_tuple() && b.is_tuple());
   return comparable && a.items.size() == b.items.size() &&
@@ -101,7 +110,7 @@ Value Value::object(Object* object) {
 
 Value Value::undefined(Value name, const char* owner) {
   Value made = std::move(name);
-  if (made.kind_ != Kind::string) made.data_ = std::make_shared<const Text>(Text("element", true));
+  if (made.kind_ != Kind::string) made.data_ = std::make_shared<const Text>();
   made.kind_ = Kind::undefined;
   made.user_ = made.markup_ = false;
   made.scalar_.owner = owner;
@@ -132,6 +141,7 @@ std::string Value::undefined_message() const {
   const std::string name = printable(as_view());
   if (scalar_.owner == nullptr) return fmt::format("'{}' is undefined", name);
   if (*scalar_.owner == '\0') return name;
+  if (name.empty()) return fmt::format("a {} does not have the element that is used", scalar_.owner);
   return fmt::format("a {} has no attribute '{}'", scalar_.owner, name);
 }
 
