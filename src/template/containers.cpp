@@ -159,7 +159,7 @@ int64_t length_of(const Value& value) {
       return static_cast<int64_t>(value.as_dict().entries.size());
     case Kind::object:
       if (value.as_object().type() == Object::Type::loop) {
-        return static_cast<int64_t>(static_cast<const LoopObject&>(value.as_object()).items.size());
+        return static_cast<int64_t>(static_cast<const LoopObject&>(value.as_object()).items->size());
       }
       break;
     default:

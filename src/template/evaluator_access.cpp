@@ -36,7 +36,8 @@ Value Evaluator::attribute(const Value& object, const Value& name) {
   const Value missing = Value::undefined(name, owner_name(object));
   if (find_method(object, key) != nullptr) return Value::object(run_.make<MethodObject>(object, key));
   if (is_forbidden_method(object, key)) {
-    return Value::undefined_because(fmt::format("a template may not change a {}: {}() is not there", owner_name(object), key));
+    return Value::undefined_because(
+        fmt::format("a template may not change a {}: {}() is not there", owner_name(object), key));
   }
   if (object.is(Kind::dict)) {
     const Value* found = object.as_dict().find(key);

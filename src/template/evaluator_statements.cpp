@@ -83,8 +83,8 @@ Evaluator::Flow Evaluator::exec_branch(const Statement& statement) {
 }
 
 bool Evaluator::fetch_untested(LoopObject& loop, Value& item) {
-  if (loop.statement == nullptr || loop.next >= loop.items.size()) return false;
-  item = loop.items[loop.next++];
+  if (loop.statement == nullptr || loop.next >= loop.items->size()) return false;
+  item = (*loop.items)[loop.next++];
   return true;
 }
 
@@ -125,15 +125,21 @@ int64_t Evaluator::length(LoopObject& loop) {
     const auto done = static_cast<size_t>(loop.index0 + 1) + (had_after ? 1 : 0);
     run_.charge((done + rest.size()) * sizeof(Value));
     rest.insert(rest.begin(), done, Value());  // these were given out already
-    loop.items = std::move(rest);
+    loop.own = std::move(rest);
+    loop.items = &loop.own;
     loop.next = done;
   }
-  return static_cast<int64_t>(loop.items.size());
+  return static_cast<int64_t>(loop.items->size());
 }
 
 Evaluator::Flow Evaluator::exec_loop(const Statement& statement, const Value& iterable, int64_t depth) {
   LoopObject& loop = *run_.make<LoopObject>();
-  loop.items = iterate(run_, iterable);
+  if (iterable.is(Kind::sequence) && iterable.as_sequence().form != Sequence::Form::generator) {
+    loop.source = iterable;
+    loop.items = &loop.source.as_sequence().items;
+  } else {
+    loop.own = iterate(run_, iterable);
+  }
   loop.filtered = statement.expressions[1] != nullptr;
   loop.statement = &statement;
   loop.scope = scope_;
@@ -152,7 +158,9 @@ Evaluator::Flow Evaluator::exec_loop(const Statement& statement, const Value& it
     any_completed = any_completed || flow == Flow::forward;
   }
   loop.statement = nullptr;
-  loop.items = {};
+  loop.items = &loop.own;
+  loop.source = {};
+  loop.own = {};
   if (any_completed || statement.otherwise.empty()) return Flow::forward;
   const Block block(*this, statement.otherwise_frame);
   return exec(statement.otherwise);

@@ -67,8 +67,10 @@ struct FunctionObject : Object {
 // The variable `loop`. Items are fetched one by one, because a loop's condition may depend on what its body did.
 struct LoopObject : Object {
   LoopObject() : Object(Type::loop) {}
-  std::vector<Value> items;  // all that is iterated over, before the condition
-  size_t next = 0;           // into items
+  Value source;                            // what is iterated over, when it is a list; otherwise:
+  std::vector<Value> own;                  // its items
+  const std::vector<Value>* items = &own;  // before the condition
+  size_t next = 0;                         // into items
   Value previous, current, after;
   bool has_after = false;
   int64_t index0 = -1;

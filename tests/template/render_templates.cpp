@@ -1,7 +1,8 @@
 // Renders templates for tools/check_templates.py, which compares with jinja2.
 //
 // Reads lines of JSON: {"template": name or text, "variables": {...}, "control": {name: text}, "now": seconds}; a
-// template's text is given once under "define". Writes one line each: {"pieces": [[text, control], ...]} or {"error": ...}.
+// template's text is given once under "define". Writes one line each: {"pieces": [[text, control], ...]} or {"error":
+// ...}.
 #include <fmt/core.h>
 
 #include <iostream>
