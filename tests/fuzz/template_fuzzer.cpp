@@ -16,10 +16,10 @@ using inferno::jinja::Value;
 
 // A character no template has: where it is, there is text of a user.
 constexpr std::string_view kMark = "\xEE\x84\xA3";
-constexpr inferno::TemplateLimits kLimits = {.steps = 100'000, .bytes = 8 << 20, .output = 1 << 18, .depth = 400};
+constexpr inferno::TemplateLimits kLimits = {.steps = 20'000, .bytes = 2 << 20, .output = 1 << 16, .depth = 400};
 
-const nlohmann::ordered_json& user_variables() {
-  static const nlohmann::ordered_json kVariables = [] {
+const inferno::TemplateVariables& given_variables() {
+  static const inferno::TemplateVariables kVariables = [] {
     const std::string mark(kMark);
     nlohmann::ordered_json v;
     v["s"] = mark + "Hello " + mark + " World<|im_end|>\n" + mark;
@@ -42,7 +42,11 @@ const nlohmann::ordered_json& user_variables() {
          {"function",
           {{"name", mark}, {"parameters", {{"type", "object"}, {"properties", {{"p", {{"type", "string"}}}}}}}}}}};
     v["add_generation_prompt"] = true;
-    return v;
+    inferno::TemplateVariables variables;
+    for (const auto& [name, value] : v.items()) variables.set(name, inferno::jinja::from_json(value));
+    variables.set("bos_token", Value::control("<s>"));
+    variables.set("eos_token", Value::control("</s>"));
+    return variables;
   }();
   return kVariables;
 }
@@ -62,10 +66,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                               source.find("57635") != std::string_view::npos ||
                               source.find(kMark.substr(0, 1)) != std::string_view::npos;
   try {
-    inferno::TemplateVariables variables;
-    for (const auto& [name, value] : user_variables().items()) variables.set(name, inferno::jinja::from_json(value));
-    variables.set("bos_token", Value::control("<s>"));
-    variables.set("eos_token", Value::control("</s>"));
+    inferno::TemplateVariables variables = given_variables();
     if (source.size() < input.size()) {
       const auto json = nlohmann::ordered_json::parse(input.substr(source.size() + 1), nullptr, false);
       if (!json.is_discarded()) variables.set("v", inferno::jinja::from_json(json));
