@@ -50,7 +50,7 @@ class Prompt {
   Prompt(std::string text) : content(std::move(text)) {}
   Prompt(std::vector<int32_t> ids) : content(std::move(ids)) {}
   Prompt(std::vector<ChatMessage> messages, ChatOptions options = {})
-      : content(Chat{.messages = std::move(messages), .options = options}) {}
+      : content(Chat{.messages = std::move(messages), .options = std::move(options)}) {}
 
   std::variant<std::string, std::vector<int32_t>, Chat> content;
 };

@@ -22,6 +22,8 @@ class Parameters {
   // Not given, or none.
   [[nodiscard]] bool is_none(size_t i) const { return !has(i) || at(i).is(Kind::none); }
   [[nodiscard]] bool flag(size_t i, bool otherwise) const;
+  // A flag that has to be a number.
+  [[nodiscard]] bool strict_flag(size_t i) const { return integer(i, 0) != 0; }
   [[nodiscard]] int64_t integer(size_t i, int64_t otherwise) const;
   // Has to be a string when it is given.
   [[nodiscard]] const Value* string(size_t i) const;

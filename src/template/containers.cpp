@@ -5,6 +5,7 @@
 
 #include "template/object.h"
 #include "template/operators.h"
+#include "template/text_ops.h"
 #include "template/unicode.h"
 
 namespace inferno::jinja {
@@ -88,7 +89,7 @@ bool contains(Run& run, const Value& container, const Value& item) {
   switch (container.kind()) {
     case Kind::string:
       if (!item.is(Kind::string)) fail_type(item, "cannot be part of a string");
-      return container.as_view().find(item.as_view()) != std::string_view::npos;
+      return find_part(container.as_view(), item.as_view()) != std::string_view::npos;
     case Kind::sequence: {
       const Sequence& sequence = container.as_sequence();
       const bool reads = sequence.form == Sequence::Form::generator;
@@ -96,6 +97,7 @@ bool contains(Run& run, const Value& container, const Value& item) {
         if (reads) sequence.next = i + 1;
         if (equals(run, sequence.items[i], item)) return true;
       }
+      if (!sequence.failure.empty()) throw Failure(sequence.failure);
       return false;
     }
     case Kind::dict:
@@ -132,6 +134,7 @@ std::vector<Value> iterate(Run& run, const Value& value) {
       const Sequence& sequence = value.as_sequence();
       run.charge(sequence.items.size() * sizeof(Value));
       if (sequence.form != Sequence::Form::generator) return sequence.items;
+      if (!sequence.failure.empty()) throw Failure(sequence.failure);
       const size_t begin = std::exchange(sequence.next, sequence.items.size());
       return {sequence.items.begin() + static_cast<std::ptrdiff_t>(begin), sequence.items.end()};
     }
@@ -183,7 +186,20 @@ Value slice(Run& run, const Value& value, const Value* begin, const Value* end, 
   const Bounds bounds = resolve_slice(static_cast<int64_t>(sequence.items.size()), begin, end, step);
   std::vector<Value> items;
   each_index(bounds, [&](size_t i) { items.push_back(sequence.items[i]); });
-  return run.list(std::move(items), sequence.is_tuple() ? Sequence::Form::tuple : sequence.form);
+  if (sequence.form != Sequence::Form::range) {
+    return run.list(std::move(items), sequence.is_tuple() ? Sequence::Form::tuple : sequence.form);
+  }
+  // At most 100,000 numbers: what follows cannot overflow by more than it did when the range was made.
+  Sequence part{.form = Sequence::Form::range, .items = std::move(items)};
+  const auto at = [&](int64_t index) {
+    return static_cast<int64_t>(static_cast<uint64_t>(sequence.begin) +
+                                static_cast<uint64_t>(index) * static_cast<uint64_t>(sequence.step));
+  };
+  part.begin = at(bounds.begin);
+  part.end = at(bounds.end);
+  part.step = static_cast<int64_t>(static_cast<uint64_t>(sequence.step) * static_cast<uint64_t>(bounds.step));
+  run.charge(part.items.size() * sizeof(Value));
+  return Value::sequence(std::move(part));
 }
 
 void sort_values(std::vector<Value>& values, const std::function<bool(const Value&, const Value&)>& before) {

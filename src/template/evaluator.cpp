@@ -50,8 +50,9 @@ Text Evaluator::render() {
   return out;
 }
 
-const Value* Evaluator::find_variable(uint32_t name) const {
+const Value* Evaluator::find_variable(uint32_t name) {
   for (const Scope* scope = scope_; scope != nullptr; scope = scope->parent) {
+    run_.step(scope->variables.size() / 32);
     for (const auto& [known, value] : scope->variables) {
       if (known == name) return &value;
     }
@@ -210,6 +211,7 @@ Value Evaluator::eval_conditional(const Expression& expression) {
 CallArguments Evaluator::eval_arguments(const std::vector<Argument>& arguments) {
   CallArguments out;
   const auto name_argument = [&](std::string name, Value value) {
+    run_.step(1 + out.named.size() / 4);
     for (const auto& [known, held] : out.named) {
       if (known == name) throw Failure(fmt::format("the argument '{}' is given twice", printable(name)));
     }

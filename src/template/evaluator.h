@@ -41,7 +41,6 @@ class Evaluator {
 
   // expressions
   Value eval(const Expression& expression);
-  Value eval_name(const Expression& expression) const;
   Value eval_list(const Expression& expression, Sequence::Form form);
   Value eval_dict(const Expression& expression);
   Value eval_item(const Expression& expression);
@@ -53,7 +52,7 @@ class Evaluator {
   Value eval_concat(const Expression& expression);
   Value eval_conditional(const Expression& expression);
   CallArguments eval_arguments(const std::vector<Argument>& arguments);
-  [[nodiscard]] const Value* find_variable(uint32_t name) const;
+  [[nodiscard]] const Value* find_variable(uint32_t name);
 
   // values of objects
   Value object_attribute(const Value& object, std::string_view name);

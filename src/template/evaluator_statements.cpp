@@ -221,6 +221,7 @@ void Evaluator::exec_call(const Statement& statement) {
 void Evaluator::assign(const Target& target, const Value& value) {
   switch (target.kind) {
     case Target::Kind::name:
+      run_.step(scope_->variables.size() / 32);
       scope_->set(target.name, value);
       return;
     case Target::Kind::attribute: {

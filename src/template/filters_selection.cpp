@@ -45,17 +45,17 @@ namespace {
 
 Value map_filter(Evaluator& evaluator, const Value& self, const Parameters& parameters) {
   Run& run = evaluator.run();
-  std::vector<Value> items;
-  if (!truthy(self)) return run.list(std::move(items), Sequence::Form::generator);
-  CallArguments given = parameters.given();
-  if (given.positional.empty() && !given.named.empty()) {
-    const Parameters named("map", "attribute default?", given);
-    const AttributePath path(run, named.at(0));
-    const Value* otherwise = named.is_none(1) ? nullptr : &named.at(1);
-    for (const Value& item : iterate(run, self)) items.push_back(path.get(evaluator, item, otherwise));
-  } else {
-    if (given.positional.empty()) throw Failure("map needs the name of a filter");
-    const Value name = given.positional.front();
+  return run.generator([&](std::vector<Value>& items) {
+    if (!truthy(self)) return;
+    CallArguments given = parameters.given();
+    if (given.positional.empty() && !given.named.empty()) {
+      const Parameters named("map", "attribute default?", given);
+      const AttributePath path(run, named.at(0));
+      const Value* otherwise = named.is_none(1) ? nullptr : &named.at(1);
+      for (const Value& item : iterate(run, self)) items.push_back(path.get(evaluator, item, otherwise));
+      return;
+    }
+    const Value name = given.positional.empty() ? Value() : given.positional.front();
     if (!name.is(Kind::string)) throw Failure("map needs the name of a filter");
     given.positional.erase(given.positional.begin());
     const FilterEntry* filter = find_filter(name.as_view());
@@ -63,52 +63,51 @@ Value map_filter(Evaluator& evaluator, const Value& self, const Parameters& para
       CallArguments arguments = given;
       items.push_back(evaluator.apply_filter(filter, name, item, arguments));
     }
-  }
-  return run.list(std::move(items), Sequence::Form::generator);
+  });
 }
 
 template <bool Wanted, bool ByAttribute>
 Value select_filter(Evaluator& evaluator, const Value& self, const Parameters& parameters) {
   Run& run = evaluator.run();
-  std::vector<Value> items;
-  if (!truthy(self)) return run.list(std::move(items), Sequence::Form::generator);
-  CallArguments given = parameters.given();
-  std::optional<AttributePath> path;
-  if (ByAttribute) {
-    if (given.positional.empty()) throw Failure("the name of an attribute is missing");
-    path.emplace(run, given.positional.front());
-    given.positional.erase(given.positional.begin());
-  }
-  std::optional<Value> name;
-  if (!given.positional.empty()) {
-    name = given.positional.front();
-    if (!name->is(Kind::string)) throw Failure("the name of a test must be a string");
-    given.positional.erase(given.positional.begin());
-  }
-  const TestEntry* test = name ? find_test(name->as_view()) : nullptr;
-  for (const Value& item : iterate(run, self)) {
-    const Value value = path ? path->get(evaluator, item) : item;
-    CallArguments arguments = given;
-    const bool passes = name ? evaluator.apply_test(test, *name, value, arguments) : truthy(value);
-    if (passes == Wanted) items.push_back(item);
-  }
-  return run.list(std::move(items), Sequence::Form::generator);
+  return run.generator([&](std::vector<Value>& items) {
+    if (!truthy(self)) return;
+    CallArguments given = parameters.given();
+    std::optional<AttributePath> path;
+    if (ByAttribute) {
+      if (given.positional.empty()) throw Failure("the name of an attribute is missing");
+      path.emplace(run, given.positional.front());
+      given.positional.erase(given.positional.begin());
+    }
+    std::optional<Value> name;
+    if (!given.positional.empty()) {
+      name = given.positional.front();
+      if (!name->is(Kind::string)) throw Failure("the name of a test must be a string");
+      given.positional.erase(given.positional.begin());
+    }
+    const TestEntry* test = name ? find_test(name->as_view()) : nullptr;
+    for (const Value& item : iterate(run, self)) {
+      const Value value = path ? path->get(evaluator, item) : item;
+      CallArguments arguments = given;
+      const bool passes = name ? evaluator.apply_test(test, *name, value, arguments) : truthy(value);
+      if (passes == Wanted) items.push_back(item);
+    }
+  });
 }
 
 Value unique_filter(Evaluator& evaluator, const Value& self, const Parameters& parameters) {
   Run& run = evaluator.run();
-  std::optional<AttributePath> path;
-  if (!parameters.is_none(1)) path.emplace(run, parameters.at(1));
-  Dict seen;
-  std::vector<Value> items;
-  for (const Value& item : iterate(run, self)) {
-    const Value key = ignore_case(run, path ? path->get(evaluator, item) : item, parameters.flag(0, false));
-    const size_t before = seen.entries.size();
-    run.step(1 + (key.is(Kind::string) ? 0 : before));
-    seen.set(key, Value());
-    if (seen.entries.size() > before) items.push_back(item);
-  }
-  return run.list(std::move(items), Sequence::Form::generator);
+  return run.generator([&](std::vector<Value>& items) {
+    std::optional<AttributePath> path;
+    if (!parameters.is_none(1)) path.emplace(run, parameters.at(1));
+    Dict seen;
+    for (const Value& item : iterate(run, self)) {
+      const Value key = ignore_case(run, path ? path->get(evaluator, item) : item, parameters.flag(0, false));
+      const size_t before = seen.entries.size();
+      run.step(1 + (key.is(Kind::string) ? 0 : before));
+      seen.set(key, Value());
+      if (seen.entries.size() > before) items.push_back(item);
+    }
+  });
 }
 
 template <bool Largest>
@@ -147,44 +146,44 @@ Value sum_filter(Evaluator& evaluator, const Value& self, const Parameters& para
 
 Value batch_filter(Evaluator& evaluator, const Value& self, const Parameters& parameters) {
   Run& run = evaluator.run();
-  const int64_t size = parameters.integer(0, 1);
-  std::vector<Value> batches;
-  std::vector<Value> batch;
-  for (const Value& item : iterate(run, self)) {
-    if (static_cast<int64_t>(batch.size()) == size) {
-      batches.push_back(run.list(std::exchange(batch, {})));
+  return run.generator([&](std::vector<Value>& batches) {
+    const Value& size = parameters.at(0);
+    std::vector<Value> batch;
+    for (const Value& item : iterate(run, self)) {
+      if (equal(size, Value::integer(static_cast<int64_t>(batch.size())))) {
+        batches.push_back(run.list(std::exchange(batch, {})));
+      }
+      batch.push_back(item);
     }
-    batch.push_back(item);
-  }
-  if (!batch.empty()) {
-    const int64_t missing = size - static_cast<int64_t>(batch.size());
-    if (!parameters.is_none(1) && missing > 0) {
-      run.charge(static_cast<uint64_t>(missing) * sizeof(Value));
-      batch.insert(batch.end(), static_cast<size_t>(missing), parameters.at(1));
+    if (batch.empty()) return;
+    if (!parameters.is_none(1)) {
+      const int64_t missing = parameters.integer(0, 0) - static_cast<int64_t>(batch.size());
+      if (missing > 0) {
+        run.charge(static_cast<uint64_t>(missing) * sizeof(Value));
+        batch.insert(batch.end(), static_cast<size_t>(missing), parameters.at(1));
+      }
     }
     batches.push_back(run.list(std::move(batch)));
-  }
-  return run.list(std::move(batches), Sequence::Form::generator);
+  });
 }
 
 Value slice_filter(Evaluator& evaluator, const Value& self, const Parameters& parameters) {
   Run& run = evaluator.run();
-  const std::vector<Value> items = iterate(run, self);
-  const int64_t slices = parameters.integer(0, 1);
-  if (slices == 0) throw Failure("slice needs a number of slices");
-  std::vector<Value> out;
-  size_t at = 0;
-  for (int64_t i = 0; i < slices; ++i) {
-    const auto count = static_cast<int64_t>(items.size());
-    const bool extra = i < count % slices;
-    const auto size = static_cast<size_t>(count / slices + (extra ? 1 : 0));
-    std::vector<Value> part(items.begin() + static_cast<std::ptrdiff_t>(at),
-                            items.begin() + static_cast<std::ptrdiff_t>(at + size));
-    at += size;
-    if (!parameters.is_none(1) && !extra) part.push_back(parameters.at(1));
-    out.push_back(run.list(std::move(part)));
-  }
-  return run.list(std::move(out), Sequence::Form::generator);
+  return run.generator([&](std::vector<Value>& slices) {
+    const std::vector<Value> items = iterate(run, self);
+    const auto size = static_cast<int64_t>(items.size());
+    const int64_t count = parameters.integer(0, 1);
+    if (count == 0) throw Failure("slice needs a number of slices");
+    auto at = items.begin();
+    for (int64_t i = 0; i < count; ++i) {
+      const bool extra = i < size % count;
+      const auto end = at + size / count + (extra ? 1 : 0);
+      std::vector<Value> part(at, end);
+      at = end;
+      if (!parameters.is_none(1) && !extra) part.push_back(parameters.at(1));
+      slices.push_back(run.list(std::move(part)));
+    }
+  });
 }
 
 constexpr FilterEntry kFilters[] = {

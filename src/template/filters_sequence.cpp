@@ -27,7 +27,10 @@ Value first_filter(Evaluator& evaluator, const Value& self, const Parameters&) {
     const Sequence& sequence = self.as_sequence();
     const bool reads = sequence.form == Sequence::Form::generator;
     const size_t at = reads ? sequence.next : 0;
-    if (at >= sequence.items.size()) return Value::undefined_because("there is no first item");
+    if (at >= sequence.items.size()) {
+      if (!sequence.failure.empty()) throw Failure(sequence.failure);
+      return Value::undefined_because("there is no first item");
+    }
     if (reads) ++sequence.next;
     return sequence.items[at];
   }
@@ -82,14 +85,13 @@ Value join_filter(Evaluator& evaluator, const Value& self, const Parameters& par
 
 Value items_filter(Evaluator& evaluator, const Value& self, const Parameters&) {
   Run& run = evaluator.run();
-  std::vector<Value> items;
-  if (!is_undefined(self)) {
+  return run.generator([&](std::vector<Value>& items) {
+    if (is_undefined(self)) return;
     if (!self.is(Kind::dict)) throw Failure(fmt::format("items needs a dict, not a {}", self.type_name()));
     for (const auto& [key, value] : self.as_dict().entries) {
       items.push_back(run.list({key, value}, Sequence::Form::tuple));
     }
-  }
-  return run.list(std::move(items), Sequence::Form::generator);
+  });
 }
 
 Value default_filter(Evaluator&, const Value& self, const Parameters& parameters) {
@@ -134,7 +136,7 @@ Value sort_filter(Evaluator& evaluator, const Value& self, const Parameters& par
     }
     return run.list(std::move(keys));
   };
-  return sort_by(evaluator, iterate(run, self), key, parameters.flag(0, false));
+  return sort_by(evaluator, iterate(run, self), key, parameters.strict_flag(0));
 }
 
 Value dictsort_filter(Evaluator& evaluator, const Value& self, const Parameters& parameters) {
@@ -152,7 +154,7 @@ Value dictsort_filter(Evaluator& evaluator, const Value& self, const Parameters&
   const auto key = [&](const Value& item) {
     return ignore_case(run, item.as_sequence().items[position], case_sensitive);
   };
-  return sort_by(evaluator, std::move(items), key, parameters.flag(2, false));
+  return sort_by(evaluator, std::move(items), key, parameters.strict_flag(2));
 }
 
 Value groupby_filter(Evaluator& evaluator, const Value& self, const Parameters& parameters) {

@@ -184,6 +184,7 @@ class Braces {
       if (index >= arguments_.positional.size()) throw Failure("a format needs more arguments");
       return arguments_.positional[index];
     }
+    evaluator_.run().step(1 + arguments_.named.size() / 16);
     for (const auto& [key, value] : arguments_.named) {
       if (key == name) return value;
     }

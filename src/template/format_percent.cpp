@@ -27,7 +27,8 @@ class Percent {
       ++at_;
       read_conversion();
     }
-    const bool mapping = arguments_.is(Kind::dict) || (arguments_.is(Kind::sequence) && !is_tuple_);
+    const bool mapping =
+        arguments_.is(Kind::dict) || is_undefined(arguments_) || (arguments_.is(Kind::sequence) && !is_tuple_);
     const size_t given = is_tuple_ ? arguments_.as_sequence().items.size() : 1;
     if (!mapping && used_ < given) throw Failure("not all arguments of a % format were used");
     return run_.text(std::move(out_), markup_);

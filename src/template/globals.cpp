@@ -30,7 +30,9 @@ Value range_function(Evaluator& evaluator, CallArguments& arguments) {
     items.push_back(Value::integer(at));
     if (__builtin_add_overflow(at, step, &at)) break;
   }
-  return evaluator.run().list(std::move(items), Sequence::Form::range);
+  evaluator.run().charge(items.size() * sizeof(Value));
+  return Value::sequence(
+      {.form = Sequence::Form::range, .items = std::move(items), .begin = begin, .end = end, .step = step});
 }
 
 // dict(mapping or pairs, name=value ...)

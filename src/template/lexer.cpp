@@ -128,9 +128,9 @@ class Lexer {
       end = space_before(at_, tag);
     } else if (sign != '+' && kind != '{') {
       // A tag that is alone on its line takes the indentation with it.
-      const size_t newline = tag > at_ ? source_.rfind('\n', tag - 1) : std::string::npos;
-      const bool has_newline = newline != std::string::npos && newline >= at_;
-      const size_t line = has_newline ? newline + 1 : at_;
+      const size_t newline = rest().substr(0, tag - at_).rfind('\n');
+      const bool has_newline = newline != std::string_view::npos;
+      const size_t line = has_newline ? at_ + newline + 1 : at_;
       if ((has_newline || line_start_) && line < tag && space_before(line, tag) == line) end = line;
     }
     add_data(end);
@@ -148,7 +148,8 @@ class Lexer {
       advance(end - at_);
       return true;
     }
-    fail("a raw block has no {% endraw %}");
+    if (at_ < source_.size()) fail("a raw block has no {% endraw %}");
+    return true;
   }
 
   bool match_raw_tag(size_t at, std::string_view word, bool is_end, size_t& end) const {
@@ -182,6 +183,7 @@ class Lexer {
   }
 
   void read_comment() {
+    if (at_ == source_.size()) return;  // an opening that ends the source is no error to jinja2
     const size_t end = source_.find("#}", at_);
     if (end == std::string::npos) fail("a comment has no #}");
     const char sign = end > at_ ? source_[end - 1] : '\0';

@@ -203,7 +203,7 @@ Value as_string(Run& run, const Value& value) {
 }
 
 Value arithmetic(Run& run, Operator op, const Value& a, const Value& b) {
-  if (op == Operator::modulo && a.is(Kind::string) && !is_undefined(b)) return format_percent(run, a, b);
+  if (op == Operator::modulo && a.is(Kind::string)) return format_percent(run, a, b);
   if (a.is_number() && b.is_number()) return numbers(op, a, b);
   if (op == Operator::add && a.is(Kind::string) && b.is(Kind::string)) return concat(run, a, b);
   if (op == Operator::add && same_sequence_type(a, b)) return join_sequences(run, a.as_sequence(), b.as_sequence());

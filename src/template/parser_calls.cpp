@@ -1,8 +1,9 @@
 // Calls, filters and tests: what takes arguments.
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <stdexcept>
+#include <string>
+#include <unordered_set>
 
 #include "base/text.h"
 #include "template/builtins.h"
@@ -20,9 +21,8 @@ const Expression* Parser::parse_call(const Expression* base) {
 void Parser::parse_arguments(std::vector<Argument>& arguments) {
   using Form = Argument::Form;
   expect(TokenType::left_paren, "(");
-  const auto has = [&](Form form) {
-    return std::any_of(arguments.begin(), arguments.end(), [&](const Argument& given) { return given.form == form; });
-  };
+  bool has_star = false, has_double_star = false;
+  std::unordered_set<std::string> names;
   const auto ensure = [&](bool allowed) {
     if (!allowed) fail("arguments of a call are in a wrong order");
   };
@@ -33,23 +33,23 @@ void Parser::parse_arguments(std::vector<Argument>& arguments) {
     }
     Argument argument;
     if (skip(TokenType::multiply)) {
-      ensure(!has(Form::star) && !has(Form::double_star));
+      ensure(!has_star && !has_double_star);
       argument.form = Form::star;
+      has_star = true;
     } else if (skip(TokenType::power)) {
-      ensure(!has(Form::double_star));
+      ensure(!has_double_star);
       argument.form = Form::double_star;
+      has_double_star = true;
     } else if (is(TokenType::name) && following().type == TokenType::assign) {
-      ensure(!has(Form::double_star));
+      ensure(!has_double_star);
       argument.form = Form::named;
       argument.name = take().text;
       take();
-      for (const Argument& other : arguments) {
-        if (other.form == Form::named && other.name == argument.name) {
-          fail(fmt::format("the argument {} is given twice", printable(argument.name)));
-        }
+      if (!names.insert(argument.name).second) {
+        fail(fmt::format("the argument {} is given twice", printable(argument.name)));
       }
     } else {
-      ensure(!has(Form::star) && !has(Form::double_star) && !has(Form::named));
+      ensure(!has_star && !has_double_star && names.empty());
     }
     argument.value = parse_expression();
     arguments.push_back(std::move(argument));

@@ -1,7 +1,7 @@
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <stdexcept>
+#include <unordered_set>
 
 #include "base/text.h"
 #include "template/parser.h"
@@ -123,14 +123,13 @@ const Statement* Parser::parse_set() {
 
 void Parser::parse_parameters(Statement& statement) {
   expect(TokenType::left_paren, "(");
+  std::unordered_set<uint32_t> names;
   while (!is(TokenType::right_paren)) {
     if (!statement.parameters.empty()) expect(TokenType::comma, ",");
     const Target target = parse_one_target(false);
     if (target.kind != Target::Kind::name) fail("the name of a parameter is expected");
     Parameter parameter{.name = target.name, .text = program_.names[target.name]};
-    for (const Parameter& other : statement.parameters) {
-      if (other.name == parameter.name) fail("a parameter is there twice");
-    }
+    if (!names.insert(parameter.name).second) fail("a parameter is there twice");
     symbols_.parameter(parameter.name);
     if (skip(TokenType::assign)) {
       parameter.value = parse_expression();

@@ -19,20 +19,33 @@ Value Run::dict(Dict dict) {
   return Value::dict(std::move(dict));
 }
 
+Value Run::generator(const std::function<void(std::vector<Value>& items)>& produce) {
+  Sequence sequence{.form = Sequence::Form::generator};
+  try {
+    produce(sequence.items);
+  } catch (const LimitFailure&) {
+    throw;
+  } catch (const Failure& failure) {
+    sequence.failure = failure.what();
+  }
+  charge(sizeof(Sequence) + sequence.items.size() * sizeof(Value));
+  return Value::sequence(std::move(sequence));
+}
+
 void Run::fail_steps() const {
-  throw Failure(fmt::format("the template does not end: {} steps were taken", limits_.steps));
+  throw LimitFailure(fmt::format("the template does not end: {} steps were taken", limits_.steps));
 }
 
 void Run::fail_bytes() const {
-  throw Failure(fmt::format("the template's values need more than {} bytes", limits_.bytes));
+  throw LimitFailure(fmt::format("the template's values need more than {} bytes", limits_.bytes));
 }
 
 void Run::fail_output() const {
-  throw Failure(fmt::format("the template writes more than {} bytes", limits_.output));
+  throw LimitFailure(fmt::format("the template writes more than {} bytes", limits_.output));
 }
 
 void Run::fail_depth(int limit) {
-  throw Failure(fmt::format("calls and expressions are nested more than {} deep", limit));
+  throw LimitFailure(fmt::format("calls and expressions are nested more than {} deep", limit));
 }
 
 }  // namespace inferno::jinja

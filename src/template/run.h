@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <ctime>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -38,6 +39,8 @@ class Run {
   // A string value; its bytes are charged.
   [[nodiscard]] Value text(Text text, bool markup = false);
   [[nodiscard]] Value list(std::vector<Value> items, Sequence::Form form = Sequence::Form::list);
+  // A generator of what `produce` appends. Python computes items when they are read: a Failure comes when its item is.
+  [[nodiscard]] Value generator(const std::function<void(std::vector<Value>& items)>& produce);
   [[nodiscard]] Value dict(Dict dict);
   // An object that lives as long as the run.
   template <typename T, typename... Args>

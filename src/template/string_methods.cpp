@@ -29,7 +29,7 @@ template <Side Where>
 Value strip_method(Evaluator& evaluator, const Value& self, const Parameters& parameters) {
   std::optional<std::string_view> chars;
   if (!parameters.is_none(0)) chars = parameters.string(0)->as_view();
-  evaluator.run().step(self.weight() * (chars ? 1 + chars->size() / 8 : 1));
+  evaluator.run().step(self.weight() * (chars ? 1 + chars->size() : 1));
   return made(evaluator, self, strip(self.as_text(), chars, Where));
 }
 

@@ -55,13 +55,18 @@ Value ends_with(Evaluator&, const Value& self, const Parameters& parameters) {
   return Value::boolean(matches(self, parameters, false));
 }
 
+// Searching from the right tries every position.
+void pay_search(Evaluator& evaluator, const Value& self, std::string_view part, bool from_right) {
+  evaluator.run().step(self.weight() * (from_right ? 1 + part.size() / 16 : 1));
+}
+
 int64_t find_index(Evaluator& evaluator, const Value& self, const Parameters& parameters, bool from_right) {
-  evaluator.run().step(self.weight());
   const std::string_view part = parameters.string(0)->as_view();
+  pay_search(evaluator, self, part, from_right);
   const Range range = range_of(self, parameters, 1);
   if (!range.valid) return -1;
   const std::string_view text = self.as_view().substr(range.begin, range.end - range.begin);
-  const size_t found = from_right ? text.rfind(part) : text.find(part);
+  const size_t found = from_right ? text.rfind(part) : find_part(text, part);
   if (found == std::string_view::npos) return -1;
   return static_cast<int64_t>(count_characters(self.as_view().substr(0, range.begin + found)));
 }
@@ -100,7 +105,9 @@ Value split_method(Evaluator& evaluator, const Value& self, const Parameters& pa
   std::optional<std::string_view> separator;
   if (!parameters.is_none(0)) separator = parameters.string(0)->as_view();
   if (separator && separator->empty()) throw Failure("split() needs a separator that is not empty");
-  evaluator.run().charge(self.as_text().size() * (separator && separator->size() > 1 ? 2 : 40));
+  pay_search(evaluator, self, separator.value_or(""), true);
+  const size_t parts = separator ? count_matches(self.as_view(), *separator) + 1 : self.as_text().size() / 2 + 1;
+  evaluator.run().charge(self.as_text().size() + parts * (sizeof(Text) + sizeof(Value)));
   return list_of(evaluator, self, Split(self.as_text(), separator, parameters.integer(1, -1)));
 }
 
@@ -114,7 +121,8 @@ Value partition_method(Evaluator& evaluator, const Value& self, const Parameters
   const Value& separator = *parameters.string(0);
   if (separator.as_text().empty()) throw Failure("partition() needs a separator that is not empty");
   const Text& text = self.as_text();
-  const size_t found = FromRight ? text.view().rfind(separator.as_view()) : text.view().find(separator.as_view());
+  pay_search(evaluator, self, separator.as_view(), FromRight);
+  const size_t found = FromRight ? text.view().rfind(separator.as_view()) : find_part(text.view(), separator.as_view());
   std::vector<Text> parts;
   if (found == std::string_view::npos) {
     parts = FromRight ? std::vector<Text>{Text(), Text(), text} : std::vector<Text>{text, Text(), Text()};

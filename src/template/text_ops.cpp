@@ -1,6 +1,7 @@
 #include "template/text_ops.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "template/unicode.h"
 
@@ -171,7 +172,7 @@ Text replace(const Text& text, std::string_view old, const Text& fresh, int64_t 
     }
   }
   while (limit != 0) {
-    const size_t found = view.find(old, at);
+    const size_t found = find_part(view, old, at);
     if (found == std::string_view::npos) break;
     out.append(text, at, found);
     out.append(fresh);
@@ -182,10 +183,19 @@ Text replace(const Text& text, std::string_view old, const Text& fresh, int64_t 
   return out;
 }
 
+size_t find_part(std::string_view text, std::string_view part, size_t from) {
+  constexpr size_t kShort = 32;  // below, trying every position is as good
+  if (part.size() < kShort || from > text.size()) return text.find(part, from);
+  const void* found = memmem(text.data() + from, text.size() - from, part.data(), part.size());
+  return found == nullptr ? std::string_view::npos : static_cast<size_t>(static_cast<const char*>(found) - text.data());
+}
+
 size_t count_matches(std::string_view text, std::string_view part) {
   if (part.empty()) return count_characters(text) + 1;
   size_t count = 0;
-  for (size_t at = text.find(part); at != std::string_view::npos; at = text.find(part, at + part.size())) ++count;
+  for (size_t at = find_part(text, part); at != std::string_view::npos; at = find_part(text, part, at + part.size())) {
+    ++count;
+  }
   return count;
 }
 
@@ -205,7 +215,7 @@ std::vector<Text> split(const Text& text, std::optional<std::string_view> separa
   }
   size_t at = 0;
   while (limit != 0) {
-    const size_t found = view.find(*separator, at);
+    const size_t found = find_part(view, *separator, at);
     if (found == std::string_view::npos) break;
     parts.push_back(text.slice(at, found));
     at = found + separator->size();

@@ -19,6 +19,8 @@ enum class Side : uint8_t { both, left, right };
 [[nodiscard]] Text to_title(const Text& text);
 // At most `limit` times; all when it is negative.
 [[nodiscard]] Text replace(const Text& text, std::string_view old, const Text& fresh, int64_t limit);
+// find() that takes linear time for any part.
+[[nodiscard]] size_t find_part(std::string_view text, std::string_view part, size_t from = 0);
 [[nodiscard]] size_t count_matches(std::string_view text, std::string_view part);
 [[nodiscard]] std::vector<Text> split(const Text& text, std::optional<std::string_view> separator, int64_t limit);
 [[nodiscard]] std::vector<Text> split_from_right(const Text& text, std::optional<std::string_view> separator,

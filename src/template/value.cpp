@@ -17,8 +17,8 @@ template <typename Container>
 void count(Container& container, const Value& element) {
   container.depth = std::max(container.depth, element.depth() + 1);
   container.weight += element.weight();
-  if (container.depth > kMaxDepth) throw Failure(fmt::format("values are nested more than {} deep", kMaxDepth));
-  if (container.weight > kMaxWeight) throw Failure(fmt::format("a value has more than {} elements", kMaxWeight));
+  if (container.depth > kMaxDepth) throw LimitFailure(fmt::format("values are nested more than {} deep", kMaxDepth));
+  if (container.weight > kMaxWeight) throw LimitFailure(fmt::format("a value has more than {} elements", kMaxWeight));
 }
 
 // Views of dicts are equal as sets.
@@ -48,6 +48,35 @@ bool equal_dicts(const Dict& a, const Dict& b) {
 bool equal_numbers(const Value& a, const Value& b) {
   if (a.is_integral() && b.is_integral()) return a.as_integer() == b.as_integer();
   return a.as_double() == b.as_double();
+}
+
+// Equal for keys that are equal: 1, 1.0 and true are one key.
+std::string index_key(const Value& key) {
+  switch (key.kind()) {
+    case Kind::string:
+      return "s" + std::string(key.as_view());
+    case Kind::boolean:
+    case Kind::integer:
+      return fmt::format("n{}", key.as_integer());
+    case Kind::floating: {
+      const double value = key.as_double();
+      const bool whole = std::fabs(value) < 9.2e18 && value == std::trunc(value);
+      return whole ? fmt::format("n{}", static_cast<int64_t>(value)) : fmt::format("f{}", value);
+    }
+    case Kind::sequence: {
+      if (!key.as_sequence().is_tuple()) return fmt::format("o{}", key.identity());
+      std::string out = "t";
+      for (const Value& item : key.as_sequence().items) {
+        const std::string part = index_key(item);
+        out += fmt::format("{}:{}", part.size(), part);
+      }
+      return out;
+    }
+    case Kind::object:
+      return fmt::format("o{}", static_cast<const void*>(&key.as_object()));
+    default:
+      return key.is(Kind::none) ? "none" : "undefined";
+  }
 }
 
 }  // namespace
@@ -182,7 +211,7 @@ std::string_view Value::type_name() const {
 
 size_t Dict::position(std::string_view key) const {
   if (!index_.empty()) {
-    const auto found = index_.find(std::string(key));
+    const auto found = index_.find("s" + std::string(key));
     return found == index_.end() ? entries.size() : found->second;
   }
   size_t i = 0;
@@ -192,9 +221,17 @@ size_t Dict::position(std::string_view key) const {
 
 size_t Dict::position(const Value& key) const {
   if (key.is(Kind::string)) return position(key.as_view());
+  if (!index_.empty()) {
+    const auto found = index_.find(index_key(key));
+    return found == index_.end() ? entries.size() : found->second;
+  }
   size_t i = 0;
   while (i < entries.size() && !equal(entries[i].first, key)) ++i;
   return i;
+}
+
+void Dict::add_to_index(size_t entry) {
+  index_.emplace(index_key(entries[entry].first), entry);
 }
 
 void Dict::set(const Value& key, Value value) {
@@ -205,11 +242,10 @@ void Dict::set(const Value& key, Value value) {
     return;
   }
   entries.emplace_back(key, std::move(value));
-  if (!index_.empty() && key.is(Kind::string)) index_.emplace(key.as_view(), found);
-  if (index_.empty() && entries.size() > kIndexedEntries) {
-    for (size_t i = 0; i < entries.size(); ++i) {
-      if (entries[i].first.is(Kind::string)) index_.emplace(entries[i].first.as_view(), i);
-    }
+  if (!index_.empty()) {
+    add_to_index(found);
+  } else if (entries.size() > kIndexedEntries) {
+    for (size_t i = 0; i < entries.size(); ++i) add_to_index(i);
   }
 }
 

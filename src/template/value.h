@@ -24,6 +24,11 @@ class Failure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
+// It took more than a limit allows.
+class LimitFailure : public Failure {
+ public:
+  using Failure::Failure;
+};
 
 enum class Kind : uint8_t { undefined, none, boolean, integer, floating, string, sequence, dict, object };
 
@@ -95,7 +100,9 @@ struct Sequence {
   enum class Form : uint8_t { list, tuple, range, generator, keys, values, items, group };
   Form form = Form::list;
   std::vector<Value> items;
-  mutable size_t next = 0;  // generators: what was read already
+  mutable size_t next = 0;               // generators: what was read already
+  std::string failure;                   // generators: why there are no more items; thrown when they are read
+  int64_t begin = 0, end = 0, step = 1;  // ranges
   int depth = 1;
   uint64_t weight = 1;
 
@@ -119,7 +126,8 @@ struct Dict {
  private:
   [[nodiscard]] size_t position(const Value& key) const;  // entries.size() when it is not there
   [[nodiscard]] size_t position(std::string_view key) const;
-  std::unordered_map<std::string, size_t> index_;  // string keys of larger dicts
+  void add_to_index(size_t entry);
+  std::unordered_map<std::string, size_t> index_;  // of larger dicts: keys in a form that is equal where they are
 };
 
 // Things with a life of their own; what they are is one enumerator, what they hold is in object.h.

@@ -108,11 +108,8 @@ class Writer {
   }
 
   void write_range(const Sequence& sequence) {
-    const auto at = [&](size_t i) { return sequence.items[i].as_integer(); };
-    if (sequence.items.empty()) return put("range(0, 0)");
-    const int64_t step = sequence.items.size() > 1 ? at(1) - at(0) : 1;
-    const int64_t end = at(sequence.items.size() - 1) + step;
-    put(step == 1 ? fmt::format("range({}, {})", at(0), end) : fmt::format("range({}, {}, {})", at(0), end, step));
+    const std::string step = sequence.step == 1 ? "" : fmt::format(", {}", sequence.step);
+    put(fmt::format("range({}, {}{})", sequence.begin, sequence.end, step));
   }
 
   void write_items(const Sequence& sequence, std::string_view open, std::string_view close) {
