@@ -8,11 +8,12 @@ JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 PROMPT ?= Once upon a time
 # A log wants errors and results, a terminal also sees what is being compiled.
 QUIET  := $(if $(CI),-- --quiet)
+FUZZ_SECONDS ?= 10
 TIDY_FILES ?= src/.*(?<!_test)\.cpp$$
 
 .DEFAULT_GOAL := help
 .PHONY: help build run dev test test-slow check format check-format check-tidy check-asan check-avx2 tsan bench install \
-        model clean deps deps-check test-threadpool-parity-quick test-threadpool-parity test-threadpool-parity-verbose \
+        model clean deps deps-check check-fuzz fuzz check-templates test-threadpool-parity-quick test-threadpool-parity test-threadpool-parity-verbose \
         test-gemv-omp test-fusion-gemv test-model-check test-idle llamacpp-parity-full
 
 help: ## list these targets
@@ -67,10 +68,10 @@ test-fusion-gemv: build/fusion_gemv ## fused ops against the same work op by op:
 
 # Single programs.
 build/threadpool_parity build/gemv_omp build/fusion_gemv build/threading_model_slow_test build/idle_test \
-build/kernel_results: build/%: deps build/build.ninja
+build/kernel_results build/render_templates: build/%: deps build/build.ninja
 	@cmake --build build --target $* -j $(JOBS) $(QUIET)
 .PHONY: build/threadpool_parity build/gemv_omp build/fusion_gemv build/threading_model_slow_test build/idle_test \
-        build/kernel_results
+        build/kernel_results build/render_templates
 
 test-model-check: build/threading_model_slow_test ## the pool's protocol in every schedule of 2 threads, and a million random ones of 4
 	@build/src/threading/threading_model_slow_test
@@ -82,7 +83,7 @@ llamacpp-parity-full: test-threadpool-parity build/kernel_results ## that suite,
 	@tools/install_deps check python
 	@"$$(bench/compare --peer-python)" tests/llamacpp/compare_kernels.py build/tests/llamacpp/kernel_results
 
-check: check-format check-asan check-tidy check-avx2 ## formatting, clang-tidy, clang 19 without warnings, tests under ASan and UBSan, AVX2
+check: check-format check-asan check-fuzz check-tidy check-avx2 ## formatting, clang-tidy, clang 19 without warnings, tests under ASan and UBSan, fuzzers, AVX2
 
 check-format: deps-check
 	@echo "check: clang-format"
@@ -93,6 +94,20 @@ check-asan: deps-check build-asan/build.ninja
 	@echo "check: clang 19 build and tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 	@cmake --build build-asan -j $(JOBS) $(QUIET)
 	@tools/run_tests asan $(JOBS)
+
+check-fuzz: deps-check build-fuzz/build.ninja
+	@echo "check: fuzzers for $(FUZZ_SECONDS) s each"
+	@cmake --build build-fuzz --target fuzzers -j $(JOBS) $(QUIET)
+	@tools/run_fuzzers build-fuzz $(FUZZ_SECONDS)
+
+fuzz: FUZZ_SECONDS = 7200
+fuzz: check-fuzz ## the fuzzers for hours (FUZZ_SECONDS=7200 each)
+
+# TEMPLATES="folder or file ..." and GGUF="file ..." are checked beside our own.
+check-templates: build/render_templates ## chat templates against Python's jinja2, which it installs into build/jinja
+	@tools/install_deps python
+	@[ -x build/jinja/bin/python ] || { python3 -m venv build/jinja && build/jinja/bin/pip install --quiet jinja2==3.1.6; }
+	@build/jinja/bin/python tools/check_templates.py build/tests/template/render_templates --templates $(TEMPLATES) --gguf $(GGUF)
 
 check-tidy: deps-check build-asan/build.ninja
 	@echo "check: clang-tidy"
@@ -123,4 +138,4 @@ model: ## fetch SmolLM2-135M-Instruct, a small real chat model, into models/
 	@tools/fetch_model
 
 clean: ## remove everything that was built
-	@rm -rf build build-debug build-clang build-asan build-tsan build-minimal build-x86
+	@rm -rf build build-debug build-clang build-asan build-tsan build-fuzz build-minimal build-x86

@@ -14,14 +14,26 @@
 
 namespace inferno {
 
+struct ToolCall {
+  std::string id = {};
+  std::string name = {};
+  std::string arguments = {};  // JSON
+};
+
 struct ChatMessage {
-  std::string role = {};  // "system", "user" or "assistant"
+  std::string role = {};  // "system", "user", "assistant", "tool"; the model's template decides which it knows
   std::string content = {};
+  std::string reasoning_content = {};  // what an answer's thinking was
+  std::vector<ToolCall> tool_calls = {};
+  std::string tool_call_id = {};  // of a tool's result
+  std::string name = {};          // of the tool, or of who speaks
 };
 
 struct ChatOptions {
   bool add_generation_prompt = true;  // end with the opening of the assistant's answer
-  bool enable_thinking = true;        // false: Qwen3 starts its answer with an empty thinking block
+  bool enable_thinking = true;        // false: asks the template for an answer without thinking
+  std::string tools = {};             // JSON: an array of tools as in OpenAI's API; empty: none
+  std::string chat_template = {};     // a known name ("chatml") or the text of a template; empty: the model's own
 };
 
 // What to continue: a text, token ids, or a conversation in the model's own chat format. In a text, added tokens such
@@ -38,7 +50,7 @@ class Prompt {
   Prompt(std::string text) : content(std::move(text)) {}
   Prompt(std::vector<int32_t> ids) : content(std::move(ids)) {}
   Prompt(std::vector<ChatMessage> messages, ChatOptions options = {})
-      : content(Chat{.messages = std::move(messages), .options = options}) {}
+      : content(Chat{.messages = std::move(messages), .options = std::move(options)}) {}
 
   std::variant<std::string, std::vector<int32_t>, Chat> content;
 };

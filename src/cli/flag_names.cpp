@@ -9,8 +9,9 @@ namespace {
 struct Name {
   std::string_view option, flag;
 };
-constexpr std::array<Name, 11> kNames = {{{"affinity", "--affinity"},
+constexpr std::array<Name, 12> kNames = {{{"affinity", "--affinity"},
                                           {"backend", "--backend"},
+                                          {"chat_template", "--chat-template"},
                                           {"context", "--ctx"},
                                           {"depth", "--depth"},
                                           {"fused", "--fused"},

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "api/load_options.h"
@@ -18,12 +19,14 @@
 #include "cli/signals.h"
 #include "engine/builtin_model.h"
 #include "engine/prompt.h"
+#include "template/known_templates.h"
 
 namespace inferno::cli {
 namespace {
 
 constexpr std::string_view kDefaultPrompt = "Once upon a time";
 constexpr uint64_t kMaxPromptBytes = uint64_t{64} << 20;
+constexpr uint64_t kMaxTemplateBytes = uint64_t{1} << 20;
 constexpr int64_t kMaxNewTokens = int64_t{1} << 24;
 
 struct GenerateCommand {
@@ -36,6 +39,7 @@ struct GenerateCommand {
   int64_t max_new = 128;
   Request request;
   bool chat = false;
+  std::string chat_template;
   bool json = false;
   bool ignore_end = false;
 
@@ -47,6 +51,17 @@ struct GenerateCommand {
   void run();
   [[nodiscard]] std::vector<int32_t> prompt_ids_of(const Engine& instance) const;
 };
+
+// A known name stays a name; anything else is a file.
+std::string read_chat_template(const std::string& name_or_file) {
+  if (name_or_file.empty() || !find_known_template(name_or_file).empty()) return name_or_file;
+  if (!std::filesystem::exists(name_or_file)) {
+    const std::string_view meant = nearest_known_template(name_or_file);
+    fail_usage("--chat-template: \"{}\" is neither a file nor a known format{} (known: {})", printable(name_or_file),
+               meant.empty() ? "" : fmt::format("; did you mean {}?", meant), known_template_names());
+  }
+  return read_text(name_or_file, kMaxTemplateBytes);
+}
 
 void GenerateCommand::resolve() {
   const bool has_model = !first.empty() && looks_like_model(first);
@@ -61,6 +76,7 @@ void GenerateCommand::resolve() {
   if (!prompt_file.empty()) prompt = read_text(prompt_file, kMaxPromptBytes);
   if (given == 0) prompt = kDefaultPrompt;
   request.max_new_tokens = static_cast<int32_t>(max_new);
+  chat = chat || !chat_template.empty();
   request.recompute = kv == "off";
   request.stop_at_end = !ignore_end;
 }
@@ -71,7 +87,7 @@ std::vector<int32_t> GenerateCommand::prompt_ids_of(const Engine& instance) cons
   if (tokenizer == nullptr) fail("\"{}\" has no vocabulary, or this build no tokenizers: use --ids", model);
   if (!chat) return encode_prompt(*tokenizer, prompt);
   const ChatMessage message{"user", prompt};
-  return encode_chat(*tokenizer, {&message, 1});
+  return encode_chat(*tokenizer, {&message, 1}, {.chat_template = read_chat_template(chat_template)});
 }
 
 void GenerateCommand::run() {
@@ -218,6 +234,9 @@ void add_generate(CLI::App& app) {
                   "end where this text would appear (may be given several times)");
   sub->add_flag("--ignore-end", command->ignore_end, "do not stop at the model's end tokens");
   sub->add_flag("--chat", command->chat, "wrap the prompt in the model's chat format");
+  sub->add_option("--chat-template", command->chat_template,
+                  "a chat format instead of the model's own: a file with a Jinja template, or one of " +
+                      known_template_names() + "; implies --chat");
   sub->add_option("--file", command->prompt_file, "read the prompt from a file, or - for standard input");
   sub->add_option("--ids", command->ids, "the prompt as token ids, for example 1,2,3");
   sub->add_flag("--json", command->json, "one line of JSON instead of text");

@@ -8,7 +8,7 @@ std::vector<int32_t> encode_prompt(const Tokenizer& tokenizer, std::string_view 
 
 std::vector<int32_t> encode_chat(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
                                  const ChatOptions& options) {
-  return tokenizer.encode(ChatFormat::from_tokenizer(tokenizer).render(messages, options));
+  return tokenizer.encode(ChatFormat::from_tokenizer(tokenizer, options.chat_template).render(messages, options));
 }
 
 }  // namespace inferno

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/prompt_piece.h"
 #include "file/vocabulary.h"
 
 namespace inferno {
@@ -25,12 +26,6 @@ struct EncodeOptions {
   bool parse_special = true;
   bool add_bos = false;  // put bos before, when the vocabulary has one
   bool add_eos = false;  // put eos after, when the vocabulary has one
-};
-
-// A stretch of a prompt. Added tokens are recognised in control pieces only: what a user typed is never one.
-struct PromptPiece {
-  std::string text;
-  bool control = false;
 };
 
 class Tokenizer {

@@ -9,7 +9,6 @@
 
 #include "gguf/gguf.h"
 #include "support/test_data.h"
-#include "tokenizer/chat.h"
 #include "tokenizer/stream_decoder.h"
 #include "tokenizer/tokenizer.h"
 
@@ -146,35 +145,6 @@ TEST(RealVocabularies, RealModelsStopAtAllTheirEndTokens) {
   const auto stories = load("models/stories260K/stories260K-F32.gguf");
   EXPECT_TRUE(stories->is_end_token(2));
 }
-
-class ChatData : public ::testing::TestWithParam<const char*> {};
-
-// Cases with tools, tool results or a separate reasoning field are outside what ChatFormat renders.
-TEST_P(ChatData, PlainMessagesRenderAsTheModelsOwnTemplate) {
-  const std::string name = GetParam();
-  INFERNO_REQUIRE_TEST_DATA("chat/" + name + ".jsonl");
-  const ChatFormat format = ChatFormat::from_tokenizer(*load("vocab/" + name + ".gguf"));
-  int rendered = 0;
-  for (const json& row : read_lines("chat/" + name + ".jsonl")) {
-    const json& options = row["options"];
-    bool plain = !options.contains("tools");
-    std::vector<ChatMessage> messages;
-    for (const json& message : row["messages"]) {
-      plain = plain && message.size() == 2 && message["role"] != "tool";
-      messages.push_back({message["role"], message["content"]});
-    }
-    if (!plain) continue;
-    const ChatOptions chat_options{.add_generation_prompt = options.value("add_generation_prompt", false),
-                                   .enable_thinking = options.value("enable_thinking", true)};
-    std::string text;
-    for (const PromptPiece& piece : format.render(messages, chat_options)) text += piece.text;
-    EXPECT_EQ(text, row["rendered"].get<std::string>()) << row["name"];
-    ++rendered;
-  }
-  EXPECT_GE(rendered, 12);
-}
-
-INSTANTIATE_TEST_SUITE_P(Templates, ChatData, ::testing::Values("qwen3", "qwen2_5"));
 
 }  // namespace
 }  // namespace inferno
