@@ -34,7 +34,7 @@ void add_half(const uint8_t* group, int half, const Tokens& x, int first, int co
     int32x4_t c[2][kPairs] = {};
     multiply_tile<kOrder == Order::pairs, 0, 4>(w, x.pair, b * X::kBlock32, c);
     float32x4_t d[2];
-    double_scales(half_scales(block + Layout::kD, half), d);
+    double_scales(half_of(load_scales(block + Layout::kD), half), d);
     for (int j = 0; j < kPairs; ++j) {
       const float32x4_t dx = vector_f32(x.pair[j] + b * X::kBlock32 + X::kD32);
       for (int i = 0; i < 2; ++i) {
