@@ -9,16 +9,20 @@ namespace {
 struct Name {
   std::string_view option, flag;
 };
-constexpr std::array<Name, 11> kNames = {{{"affinity", "--affinity"},
+constexpr std::array<Name, 15> kNames = {{{"affinity", "--affinity"},
+                                          {"api_key_file", "--api-key-file"},
                                           {"backend", "--backend"},
                                           {"context", "--ctx"},
                                           {"depth", "--depth"},
                                           {"fused", "--fused"},
+                                          {"host", "--host"},
                                           {"ids", "--ids"},
                                           {"kv_memory", "--kv-memory"},
                                           {"kv_type", "--kv-type"},
                                           {"max_token_latency_ms", "--max-token-latency"},
+                                          {"no_auth", "--no-auth"},
                                           {"numa", "--numa"},
+                                          {"port", "--port"},
                                           {"threads", "--threads"}}};
 
 }  // namespace
