@@ -23,6 +23,7 @@ void add_machine(CLI::App& app);
 void add_perplexity(CLI::App& app);
 void add_plan(CLI::App& app);
 void add_quantize(CLI::App& app);
+void add_serve(CLI::App& app);
 void add_tokenize(CLI::App& app);
 void add_verify(CLI::App& app);
 

@@ -9,17 +9,21 @@ namespace {
 struct Name {
   std::string_view option, flag;
 };
-constexpr std::array<Name, 12> kNames = {{{"affinity", "--affinity"},
+constexpr std::array<Name, 16> kNames = {{{"affinity", "--affinity"},
+                                          {"api_key_file", "--api-key-file"},
                                           {"backend", "--backend"},
                                           {"chat_template", "--chat-template"},
                                           {"context", "--ctx"},
                                           {"depth", "--depth"},
                                           {"fused", "--fused"},
+                                          {"host", "--host"},
                                           {"ids", "--ids"},
                                           {"kv_memory", "--kv-memory"},
                                           {"kv_type", "--kv-type"},
                                           {"max_token_latency_ms", "--max-token-latency"},
+                                          {"no_auth", "--no-auth"},
                                           {"numa", "--numa"},
+                                          {"port", "--port"},
                                           {"threads", "--threads"}}};
 
 }  // namespace

@@ -35,6 +35,7 @@ int run_inferno(int argc, char** argv) {
       "inferno runs large language models from GGUF files.\n\n"
       "  inferno generate \"Once upon a time\"            the built-in model continues a text\n"
       "  inferno generate model.gguf --chat \"Hello\"     a model of yours answers\n"
+      "  inferno serve model.gguf                       OpenAI's API on http://127.0.0.1:8080\n"
       "  inferno inspect model.gguf                     what is in a file\n"
       "  inferno bench model.gguf --threads 1,2         how fast it runs here\n"
       "  inferno machine                                what this machine can do\n",
@@ -53,6 +54,7 @@ int run_inferno(int argc, char** argv) {
   add_plan(app);
   add_verify(app);
   add_bench(app);
+  add_serve(app);
   add_machine(app);
   try {
     app.parse(argc, argv);

@@ -54,7 +54,7 @@ bool equal_numbers(const Value& a, const Value& b) {
 std::string index_key(const Value& key) {
   switch (key.kind()) {
     case Kind::string:
-      return "s" + std::string(key.as_view());
+      return fmt::format("s{}", key.as_view());
     case Kind::boolean:
     case Kind::integer:
       return fmt::format("n{}", key.as_integer());
@@ -211,7 +211,7 @@ std::string_view Value::type_name() const {
 
 size_t Dict::position(std::string_view key) const {
   if (!index_.empty()) {
-    const auto found = index_.find("s" + std::string(key));
+    const auto found = index_.find(fmt::format("s{}", key));
     return found == index_.end() ? entries.size() : found->second;
   }
   size_t i = 0;

@@ -1,0 +1,70 @@
+#include "serve/access.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "serve/api_error.h"
+
+namespace inferno::serve {
+
+std::vector<std::string> parse_keys(std::string_view text) {
+  std::vector<std::string> keys;
+  size_t line = 0;
+  while (!text.empty()) {
+    ++line;
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view key = trim(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (key.empty() || key.front() == '#') continue;
+    const bool printable = std::ranges::all_of(key, [](char c) { return c > ' ' && c < 0x7F; });
+    if (!printable || key.size() > kMaxKeyBytes) {
+      fail("line {} of the API keys is no key: 1 to {} printable ASCII characters without spaces", line, kMaxKeyBytes);
+    }
+    keys.emplace_back(key);
+  }
+  return keys;
+}
+
+bool same_key(std::string_view given, std::string_view key) {
+  if (key.empty()) return false;
+  auto difference = static_cast<unsigned>(given.size() != key.size());
+  for (size_t i = 0; i < given.size(); ++i) {
+    difference |= static_cast<unsigned char>(given[i]) ^ static_cast<unsigned char>(key[i % key.size()]);
+  }
+  return difference == 0;
+}
+
+bool is_loopback_host(std::string_view host) {
+  if (host.starts_with('[')) return host.substr(0, host.find(']') + 1) == "[::1]";
+  std::string name(host.substr(0, host.find(':')));
+  std::ranges::transform(name, name.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  if (name == "localhost") return true;
+  // 127.0.0.0/8, written out: letters would make it a name that somebody else resolves.
+  return name.starts_with("127.") && name.find_first_not_of("0123456789.") == std::string::npos;
+}
+
+void Access::check(const HttpHead& head) const {
+  if (!keys_.empty()) {
+    if (head.path == "/health") return;
+    bool known = false;
+    for (const std::string& key : keys_) known |= same_key(head.credential, key);
+    if (known) return;
+    throw ApiError(401,
+                   head.credential.empty() ? "an API key is needed: send \"Authorization: Bearer KEY\""
+                                           : "the API key is not one of this server's",
+                   {}, "invalid_api_key");
+  }
+  if (!local_) return;
+  if (!is_loopback_host(head.host)) {
+    throw ApiError(403, "this server answers requests to a loopback host alone; start it with an API key for others");
+  }
+  if (head.origin.empty()) return;
+  const size_t scheme = head.origin.find("://");
+  if (scheme == std::string::npos || !is_loopback_host(std::string_view(head.origin).substr(scheme + 3))) {
+    throw ApiError(403, "pages of other sites may not use this server");
+  }
+}
+
+}  // namespace inferno::serve

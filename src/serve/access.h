@@ -1,0 +1,42 @@
+// Who may use the server.
+//
+// With keys, every request but GET /health needs one. Without, on a loopback address, requests must name a loopback
+// host, and come from no page of another site: a page in the browser of somebody on this machine can send requests to
+// 127.0.0.1, and by a name of its own that resolves to it read the answers.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "serve/http.h"
+
+namespace inferno::serve {
+
+inline constexpr size_t kMaxKeyBytes = 512;
+
+// One key per line; empty lines and those that begin with # do not count. A key is 1 to kMaxKeyBytes printable ASCII
+// characters without spaces; anything else is an Error, which does not show it.
+[[nodiscard]] std::vector<std::string> parse_keys(std::string_view text);
+
+// In a time that depends on the lengths alone.
+[[nodiscard]] bool same_key(std::string_view given, std::string_view key);
+
+// "127.0.0.1", "localhost:8080", "[::1]:80"
+[[nodiscard]] bool is_loopback_host(std::string_view host);
+
+class Access {
+ public:
+  // local: only requests to a loopback host, when there are no keys.
+  Access(std::vector<std::string> keys, bool local) : keys_(std::move(keys)), local_(local) {}
+
+  // An ApiError for a request that is not allowed.
+  void check(const HttpHead& head) const;
+
+ private:
+  std::vector<std::string> keys_;
+  bool local_;
+};
+
+}  // namespace inferno::serve

@@ -1,0 +1,62 @@
+// The endpoints: which there are, what each answers, and the completions that are open. All on the event loop's thread.
+#pragma once
+
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "serve/access.h"
+#include "serve/completion.h"
+#include "serve/http.h"
+#include "serve/metrics.h"
+
+namespace inferno::serve {
+
+struct ApiOptions {
+  std::string model;              // the name clients know it by
+  std::vector<std::string> keys;  // empty: none is needed
+  bool local = true;              // without keys: only for this machine (access.h)
+  int64_t max_sequences = 512;    // texts that run or wait; more are turned away
+};
+
+class Api {
+ public:
+  Api(Engine& engine, const ApiOptions& options, Post on_loop, Post on_worker);
+  Api(const Api&) = delete;
+  Api& operator=(const Api&) = delete;
+
+  // Called with the head of a request, before its body is read; an ApiError for one that will not be answered.
+  void check(const HttpHead& head) const;
+  // The answer goes to `responder`, now or later; what is returned lets it be cancelled, null when it is given already.
+  std::shared_ptr<Exchange> handle(const HttpHead& head, std::string body, const std::shared_ptr<Responder>& responder);
+
+  [[nodiscard]] std::string new_id();
+  [[nodiscard]] Metrics& metrics() { return context_.metrics; }
+  // The name of a path in metrics: those that do not exist are one.
+  [[nodiscard]] static std::string_view known_path(std::string_view path);
+
+  // No new completions.
+  void drain() { draining_ = true; }
+  [[nodiscard]] bool is_idle() const { return open_.empty(); }
+  // All that are open end now, with an error for their clients.
+  void abort_all();
+  // The end: returns when the engine has ended all of them. Nothing may run on workers any more.
+  void shut_down();
+  // Before workers are stopped: those that run submit nothing any more.
+  void refuse() { context_.closed = true; }
+
+ private:
+  [[nodiscard]] HttpResponse get(const HttpHead& head) const;
+  [[nodiscard]] std::string model_json() const;
+
+  CompletionContext context_;
+  Access access_;
+  int64_t created_;
+  bool draining_ = false;
+  std::mt19937_64 random_;
+  std::set<std::shared_ptr<CompletionJob>> open_;
+};
+
+}  // namespace inferno::serve

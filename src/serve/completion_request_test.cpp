@@ -1,0 +1,88 @@
+#include "serve/completion_request.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "serve/api_error.h"
+
+namespace inferno::serve {
+namespace {
+
+const CompletionLimits kLimits{.model = "m", .context = 4096};
+
+TEST(CompletionRequest, DefaultsAreOpenAis) {
+  const CompletionRequest text = parse_completion(R"({"prompt":"a"})", false, kLimits, 42);
+  EXPECT_EQ(text.settings.max_new_tokens, 16);
+  EXPECT_EQ(text.settings.sampling.temperature, 1);
+  EXPECT_EQ(text.settings.sampling.seed, 42U);
+  EXPECT_EQ(text.settings.top_logprobs, -1);
+  EXPECT_FALSE(text.stream);
+  const CompletionRequest chat =
+      parse_completion(R"({"messages":[{"role":"developer","content":[{"type":"text","text":"a"},
+      {"type":"text","text":"b"}]}],"max_tokens":3,"max_completion_tokens":5})",
+                       true, kLimits, 0);
+  EXPECT_EQ(chat.settings.max_new_tokens, 5);
+  const auto& messages = std::get<Prompt::Chat>(chat.prompts.at(0).content).messages;
+  EXPECT_EQ(messages.at(0).role, "system");
+  EXPECT_EQ(messages.at(0).content, "ab");
+}
+
+TEST(CompletionRequest, SeedsMayHave64BitsAndASign) {
+  const auto seed_of = [](const char* body) {
+    return parse_completion(body, false, kLimits, 0).settings.sampling.seed;
+  };
+  EXPECT_EQ(seed_of(R"({"prompt":"a","seed":18446744073709551615})"), UINT64_MAX);
+  EXPECT_EQ(seed_of(R"({"prompt":"a","seed":-1})"), UINT64_MAX);
+}
+
+TEST(CompletionRequest, ListsAreLimited) {
+  std::string stops = R"({"prompt":"a","stop":[)";
+  std::string bias = R"({"prompt":"a","logit_bias":{)";
+  std::string prompts = R"({"prompt":[)";
+  for (int i = 0; i < 2000; ++i) {
+    stops += i == 0 ? "\"x\"" : ",\"x\"";
+    bias += fmt::format("{}\"{}\":1", i == 0 ? "" : ",", i);
+    prompts += i == 0 ? "\"x\"" : ",\"x\"";
+  }
+  for (const std::string& body :
+       {stops + "]}", bias + "}}", prompts + "]}", std::string(R"({"prompt":["a","b"],"n":64})")}) {
+    EXPECT_THROW(parse_completion(body, false, kLimits, 0), ApiError) << body.substr(0, 40);
+  }
+}
+
+// Whatever the bytes are, there is a request or an ApiError.
+TEST(CompletionRequest, MutatedBodiesNeverDoAnythingElse) {
+  const std::string whole =
+      R"({"model":"m","prompt":["a",[1,2]],"messages":[{"role":"user","content":[{"type":"text","text":"x"}]}],)"
+      R"("stop":["b"],"n":2,"logit_bias":{"5":-1.5},"seed":1,"temperature":0.5,"stream_options":{"include_usage":true}})";
+  std::mt19937 random(1);
+  for (int round = 0; round < 20'000; ++round) {
+    std::string body = whole;
+    for (int i = static_cast<int>(random() % 4); i >= 0; --i) {
+      const size_t at = random() % body.size();
+      switch (random() % 4) {
+        case 0:
+          body[at] = static_cast<char>(random());
+          break;
+        case 1:
+          body.erase(at, random() % 8);
+          break;
+        case 2:
+          body.insert(at, body.substr(random() % body.size(), random() % 16));
+          break;
+        default:
+          body.insert(at, 1, "{}[]\",:0-9eE.tfn\\"[random() % 17]);
+      }
+    }
+    try {
+      (void)parse_completion(body, round % 2 == 0, kLimits, 0);
+    } catch (const ApiError& error) {
+      EXPECT_TRUE(error.status() == 400 || error.status() == 404);
+      (void)error_body(error);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace inferno::serve

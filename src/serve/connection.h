@@ -1,0 +1,146 @@
+// One client's connection: requests in, one after the other, answers out. All on the event loop's thread.
+//
+//   idle -> head -> body -> busy -> flushing -> idle
+//                                -> streaming -> flushing
+//
+// While a request is busy or streams the connection is still read, into a bounded buffer, so that a client that goes
+// away is noticed at once. An answer given before the body was read ends the connection, after what the client still
+// sends was thrown away for a moment: closing at once would take the answer from it.
+#pragma once
+
+#include <array>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "serve/api.h"
+#include "serve/api_error.h"
+#include "serve/http.h"
+#include "serve/server.h"
+
+namespace inferno::serve {
+
+class Connection;
+
+// What connections share; outlives them.
+struct ConnectionShared {
+  Api& api;
+  const ServerOptions& options;
+  std::set<Connection*> all = {};
+  uint64_t buffered = 0;                   // bytes of requests being read
+  bool draining = false;                   // no connection is kept after its answer
+  std::array<char, 64 * 1024> input = {};  // where sockets are read to
+};
+
+// A body that grows with what arrives, not with what was announced.
+struct GrowingBody {
+  using value_type = std::string;
+
+  class reader {  // NOLINT(readability-identifier-naming): Beast's name
+   public:
+    template <bool isRequest, class Fields>
+    reader(boost::beast::http::header<isRequest, Fields>& /*head*/, value_type& body) : body_(body) {}
+    void init(const boost::optional<uint64_t>& /*length*/, boost::beast::error_code& ec) { ec = {}; }
+    template <class Buffers>
+    size_t put(const Buffers& buffers, boost::beast::error_code& ec) {
+      ec = {};
+      size_t total = 0;
+      for (auto it = boost::asio::buffer_sequence_begin(buffers); it != boost::asio::buffer_sequence_end(buffers);
+           ++it) {
+        const boost::asio::const_buffer piece = *it;
+        body_.append(static_cast<const char*>(piece.data()), piece.size());
+        total += piece.size();
+      }
+      return total;
+    }
+    void finish(boost::beast::error_code& ec) { ec = {}; }
+
+   private:
+    value_type& body_;
+  };
+};
+
+class Connection final : public Responder, public std::enable_shared_from_this<Connection> {
+ public:
+  using Tcp = boost::asio::ip::tcp;
+
+  Connection(Tcp::socket socket, ConnectionShared& shared);
+  ~Connection() override;
+
+  void start();
+  void close() noexcept;
+  [[nodiscard]] bool is_idle() const { return phase_ == Phase::idle; }
+  // A request was read and its answer is not sent.
+  [[nodiscard]] bool is_answering() const {
+    return phase_ == Phase::busy || phase_ == Phase::streaming || phase_ == Phase::flushing;
+  }
+
+  void respond(HttpResponse response, const std::string& note) override;
+  void begin() override;
+  void write(std::string_view text) override;
+  void end(const std::string& note) override;
+
+ private:
+  using Error = boost::beast::error_code;
+  using Parser = boost::beast::http::request_parser<GrowingBody>;
+  using Clock = std::chrono::steady_clock;
+  enum class Phase : uint8_t { idle, head, body, busy, streaming, flushing, lingering, closed };
+
+  // ---- in
+  void wait_readable();
+  void on_readable();
+  void on_end_of_input();
+  void parse();
+  [[nodiscard]] bool parse_some();
+  [[nodiscard]] bool on_head();
+  void read_head();
+  void check_head() const;
+  void on_request();
+  void reject(const ApiError& error);
+  void reject(const Error& error);
+  void count_buffered();
+
+  // ---- out
+  void send(std::string_view text);
+  void flush();
+  void write_some();
+  void on_flushed();
+  void linger();
+  void drop();
+
+  void set_deadline(std::chrono::milliseconds from_now);
+  void wait_timer();
+  void on_deadline();
+  void log(const std::string& note);
+
+  Tcp::socket socket_;
+  boost::asio::steady_timer timer_;
+  ConnectionShared& shared_;
+  Phase phase_ = Phase::idle;
+  bool reading_ = false;
+  bool writing_ = false;
+  bool end_of_input_ = false;
+  bool keep_alive_ = true;
+  bool chunked_ = false;
+  bool timer_waits_ = false;
+  int status_ = 0;         // of the answer
+  uint64_t answered_ = 0;  // bytes
+  uint64_t held_ = 0;      // counted in shared_.buffered
+  Clock::time_point deadline_;
+  Clock::time_point begun_;
+  std::string in_;       // read and not parsed
+  std::string out_;      // to be sent
+  std::string sending_;  // being sent, from sent_ on
+  size_t sent_ = 0;
+  std::unique_ptr<Parser> parser_;
+  HttpHead head_;
+  std::string peer_;
+  std::shared_ptr<Exchange> exchange_;
+};
+
+}  // namespace inferno::serve

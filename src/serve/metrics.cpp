@@ -1,0 +1,74 @@
+#include "serve/metrics.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <iterator>
+
+namespace inferno::serve {
+namespace {
+
+void head(std::string& out, std::string_view name, std::string_view type, std::string_view help) {
+  fmt::format_to(std::back_inserter(out), "# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
+}
+
+template <typename Value>
+void single(std::string& out, std::string_view name, std::string_view type, std::string_view help, Value value) {
+  head(out, name, type, help);
+  fmt::format_to(std::back_inserter(out), "{} {}\n", name, value);
+}
+
+}  // namespace
+
+void Histogram::add(double seconds) {
+  const auto bucket = std::ranges::lower_bound(kBounds, seconds) - kBounds.begin();
+  if (static_cast<size_t>(bucket) < buckets_.size()) ++buckets_[static_cast<size_t>(bucket)];
+  ++count_;
+  sum_ += seconds;
+}
+
+void Histogram::add(const Histogram& other) {
+  for (size_t i = 0; i < buckets_.size(); ++i) buckets_[i] += other.buckets_[i];
+  count_ += other.count_;
+  sum_ += other.sum_;
+}
+
+void Histogram::write(std::string& out, std::string_view name, std::string_view help) const {
+  head(out, name, "histogram", help);
+  int64_t below = 0;
+  for (size_t i = 0; i < buckets_.size(); ++i) {
+    below += buckets_[i];
+    fmt::format_to(std::back_inserter(out), "{}_bucket{{le=\"{}\"}} {}\n", name, kBounds[i], below);
+  }
+  fmt::format_to(std::back_inserter(out), "{}_bucket{{le=\"+Inf\"}} {}\n{}_sum {}\n{}_count {}\n", name, count_, name,
+                 sum_, name, count_);
+}
+
+std::string Metrics::text(const EngineStats& engine) const {
+  std::string out;
+  head(out, "inferno_requests_total", "counter", "Answered HTTP requests.");
+  for (const auto& [key, count] : answers) {
+    fmt::format_to(std::back_inserter(out), "inferno_requests_total{{path=\"{}\",status=\"{}\"}} {}\n", key.first,
+                   key.second, count);
+  }
+  single(out, "inferno_requests_cancelled_total", "counter", "Completions whose client went away.", cancelled);
+  single(out, "inferno_requests_turned_away_total", "counter", "Completions refused by a full queue.", turned_away);
+  single(out, "inferno_requests_open", "gauge", "Completions accepted and not yet answered.", open);
+  single(out, "inferno_connections", "gauge", "Open connections.", connections);
+  single(out, "inferno_sequences_running", "gauge", "Sequences that hold pages of the cache.", engine.running);
+  single(out, "inferno_sequences_waiting", "gauge", "Sequences that wait to run.", engine.waiting);
+  single(out, "inferno_prompt_tokens_total", "counter", "Prompt tokens computed.", engine.prompt_tokens);
+  single(out, "inferno_reused_tokens_total", "counter", "Prompt tokens found in the cache.", engine.reused_tokens);
+  single(out, "inferno_generated_tokens_total", "counter", "Tokens generated.", engine.generated_tokens);
+  single(out, "inferno_preemptions_total", "counter", "Sequences whose pages were taken and recomputed.",
+         engine.preemptions);
+  single(out, "inferno_steps_total", "counter", "Steps of the engine.", engine.steps);
+  single(out, "inferno_step_time_error", "gauge", "Relative error of the predicted times of steps.", engine.cost_error);
+  first_token.write(out, "inferno_time_to_first_token_seconds", "From submission to the first token.");
+  between_tokens.write(out, "inferno_time_between_tokens_seconds", "Between tokens of one text.");
+  queue.write(out, "inferno_queue_seconds", "From submission to the first chunk of the prompt.");
+  whole.write(out, "inferno_request_seconds", "From reading a completion request to the end of its answer.");
+  return out;
+}
+
+}  // namespace inferno::serve

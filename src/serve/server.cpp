@@ -1,0 +1,217 @@
+#include "serve/server.h"
+
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <csignal>
+#include <exception>
+#include <optional>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "engine/engine.h"
+#include "serve/connection.h"
+#include "threading/block_signals.h"
+
+namespace inferno::serve {
+namespace {
+
+namespace asio = boost::asio;
+using Tcp = asio::ip::tcp;
+using ErrorCode = boost::system::error_code;
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kWorkers = 2;
+constexpr int kBacklog = 4096;
+constexpr std::chrono::milliseconds kAcceptPause{100};  // when no file descriptor is left
+constexpr std::chrono::milliseconds kDrainLook{10};
+constexpr std::chrono::milliseconds kAbortTime{2000};  // for what was aborted to tell its client
+
+asio::ip::address address_of(const std::string& host) {
+  ErrorCode error;
+  const auto address = asio::ip::make_address(host == "localhost" ? "127.0.0.1" : host, error);
+  if (error) fail_usage("`host` \"{}\" is not an IP address", host);
+  return address;
+}
+
+}  // namespace
+
+class Server::Impl {
+ public:
+  Impl(Engine& engine, const ServerOptions& options);
+  ~Impl();
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  [[nodiscard]] uint16_t port() const { return acceptor_.local_endpoint().port(); }
+  void run();
+  void stop() {
+    asio::post(io_, [this] { on_stop(); });
+  }
+
+ private:
+  void listen();
+  void accept();
+  void accept_later();
+  void wait_for_signal();
+  void on_stop();
+  void look_whether_drained();
+  [[nodiscard]] bool is_drained() const;
+
+  ServerOptions options_;
+  Api api_;
+  ConnectionShared shared_;
+  asio::io_context io_;  // after what its handlers use
+  std::optional<asio::thread_pool> workers_;
+  Tcp::acceptor acceptor_;
+  asio::signal_set signals_;
+  asio::steady_timer accept_timer_;
+  asio::steady_timer drain_timer_;
+  std::optional<Clock::time_point> drain_end_;
+  bool aborted_ = false;
+};
+
+namespace {
+
+ApiOptions api_options(const ServerOptions& options) {
+  const bool loopback = address_of(options.host).is_loopback();
+  if (!loopback && options.keys.empty() && !options.no_auth) {
+    fail_usage("`host` {} can be reached from other machines: set an API key, or `no_auth` to serve everybody",
+               options.host);
+  }
+  return {.model = options.model,
+          .keys = options.keys,
+          .local = loopback && !options.no_auth,
+          .max_sequences = options.max_queue};
+}
+
+}  // namespace
+
+Server::Impl::Impl(Engine& engine, const ServerOptions& options)
+    : options_(options),
+      api_(
+          engine, api_options(options), [this](std::function<void()> work) { asio::post(io_, std::move(work)); },
+          [this](std::function<void()> work) { asio::post(*workers_, std::move(work)); }),
+      shared_{.api = api_, .options = options_},
+      io_(1),
+      acceptor_(io_),
+      signals_(io_),
+      accept_timer_(io_),
+      drain_timer_(io_) {
+  listen();
+  const BlockSignals block;
+  workers_.emplace(kWorkers);
+}
+
+Server::Impl::~Impl() {
+  api_.refuse();
+  workers_->stop();
+  workers_->join();
+  api_.shut_down();
+}
+
+void Server::Impl::listen() {
+  const Tcp::endpoint endpoint(address_of(options_.host), options_.port);
+  ErrorCode error;
+  acceptor_.open(endpoint.protocol(), error);
+  if (!error) acceptor_.set_option(Tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor_.bind(endpoint, error);
+  if (!error) acceptor_.listen(kBacklog, error);
+  if (error) fail("cannot listen on {} `port` {}: {}", options_.host, options_.port, error.message());
+}
+
+void Server::Impl::run() {
+  if (options_.handle_signals) {
+    signals_.add(SIGINT);
+    signals_.add(SIGTERM);
+    wait_for_signal();
+  }
+  accept();
+  while (!io_.stopped()) {
+    try {
+      io_.run();
+    } catch (const std::exception& error) {
+      // What the handler worked on goes with it; the others go on.
+      log(LogLevel::warn, "a connection failed: {}", error.what());
+    }
+  }
+}
+
+void Server::Impl::accept() {
+  acceptor_.async_accept([this](const ErrorCode& error, Tcp::socket socket) {
+    if (error == asio::error::operation_aborted) return;
+    if (error) return accept_later();
+    // Beyond the limit a connection is closed without an answer.
+    if (shared_.all.size() < options_.max_connections)
+      std::make_shared<Connection>(std::move(socket), shared_)->start();
+    accept();
+  });
+}
+
+void Server::Impl::accept_later() {
+  accept_timer_.expires_after(kAcceptPause);
+  accept_timer_.async_wait([this](const ErrorCode& error) {
+    if (!error) accept();
+  });
+}
+
+void Server::Impl::wait_for_signal() {
+  signals_.async_wait([this](const ErrorCode& error, int /*signal*/) {
+    if (error) return;
+    on_stop();
+    wait_for_signal();
+  });
+}
+
+void Server::Impl::on_stop() {
+  const auto now = Clock::now();
+  if (drain_end_) {
+    drain_end_ = std::min(*drain_end_, now);
+    return;
+  }
+  drain_end_ = now + options_.drain_time;
+  api_.drain();
+  shared_.draining = true;
+  const std::vector<Connection*> all(shared_.all.begin(), shared_.all.end());
+  for (Connection* connection : all) {
+    if (connection->is_idle()) connection->close();
+  }
+  look_whether_drained();
+}
+
+bool Server::Impl::is_drained() const {
+  return api_.is_idle() && std::ranges::none_of(shared_.all, [](const Connection* c) { return c->is_answering(); });
+}
+
+void Server::Impl::look_whether_drained() {
+  const auto now = Clock::now();
+  if (is_drained() || (aborted_ && now >= *drain_end_)) return io_.stop();
+  if (!aborted_ && now >= *drain_end_) {
+    aborted_ = true;
+    drain_end_ = now + kAbortTime;
+    api_.abort_all();
+  }
+  drain_timer_.expires_after(kDrainLook);
+  drain_timer_.async_wait([this](const ErrorCode& error) {
+    if (!error) look_whether_drained();
+  });
+}
+
+Server::Server(Engine& engine, const ServerOptions& options) : impl_(std::make_unique<Impl>(engine, options)) {}
+Server::~Server() = default;
+
+uint16_t Server::port() const {
+  return impl_->port();
+}
+void Server::run() {
+  impl_->run();
+}
+void Server::stop() {
+  impl_->stop();
+}
+
+}  // namespace inferno::serve

@@ -1,0 +1,62 @@
+// inferno as a service: an HTTP server over one engine.
+//
+// One thread runs the event loop with all connections; the engine computes on its own; a few workers read JSON and make
+// tokens. No client can make another wait: buffers are bounded, every phase of a request has a deadline, bodies are
+// measured before they are read.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace inferno {
+class Engine;
+}
+
+namespace inferno::serve {
+
+struct ServerOptions {
+  std::string host = "127.0.0.1";  // an address, not a name
+  uint16_t port = 8080;            // 0: one that is free
+  std::string model = "model";     // the name clients know it by
+  std::vector<std::string> keys = {};
+  bool no_auth = false;  // without keys: serve others than this machine all the same
+  int64_t max_queue = 512;
+  uint64_t max_body_bytes = uint64_t{8} << 20;
+  uint64_t max_buffered_bytes = uint64_t{256} << 20;  // of requests being read, all together
+  size_t max_connections = 16'384;
+  std::chrono::milliseconds head_time{10'000};     // to send the head of a request
+  std::chrono::milliseconds body_time{60'000};     // to send its body
+  std::chrono::milliseconds idle_time{75'000};     // between requests
+  std::chrono::milliseconds write_time{30'000};    // for a client to take something of what is sent
+  std::chrono::milliseconds comment_time{10'000};  // of silence in a stream, after which a comment says that it lives
+  std::chrono::milliseconds drain_time{30'000};    // for requests that run when the server ends
+  size_t max_unsent_bytes = size_t{1} << 20;       // of a stream whose client does not read
+  bool handle_signals = false;                     // SIGINT and SIGTERM end it
+  std::function<void(std::string_view line)> log = {};  // a line per request; called on the event loop's thread
+};
+
+class Server {
+ public:
+  // Listens when it returns. An address that others reach, without keys and no_auth, is an Error.
+  Server(Engine& engine, const ServerOptions& options);
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  [[nodiscard]] uint16_t port() const;
+  // Serves until stop(), or a signal; returns when what ran has ended.
+  void run();
+  // From any thread: new requests are refused, those that run may end within drain_time. A second call ends them.
+  void stop();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace inferno::serve

@@ -1,0 +1,211 @@
+#include "serve/client.h"
+
+#include <arpa/inet.h>
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "engine/builtin_model.h"
+
+namespace inferno::testing {
+namespace {
+
+constexpr int kPatienceSeconds = 60;  // against hanging, not a measurement
+
+// A file whose vocabulary has a chat template.
+class ChatFile final : public ModelFile {
+ public:
+  explicit ChatFile(GgufFile file) : file_(std::move(file)) {}
+  [[nodiscard]] const std::string& path() const override { return file_.path(); }
+  [[nodiscard]] uint64_t file_bytes() const override { return file_.file_bytes(); }
+  [[nodiscard]] const MetadataValue* find(std::string_view key) const override { return file_.find(key); }
+  [[nodiscard]] std::span<const MetadataEntry> metadata() const override { return file_.metadata(); }
+  [[nodiscard]] size_t tensor_count() const override { return file_.tensor_count(); }
+  [[nodiscard]] const FileTensor& tensor(size_t index) const override { return file_.tensor(index); }
+  [[nodiscard]] const FileTensor* find_tensor(std::string_view name) const override { return file_.find_tensor(name); }
+  void read_tensor(const FileTensor& tensor, std::span<std::byte> out, uint64_t begin) const override {
+    file_.read_tensor(static_cast<const GgufTensor&>(tensor), out, begin);
+  }
+  [[nodiscard]] bool has_vocabulary() const override { return file_.has_vocabulary(); }
+  [[nodiscard]] Vocabulary vocabulary() const override {
+    Vocabulary result = file_.vocabulary();
+    result.chat_template =
+        "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+    return result;
+  }
+
+ private:
+  GgufFile file_;
+};
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  std::ranges::transform(result, result.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return result;
+}
+
+}  // namespace
+
+std::vector<std::string> Reply::events() const {
+  std::vector<std::string> found;
+  for (std::string_view rest = body; !rest.empty();) {
+    const size_t end = rest.find("\n\n");
+    const std::string_view event = rest.substr(0, end);
+    if (event.starts_with("data: ")) found.emplace_back(event.substr(6));
+    if (end == std::string_view::npos) break;
+    rest.remove_prefix(end + 2);
+  }
+  return found;
+}
+
+Client::Client(uint16_t port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const timeval patience{.tv_sec = kPatienceSeconds, .tv_usec = 0};
+  ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  if (::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    ADD_FAILURE() << "no connection";
+}
+
+Client::~Client() {
+  close();
+}
+
+void Client::close() {
+  if (socket_ >= 0) ::close(socket_);
+  socket_ = -1;
+}
+
+bool Client::send(std::string_view text) const {
+  while (!text.empty()) {
+    const ssize_t sent = ::send(socket_, text.data(), text.size(), MSG_NOSIGNAL);
+    if (sent <= 0) return false;
+    text.remove_prefix(static_cast<size_t>(sent));
+  }
+  return true;
+}
+
+bool Client::receive_more() {
+  char buffer[65536];
+  const ssize_t count = ::recv(socket_, buffer, sizeof buffer, 0);
+  if (count > 0) in_.append(buffer, static_cast<size_t>(count));
+  return count > 0;
+}
+
+bool Client::receive_until(std::string_view text) {
+  while (in_.find(text) == std::string::npos) {
+    if (!receive_more()) return false;
+  }
+  return true;
+}
+
+bool Client::at_end() {
+  return in_.empty() && !receive_more() && in_.empty();
+}
+
+Reply Client::receive(bool has_body) {
+  Reply reply;
+  if (!receive_until("\r\n\r\n")) return reply;
+  const size_t head_end = in_.find("\r\n\r\n") + 4;
+  const std::string head = in_.substr(0, head_end);
+  in_.erase(0, head_end);
+  reply.status = std::stoi(head.substr(9, 3));
+  for (size_t line = head.find("\r\n") + 2; line < head.size() - 2;) {
+    const size_t end = head.find("\r\n", line);
+    const size_t colon = head.find(": ", line);
+    reply.headers[lower(head.substr(line, colon - line))] = head.substr(colon + 2, end - colon - 2);
+    line = end + 2;
+  }
+  if (!has_body || reply.status == 100) return reply;
+  if (reply.headers.contains("content-length")) {
+    const size_t length = std::stoul(reply.headers["content-length"]);
+    while (in_.size() < length && receive_more()) {
+    }
+    reply.body = in_.substr(0, length);
+    in_.erase(0, length);
+  } else if (reply.headers.contains("transfer-encoding")) {
+    while (receive_until("\r\n")) {
+      const size_t line = in_.find("\r\n");
+      const size_t length = std::stoul(in_.substr(0, line), nullptr, 16);
+      while (in_.size() < line + 2 + length + 2 && receive_more()) {
+      }
+      reply.body += in_.substr(line + 2, length);
+      in_.erase(0, line + 2 + length + 2);
+      if (length == 0) break;
+    }
+  } else {
+    while (receive_more()) {
+    }
+    reply.body = std::exchange(in_, {});
+  }
+  return reply;
+}
+
+Reply Client::get(const std::string& path, const std::string& headers) {
+  send(fmt::format("GET {} HTTP/1.1\r\nHost: localhost\r\n{}\r\n", path, headers));
+  return receive();
+}
+
+void Client::send_post(const std::string& path, const std::string& body, const std::string& headers) const {
+  send(fmt::format("POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n{}\r\n{}", path, body.size(), headers,
+                   body));
+}
+
+Reply Client::post(const std::string& path, const std::string& body, const std::string& headers) {
+  send_post(path, body, headers);
+  return receive();
+}
+
+std::unique_ptr<Engine> story_engine(int32_t max_sequences) {
+  EngineOptions options;
+  options.backend = "simd";
+  options.context = 1024;
+  options.limits.max_sequences = max_sequences;
+  return std::make_unique<Engine>(ChatFile(open_builtin_model()), options);
+}
+
+TestServer::TestServer(const std::function<void(serve::ServerOptions&)>& change, int32_t max_sequences)
+    : engine_(story_engine(max_sequences)) {
+  serve::ServerOptions options;
+  options.port = 0;
+  options.model = "story";
+  if (change) change(options);
+  server_ = std::make_unique<serve::Server>(*engine_, options);
+  thread_ = std::thread([this] { server_->run(); });
+}
+
+TestServer::~TestServer() {
+  if (!thread_.joinable()) return;
+  server_->stop();
+  server_->stop();  // without waiting for what still runs
+  thread_.join();
+}
+
+void TestServer::wait() {
+  thread_.join();
+}
+
+double TestServer::metric(const std::string& name) const {
+  const Reply reply = Client(port()).get("/metrics");
+  const size_t at = reply.body.find("\n" + name + " ");
+  return at == std::string::npos ? -1 : std::stod(reply.body.substr(at + name.size() + 2));
+}
+
+bool TestServer::metric_becomes(const std::string& name, double value) const {
+  for (int i = 0; i < 100 * kPatienceSeconds; ++i) {
+    if (metric(name) == value) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
+}  // namespace inferno::testing

@@ -1,0 +1,82 @@
+// A server over the built-in model, and a client that can also misbehave: it sends what it is told to.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "engine/engine.h"
+#include "serve/server.h"
+
+namespace inferno::testing {
+
+using Json = nlohmann::json;
+
+struct Reply {
+  int status = 0;                                   // 0: the connection was closed instead
+  std::map<std::string, std::string> headers = {};  // names in lower case
+  std::string body = {};
+
+  [[nodiscard]] Json json() const { return Json::parse(body); }
+  // Of a stream: what follows each "data: ", [DONE] included.
+  [[nodiscard]] std::vector<std::string> events() const;
+};
+
+class Client {
+ public:
+  explicit Client(uint16_t port);
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  // False when the server has closed the connection.
+  bool send(std::string_view text) const;
+  void close();
+  [[nodiscard]] Reply receive(bool has_body = true);
+  // Until `text` has arrived; false when the connection ends or nothing comes for long.
+  [[nodiscard]] bool receive_until(std::string_view text);
+  // Nothing more comes.
+  [[nodiscard]] bool at_end();
+  [[nodiscard]] const std::string& received() const { return in_; }
+
+  Reply get(const std::string& path, const std::string& headers = {});
+  Reply post(const std::string& path, const std::string& body, const std::string& headers = {});
+  void send_post(const std::string& path, const std::string& body, const std::string& headers = {}) const;
+
+ private:
+  bool receive_more();
+  int socket_ = -1;
+  std::string in_;
+};
+
+// The built-in model, with a chat template.
+[[nodiscard]] std::unique_ptr<Engine> story_engine(int32_t max_sequences = 4);
+
+class TestServer {
+ public:
+  explicit TestServer(const std::function<void(serve::ServerOptions&)>& change = {}, int32_t max_sequences = 4);
+  ~TestServer();
+  TestServer(const TestServer&) = delete;
+  TestServer& operator=(const TestServer&) = delete;
+
+  [[nodiscard]] Engine& engine() { return *engine_; }
+  [[nodiscard]] uint16_t port() const { return server_->port(); }
+  void stop() { server_->stop(); }
+  void wait();  // until run() has returned
+  // The value of a line of /metrics.
+  [[nodiscard]] double metric(const std::string& name) const;
+  // Whether it has the value, at the latest after some seconds.
+  [[nodiscard]] bool metric_becomes(const std::string& name, double value) const;
+
+ private:
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<serve::Server> server_;
+  std::thread thread_;
+};
+
+}  // namespace inferno::testing
