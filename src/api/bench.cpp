@@ -166,7 +166,8 @@ Request ModelBench::request_at(int32_t s, int32_t length, int32_t generated) con
   Request request{.prompt = {tokens_.begin(), tokens_.begin() + length}, .max_new_tokens = generated};
   request.stop_at_end = false;
   request.text = false;
-  request.reuse_prefix = what_.depth > 0;
+  // A page that is not full would be copied: few positions are computed again, so that a sequence has its own pages.
+  request.reuse_prefix = what_.depth >= KvCache::kPageSize;
   request.cache_salt = std::to_string(s);
   return request;
 }

@@ -96,7 +96,8 @@ VerifyReport verify_model(const std::string& path, const LoadOptions& load, cons
   CheckingBackend* checking = nullptr;
   options.decorate = [&](std::unique_ptr<Backend> backend) -> std::unique_ptr<Backend> {
     check.numerics = numerics_between(*backend, *reference, load.fused);
-    auto made = std::make_unique<CheckingBackend>(std::move(backend), std::move(reference), check);
+    auto made = std::make_unique<CheckingBackend>(std::move(backend), std::move(reference), check,
+                                                  create_backend("scalar", {.fused = false}));
     checking = made.get();
     return made;
   };
@@ -141,7 +142,8 @@ ReplayReport replay_dump(const std::string& dump_file, const std::string& agains
   std::unique_ptr<Backend> tested = create_backend(report.tested, options);
   std::unique_ptr<Backend> reference = create_backend(against, options);
   const Numerics numerics = numerics_between(*tested, *reference, options.fused);
-  OpCheck check = check_image(recorded.image, std::move(tested), std::move(reference), numerics);
+  OpCheck check = check_image(recorded.image, std::move(tested), std::move(reference), numerics,
+                              create_backend("scalar", {.fused = false}));
   check.layer = recorded.info.layer;
   report.check = comparison_of(check);
   const std::string layer = check.layer < 0 ? "" : fmt::format(" of layer {}", check.layer);

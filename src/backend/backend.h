@@ -109,6 +109,9 @@ class Backend {
   // step is planned while it is loaded; an op in it that is not supported is an Error then, never in a later step.
   [[nodiscard]] virtual bool supports(const OpRecord& /*op*/) const { return true; }
 
+  // Whether the op multiplies quantized weights with activations in a floating type, where the contract has 8 bits.
+  [[nodiscard]] virtual bool is_wide(const OpRecord& /*record*/) const { return false; }
+
   // Tokens of a step that keep the machine busy; longer prompts run in chunks.
   [[nodiscard]] virtual int32_t preferred_step_tokens() const { return 512; }
   // Of a device with memory of its own: measured now, once; its memory that is free. Nothing: the host's count.

@@ -21,6 +21,7 @@ class BackendDecorator : public Backend {
   [[nodiscard]] int workers() const override { return inner_->workers(); }
   [[nodiscard]] bool supports(OpId op, DType dtype) const override { return inner_->supports(op, dtype); }
   [[nodiscard]] bool supports(const OpRecord& op) const override { return inner_->supports(op); }
+  [[nodiscard]] bool is_wide(const OpRecord& record) const override { return inner_->is_wide(record); }
 
   [[nodiscard]] int32_t preferred_step_tokens() const override { return inner_->preferred_step_tokens(); }
   [[nodiscard]] std::optional<DeviceRates> device_rates() override { return inner_->device_rates(); }
@@ -59,6 +60,7 @@ class BackendDecorator : public Backend {
 
  protected:
   [[nodiscard]] Backend& inner() { return *inner_; }
+  [[nodiscard]] const Backend& inner() const { return *inner_; }
   // Memory always belongs to the innermost backend.
   void deallocate(void* /*data*/) noexcept override {}
 

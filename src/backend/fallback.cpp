@@ -60,6 +60,10 @@ bool FallbackBackend::supports(OpId op, DType dtype) const {
   return BackendDecorator::supports(op, dtype) && (other_ == nullptr || other_->supports(op, dtype));
 }
 
+bool FallbackBackend::is_wide(const OpRecord& record) const {
+  return keeps(layer_of(record).value_or(-1)) ? inner().is_wide(record) : other_->is_wide(record);
+}
+
 std::unique_ptr<Weight> FallbackBackend::load_weight(const WeightSource& source, WeightUse uses) {
   return keeps(source.layer()) ? inner().load_weight(source, uses) : other_->load_weight(source, uses);
 }

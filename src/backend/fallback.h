@@ -27,6 +27,7 @@ class FallbackBackend final : public BackendDecorator {
 
   [[nodiscard]] std::string description() const override;
   [[nodiscard]] bool supports(OpId op, DType dtype) const override;
+  [[nodiscard]] bool is_wide(const OpRecord& record) const override;
   void expect(const ModelNeeds& needs) override;
   [[nodiscard]] std::optional<FallbackLayers> fallback() const override;
 

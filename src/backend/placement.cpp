@@ -163,6 +163,11 @@ void PlacementBackend::end_step() {
   planning_ = false;
 }
 
+bool PlacementBackend::is_wide(const OpRecord& record) const {
+  const std::string& name = spec_.choice(record.op(), layer_of(record).value_or(kNoLayer));
+  return name == spec_.backend ? inner().is_wide(record) : others_.find(name)->second.backend->is_wide(record);
+}
+
 void PlacementBackend::synchronize() {
   switch_to(&inner());
   inner().synchronize();

@@ -59,6 +59,7 @@ class PlacementBackend final : public BackendDecorator {
                    std::map<std::string, std::unique_ptr<Backend>> others);
 
   [[nodiscard]] std::string description() const override;
+  [[nodiscard]] bool is_wide(const OpRecord& record) const override;
   // A rule that no op of the planned step matched is a usage Error.
   void begin_step(StepMode mode) override;
   void end_step() override;

@@ -55,7 +55,8 @@ void Instruments::install(EngineOptions& options) {
                                 : backend->host_visible() ? Numerics::cpu_kernels
                                                           : Numerics::definition;
       auto checking = std::make_unique<CheckingBackend>(std::move(backend), create_backend("scalar", {.fused = fused}),
-                                                        CheckOptions{.numerics = numerics, .every = shadow_});
+                                                        CheckOptions{.numerics = numerics, .every = shadow_},
+                                                        create_backend("scalar", {.fused = false}));
       parts_->shadow = checking.get();
       backend = std::move(checking);
     }

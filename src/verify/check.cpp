@@ -50,10 +50,10 @@ std::string OpCheck::blame() const {
 }
 
 CheckingBackend::CheckingBackend(std::unique_ptr<Backend> tested, std::unique_ptr<Backend> reference,
-                                 const CheckOptions& options)
+                                 const CheckOptions& options, std::unique_ptr<Backend> exact)
     : BackendDecorator(std::move(tested)),
       reference_(std::move(reference)),
-      weights_(std::make_unique<WeightCopies>(*reference_)),
+      exact_(std::move(exact)),
       options_(options) {
   if (options_.plant) wrong_.emplace(inner());
 }
@@ -109,7 +109,10 @@ void CheckingBackend::check(std::span<const OpRecord> group, int64_t index) {
     return;
   }
   // A shadow check must not hold a second copy of the model, so its weights go again.
-  if (options_.every > 1) weights_ = std::make_unique<WeightCopies>(*reference_);
+  if (options_.every > 1) {
+    reference_.clear();
+    exact_.clear();
+  }
   Outcome outcome = run_both(group, group.size() > 1);
   outcome.check.layer = layer;
   outcome.check.step = step_;
@@ -126,6 +129,15 @@ void CheckingBackend::check(std::span<const OpRecord> group, int64_t index) {
   }
 }
 
+std::vector<Numerics> CheckingBackend::numerics_of(std::span<const OpRecord> group) const {
+  std::vector<Numerics> numerics;
+  for (const OpRecord& record : group) {
+    const bool wide = exact_.backend != nullptr && options_.numerics == Numerics::definition && inner().is_wide(record);
+    numerics.push_back(wide ? Numerics::wide : options_.numerics);
+  }
+  return numerics;
+}
+
 CheckingBackend::Outcome CheckingBackend::run_both(std::span<const OpRecord> group, bool plant_arguments) {
   Outcome outcome;
   outcome.inputs = OpImage::capture(inner(), group);
@@ -138,7 +150,10 @@ CheckingBackend::Outcome CheckingBackend::run_both(std::span<const OpRecord> gro
   outcome.tested.read_written(inner());
   if (!plant_arguments && options_.plant == group[0].op()) plant_error(outcome.tested);
 
-  PlacedOp placed(outcome.inputs, *reference_, *weights_);
+  const std::vector<Numerics> numerics = numerics_of(group);
+  const bool wide = std::find(numerics.begin(), numerics.end(), Numerics::wide) != numerics.end();
+  Reference& reference = wide ? exact_ : reference_;
+  PlacedOp placed(outcome.inputs, *reference.backend, *reference.weights);
   placed.run();
   outcome.expected = outcome.inputs.clone();
   placed.download(outcome.expected);
@@ -147,7 +162,7 @@ CheckingBackend::Outcome CheckingBackend::run_both(std::span<const OpRecord> gro
     outcome.check.ops.push_back(record.op());
     outcome.check.args += fmt::format("{}{}", outcome.check.args.empty() ? "" : "; ", format_args(record));
   }
-  const std::vector<double> limits = nmse_limits(group, options_.numerics);
+  const std::vector<double> limits = nmse_limits(group, numerics);
   std::vector<FieldDifference> differences = compare_written(outcome.inputs, outcome.expected, outcome.tested);
   if (!differences.empty()) {
     outcome.check.worst = std::move(differences[worst_of(differences, limits)]);
@@ -214,8 +229,8 @@ std::string CheckingBackend::report() const {
 }
 
 OpCheck check_image(const OpImage& image, std::unique_ptr<Backend> tested, std::unique_ptr<Backend> reference,
-                    Numerics numerics) {
-  CheckingBackend backend(std::move(tested), std::move(reference), {.numerics = numerics});
+                    Numerics numerics, std::unique_ptr<Backend> exact) {
+  CheckingBackend backend(std::move(tested), std::move(reference), {.numerics = numerics}, std::move(exact));
   WeightCopies weights(backend);
   PlacedOp placed(image, backend, weights);
   placed.run();

@@ -8,7 +8,9 @@
 // Where a group diverges for the first time, its ops are compared once more, one by one, to name the one to blame.
 //
 // The decorator sits around the tested backend; the reference gets each group with copies of its inputs and weights of
-// its own, so the two may have nothing in common.
+// its own, so the two may have nothing in common. A group whose quantized products the tested backend computes in wide
+// mode (Backend::is_wide) has more precise activations than the contract's 8 bits: it is held to an exact reference,
+// which runs default bodies in f32, and to the narrower limits of bf16.
 #pragma once
 
 #include <cstdint>
@@ -65,7 +67,9 @@ struct CheckOptions {
 
 class CheckingBackend final : public BackendDecorator {
  public:
-  CheckingBackend(std::unique_ptr<Backend> tested, std::unique_ptr<Backend> reference, const CheckOptions& options);
+  // `exact` runs default bodies; without it the reference computes wide groups, too.
+  CheckingBackend(std::unique_ptr<Backend> tested, std::unique_ptr<Backend> reference, const CheckOptions& options,
+                  std::unique_ptr<Backend> exact = nullptr);
 
   void begin_step(StepMode mode) override;
   void end_step() override;
@@ -98,6 +102,8 @@ class CheckingBackend final : public BackendDecorator {
   void check(std::span<const OpRecord> group, int64_t index);
   // Runs the group on both sides; an error is planted into the arguments, or into what an op wrote.
   Outcome run_both(std::span<const OpRecord> group, bool plant_arguments);
+  // What the group's ops are held to, one by one.
+  [[nodiscard]] std::vector<Numerics> numerics_of(std::span<const OpRecord> group) const;
   // Puts the inputs back and compares the ops of a group one by one.
   std::optional<OpId> find_blamed(std::span<const OpRecord> group, const OpImage& inputs);
   void note(const OpCheck& check, const OpImage& inputs);
@@ -105,8 +111,15 @@ class CheckingBackend final : public BackendDecorator {
   // whose length N divides.
   bool is_due();
 
-  std::unique_ptr<Backend> reference_;
-  std::unique_ptr<WeightCopies> weights_;
+  // A backend to compare with, and copies of the weights there.
+  struct Reference {
+    explicit Reference(std::unique_ptr<Backend> of) : backend(std::move(of)) { clear(); }
+    void clear() { weights = backend == nullptr ? nullptr : std::make_unique<WeightCopies>(*backend); }
+    std::unique_ptr<Backend> backend;
+    std::unique_ptr<WeightCopies> weights;
+  };
+  Reference reference_;
+  Reference exact_;
   CheckOptions options_;
   std::optional<WrongArguments> wrong_;
   OpGroup group_;  // not yet complete
@@ -126,6 +139,7 @@ class CheckingBackend final : public BackendDecorator {
 
 // Runs the image on both backends and compares; of default bodies the first primitive that diverges, if one does.
 [[nodiscard]] OpCheck check_image(const OpImage& image, std::unique_ptr<Backend> tested,
-                                  std::unique_ptr<Backend> reference, Numerics numerics);
+                                  std::unique_ptr<Backend> reference, Numerics numerics,
+                                  std::unique_ptr<Backend> exact = nullptr);
 
 }  // namespace inferno

@@ -132,6 +132,37 @@ TEST(Check, PlantedErrorsAreFoundInEveryOpOfAGroupAsItRunsFused) {
   }
 }
 
+// Default bodies, as a device in wide mode has them: activations are not quantized.
+class WideBackend final : public BackendDecorator {
+ public:
+  WideBackend() : BackendDecorator(create_backend("scalar", {.fused = false})) {}
+  [[nodiscard]] bool is_wide(const OpRecord& /*record*/) const override { return true; }
+};
+
+TEST(Check, WideOpsAreHeldToAnExactReferenceAndToNarrowerLimits) {
+  // Few large activations: 8 bits of the largest are few bits for the others.
+  const OpImage image = linear_case({.tokens = 5, .k = 512, .weight = DType::q5_k}, 1);
+  float* x = image.record().args<LinearArgs>().x.f32();
+  for (int64_t i = 0; i < 5 * 512; i += 256) x[i] = 100;
+  const CheckOptions options{.numerics = Numerics::definition};
+  CheckingBackend contract(std::make_unique<WideBackend>(), create_backend("scalar"), options);
+  (void)run_on(contract, image);
+  ASSERT_TRUE(contract.last().has_value());
+  CheckingBackend exact(std::make_unique<WideBackend>(), create_backend("scalar"), options,
+                        create_backend("scalar", {.fused = false}));
+  (void)run_on(exact, image);
+  EXPECT_FALSE(exact.first_divergence().has_value()) << exact.report();
+  EXPECT_LT(exact.worst().empty() ? 0 : exact.worst().front().worst.nmse, contract.worst().front().worst.nmse);
+  CheckOptions planted = options;
+  planted.plant = OpId::linear;
+  CheckingBackend wrong(std::make_unique<WideBackend>(), create_backend("scalar"), planted,
+                        create_backend("scalar", {.fused = false}));
+  (void)run_on(wrong, image);
+  EXPECT_TRUE(wrong.first_divergence().has_value());
+  const OpRecord& record = image.record();
+  EXPECT_LT(nmse_limit(record, Numerics::wide), nmse_limit(record, Numerics::definition));
+}
+
 TEST(Check, OpsWithoutPrivateResultsAreComparedOneByOneAndNeverFused) {
   CheckingBackend backend(with_threads(4), create_backend("scalar"), {});
   backend.set_timing(true);

@@ -193,7 +193,7 @@ double product_limit(DType dtype, Numerics numerics) {
   if (numerics == Numerics::cpu_kernels) return is_quantized(dtype) ? 0 : kOrder;
   if (dtype == DType::f32) return kOrder;
   if (dtype == DType::f16) return 5e-7;
-  if (dtype == DType::bf16) return 1e-5;
+  if (dtype == DType::bf16 || numerics == Numerics::wide) return 1e-5;
   return is_k_format(dtype) ? 3e-4 : 2.5e-4;
 }
 
@@ -267,8 +267,8 @@ double nmse_limit(const OpRecord& record, Numerics numerics) {
       return 1e-11;
     case OpId::kv_store:
       return types.cache == DType::q8_0 ? store_limit(types.cache) : 0;
-    case OpId::linear:  // SwiGLU has the table's own exp
-      return product + (record.args<LinearArgs>().epilogue == Epilogue::swiglu ? 1e-12 : 0);
+    case OpId::linear:  // SwiGLU: the product of two results, with the table's own exp
+      return record.args<LinearArgs>().epilogue == Epilogue::swiglu ? 3 * product + 1e-12 : product;
     case OpId::qkv_rope_store:
       return product + store_limit(types.cache) + (types.matrix == DType::f32 ? 0 : kFlips);
     case OpId::logits:
@@ -284,10 +284,11 @@ double nmse_limit(const OpRecord& record, Numerics numerics) {
   }
 }
 
-std::vector<double> nmse_limits(std::span<const OpRecord> group, Numerics numerics) {
+std::vector<double> nmse_limits(std::span<const OpRecord> group, std::span<const Numerics> numerics) {
   std::vector<double> limits;
-  for (const OpRecord& record : group) {
-    double limit = nmse_limit(record, numerics);
+  for (size_t i = 0; i < group.size(); ++i) {
+    const OpRecord& record = group[i];
+    double limit = nmse_limit(record, numerics[i]);
     if (!limits.empty()) {
       Types types;
       visit_fields(record, types);

@@ -39,12 +39,13 @@ struct FieldDifference {
 enum class Numerics : uint8_t {
   definition,     // the default body, in exact f32: kernels convert activations as the contract says
   cpu_kernels,    // another CPU table's kernel, which follows the same contract
+  wide,           // the default body, too; quantized weights and their activations are rounded to bf16
   default_bodies  // both sides run the default body: f32 everywhere
 };
 
 // Largest nmse the op may have, from its weights' and cache's types. One table for tests, verify and shadow checks.
 [[nodiscard]] double nmse_limit(const OpRecord& record, Numerics numerics);
-// Of each op of a group: what an op's input differs by, its result may differ by too.
-[[nodiscard]] std::vector<double> nmse_limits(std::span<const OpRecord> group, Numerics numerics);
+// Of each op of a group, which is held to numerics[i]: what an op's input differs by, its result may differ by too.
+[[nodiscard]] std::vector<double> nmse_limits(std::span<const OpRecord> group, std::span<const Numerics> numerics);
 
 }  // namespace inferno

@@ -18,13 +18,20 @@ void require_mapped(bool mapped) {
 
 }  // namespace
 
-RawHeads OpRunner::project_heads(const QkvRopeStoreArgs& a) {
+OpRunner::Linear OpRunner::heads_of(const QkvRopeStoreArgs& a) {
   Linear job = rows_of(a.x, a.norm, a.eps);
   job.count = 3;
-  bool all_bf16 = true;
   for (int i = 0; i < 3; ++i) {
     job.w[i] = a.w[i];
     job.bias[i] = a.bias[i];
+  }
+  return job;
+}
+
+RawHeads OpRunner::project_heads(const QkvRopeStoreArgs& a) {
+  Linear job = heads_of(a);
+  bool all_bf16 = true;
+  for (int i = 0; i < 3; ++i) {
     all_bf16 = all_bf16 && a.bias[i] == nullptr && wide_type(a.w[i]->dtype()) == DType::bf16;
   }
   const int64_t q_rows = a.w[0]->rows();

@@ -40,6 +40,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] bool host_visible() const override { return false; }
   [[nodiscard]] bool supports(OpId op, DType dtype) const override { return ops_->supports(op, dtype); }
   [[nodiscard]] bool supports(const OpRecord& op) const override { return extras_of(op).empty(); }
+  [[nodiscard]] bool is_wide(const OpRecord& record) const override { return ops_->is_wide(record); }
 
   [[nodiscard]] int32_t preferred_step_tokens() const override { return 4096; }
   [[nodiscard]] std::optional<DeviceRates> device_rates() override;

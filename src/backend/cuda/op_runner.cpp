@@ -72,9 +72,26 @@ size_t OpRunner::run(std::span<const OpRecord> records) {
 
 // ---- linear
 
-bool OpRunner::is_wide(const Linear& job) {
+bool OpRunner::is_wide(const OpRecord& record) const {
+  const auto wide = [&](const Linear& job) { return is_quantized(job.w[0]->dtype()) && is_wide(job); };
+  switch (record.op()) {
+    case OpId::linear:
+      return wide(linear_of(record.args<LinearArgs>()));
+    case OpId::qkv_rope_store:
+      return wide(heads_of(record.args<QkvRopeStoreArgs>()));
+    case OpId::gated_mlp:
+      return wide(gate_up_of(record.args<GatedMlpArgs>())) && wide(down_of(record.args<GatedMlpArgs>()));
+    case OpId::logits:
+      return wide(logits_of(record.args<LogitsArgs>()));
+    default:
+      return false;
+  }
+}
+
+bool OpRunner::is_wide(const Linear& job) const {
   for (int i = 0; i < job.count; ++i) {
-    if (!vector_product_fits(job.w[i]->dtype(), static_cast<int>(std::min<int64_t>(job.tokens, 1 << 20)), job.k)) {
+    if (!vector_product_fits(context_, job.w[i]->dtype(), static_cast<int>(std::min<int64_t>(job.tokens, 1 << 20)),
+                             job.k)) {
       return true;
     }
   }
@@ -242,18 +259,28 @@ void OpRunner::run(const LinearArgs& a) {
   }
 }
 
+OpRunner::Linear OpRunner::gate_up_of(const GatedMlpArgs& a) {
+  Linear job = rows_of(a.x, a.norm, a.eps);
+  job.count = 2;
+  job.w[0] = a.gate;
+  job.w[1] = a.up;
+  return job;
+}
+
+OpRunner::Linear OpRunner::down_of(const GatedMlpArgs& a) {
+  Linear job;
+  job.tokens = a.x.rows();
+  job.k = a.down->cols();
+  job.count = 1;
+  job.w[0] = a.down;
+  job.out[0] = a.out.data;
+  job.residual = a.residual.f32();
+  return job;
+}
+
 void OpRunner::run(const GatedMlpArgs& a) {
-  Linear first = rows_of(a.x, a.norm, a.eps);
-  first.count = 2;
-  first.w[0] = a.gate;
-  first.w[1] = a.up;
-  Linear second;
-  second.tokens = first.tokens;
-  second.k = a.down->cols();
-  second.count = 1;
-  second.w[0] = a.down;
-  second.out[0] = a.out.data;
-  second.residual = a.residual.f32();
+  const Linear first = gate_up_of(a);
+  Linear second = down_of(a);
   void* narrow_middle = region(Region::activated, kMaxVectorTokens * second.k * size_of(DType::f32));
   if (!is_wide(second)) {
     gate_and_up(first, DType::f32, second.k, narrow_middle);
@@ -274,14 +301,18 @@ void OpRunner::run(const GatedMlpArgs& a) {
   multiply_wide(second, 0, 1, middle);
 }
 
-void OpRunner::run(const LogitsArgs& a) {
+OpRunner::Linear OpRunner::logits_of(const LogitsArgs& a) {
   Linear job = rows_of(a.x, a.norm, a.eps);
   job.row_ids = a.rows.as<int32_t>();
   job.tokens = a.rows.elements();
   job.count = 1;
   job.w[0] = a.head;
   job.out[0] = a.out.data;
-  project(job);
+  return job;
+}
+
+void OpRunner::run(const LogitsArgs& a) {
+  project(logits_of(a));
 }
 
 // ---- the rest

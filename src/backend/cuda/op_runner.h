@@ -21,6 +21,8 @@ class OpRunner {
   OpRunner(const LaunchContext& context, const std::shared_ptr<FreeCount>& frees);
 
   [[nodiscard]] bool supports(OpId op, DType dtype) const;
+  // Whether all products of the op are in wide mode, with quantized weights.
+  [[nodiscard]] bool is_wide(const OpRecord& record) const;
   // Scratch memory for the op.
   void reserve(const OpRecord& record);
   // Launches records[0], and records[1] with it where both are one kernel; returns how many were launched.
@@ -73,7 +75,11 @@ class OpRunner {
   // All rows of x, normalized if `norm` is given; weights and outputs are not set.
   [[nodiscard]] static Linear rows_of(const Tensor& x, const Weight* norm, float eps);
   [[nodiscard]] static Linear linear_of(const LinearArgs& a);
-  [[nodiscard]] static bool is_wide(const Linear& job);
+  [[nodiscard]] static Linear heads_of(const QkvRopeStoreArgs& a);
+  [[nodiscard]] static Linear gate_up_of(const GatedMlpArgs& a);
+  [[nodiscard]] static Linear down_of(const GatedMlpArgs& a);
+  [[nodiscard]] static Linear logits_of(const LogitsArgs& a);
+  [[nodiscard]] bool is_wide(const Linear& job) const;
   void project(const Linear& job);
   void project_vector(const Linear& job, bool swiglu);
   void project_wide(const Linear& job);

@@ -209,13 +209,23 @@ struct Part {
   static __device__ __forceinline__ X activations(const uint8_t* x, int groups, int unit, int lane) {
     return XQuant{const_cast<uint8_t*>(x), groups}.group(unit * 32 + lane);
   }
-  // acc plus the group times a token's group.
-  __device__ __forceinline__ float multiply(const X& g, float acc) const {
+  // The group as its products need it.
+  struct Unpacked {
     uint4 a, b;
-    levels(a, b);
-    const Scales w = scales();
-    const int dot_a = dot16(a, g.a) - kOffset * g.sum_a;
-    const int dot_b = dot16(b, g.b) - kOffset * g.sum_b;
+    Scales w;
+  };
+  __device__ __forceinline__ Unpacked unpack() const {
+    Unpacked u;
+    levels(u.a, u.b);
+    u.w = scales();
+    return u;
+  }
+  // acc plus the group times a token's group.
+  __device__ __forceinline__ float multiply(const X& g, float acc) const { return multiply(unpack(), g, acc); }
+  static __device__ __forceinline__ float multiply(const Unpacked& u, const X& g, float acc) {
+    const Scales& w = u.w;
+    const int dot_a = dot16(u.a, g.a) - kOffset * g.sum_a;
+    const int dot_b = dot16(u.b, g.b) - kOffset * g.sum_b;
     const int isum = w.sa * dot_a + w.sb * dot_b;
     acc = fmaf(static_cast<float>(isum), w.d * g.d, acc);
     if constexpr (kBytes.d == 4 || kBytes.s == 4) {

@@ -22,13 +22,14 @@ struct LaunchContext {
 
 // ---- matrix–vector -------------------------------------------------------------------------------------------------
 
-// Tokens up to which a product is a matrix–vector kernel. F32 and 16-bit weights are faster as a matrix product from
-// the second token on; quantized ones have to be unpacked for that, which pays off later.
-inline constexpr int kMaxVectorTokens = 4;
+// Tokens up to which a product is a matrix–vector kernel (vector_product_fits).
+inline constexpr int kMaxVectorTokens = 8;
+// The same of the kernel for any GPU. F32 and 16-bit weights are faster as a matrix product from the second token on;
+// quantized ones have to be unpacked for that, which pays off later.
 [[nodiscard]] constexpr int max_vector_tokens(DType dtype) {
-  return group_bytes(dtype).s == 0 ? 1 : kMaxVectorTokens;
+  return group_bytes(dtype).s == 0 ? 1 : 4;
 }
-// Columns of the kernel that multiplies this many tokens, the padding included.
+// Columns of that kernel when it multiplies this many tokens, the padding included.
 [[nodiscard]] constexpr int vector_columns(int tokens) {
   return tokens == 1 ? 1 : 4;
 }
@@ -57,7 +58,7 @@ struct VectorProduct {
   bool swiglu = false;              // two segments of one type and one number of rows
 };
 // Whether there is a kernel for this many tokens, and their activations fit its shared memory.
-[[nodiscard]] bool vector_product_fits(DType dtype, int tokens, int64_t k);
+[[nodiscard]] bool vector_product_fits(const LaunchContext& c, DType dtype, int tokens, int64_t k);
 void launch_vector_product(const LaunchContext& c, const VectorProduct& p);
 
 // ---- rows: embedding, norm, conversion -----------------------------------------------------------------------------

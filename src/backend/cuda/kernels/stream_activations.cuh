@@ -24,6 +24,81 @@ __host__ __device__ constexpr Activation stream_activation() {
 // times this: for rows beyond f16's range, which are scaled down, both together keep 22 bits.
 inline constexpr float kResidualScale = 2048.0F;
 
+// Stores pieces of kValues finished values of a row of activations, rounded or quantized as the weights' type requires.
+// All lanes of a warp store pieces next to each other at the same time.
+template <DType F>
+struct ActivationWriter {
+  static constexpr Activation kKind = stream_activation<F>();
+  static constexpr int kValues = 8;
+  uint8_t* x;
+  int groups;  // of 32 values, padded to whole units
+
+  __device__ __forceinline__ void put(int piece, const float* v) const {
+    if constexpr (kKind == Activation::halves) {
+      using T = std::conditional_t<F == DType::f16, __half, __nv_bfloat16>;
+      reinterpret_cast<uint4*>(x)[piece] = make_uint4(pack_pair<T>(v[0], v[1]), pack_pair<T>(v[2], v[3]),
+                                                      pack_pair<T>(v[4], v[5]), pack_pair<T>(v[6], v[7]));
+    } else {
+      put_quantized(piece, v);
+    }
+  }
+
+  __device__ __forceinline__ void put_quantized(int piece, const float* v) const {
+    constexpr int kGroupPieces = 32 / kValues;
+    // |x| as an integer finds the largest value, and a NaN or an infinity among them.
+    uint32_t amax_bits = 0;
+#pragma unroll
+    for (int c = 0; c < kValues; ++c) amax_bits = max(amax_bits, __float_as_uint(v[c]) & 0x7fffffffU);
+    if constexpr (kKind == Activation::quant256) {  // a warp has 256 values
+      amax_bits = __reduce_max_sync(kFullMask, amax_bits);
+    } else {
+#pragma unroll
+      for (int step = 1; step < kGroupPieces; step *= 2) {
+        amax_bits = max(amax_bits, __shfl_xor_sync(kFullMask, amax_bits, step));
+      }
+    }
+    // Too small for a reciprocal: all zero. A NaN or an infinity propagates to d, and so to every product.
+    const float amax = __uint_as_float(amax_bits);
+    constexpr float kSmallest = 1e-30F;
+    const bool nothing = amax < kSmallest;
+    const float d = nothing ? 0.0F : amax * (1.0F / 127.0F);
+    const float inverse = nothing ? 0.0F : __fdividef(127.0F, amax);
+    uint32_t words[kValues / 4];
+#pragma unroll
+    for (int w = 0; w < kValues / 4; ++w) {
+      const float* four = v + 4 * w;
+      words[w] = pack_levels(__float2int_rn(four[0] * inverse), __float2int_rn(four[1] * inverse),
+                             __float2int_rn(four[2] * inverse), __float2int_rn(four[3] * inverse));
+    }
+    const XQuant row{x, groups};
+    const int g = piece / kGroupPieces;
+    const int within = piece % kGroupPieces;
+    uint8_t* half = (within < kGroupPieces / 2 ? row.a() : row.b()) + g * 16 + within % (kGroupPieces / 2) * kValues;
+    *reinterpret_cast<uint2*>(half) = make_uint2(words[0], words[1]);
+    if (within == 0) row.d()[g] = d;
+    // Sums of both halves, where levels have an offset or a minimum.
+    constexpr bool kSums = level_offset(F) != 0 || group_bytes(F).d == 4 || group_bytes(F).s == 4;
+    if constexpr (kSums) {
+      int sum = 0;
+#pragma unroll
+      for (int w = 0; w < kValues / 4; ++w) sum = __dp4a(static_cast<int>(words[w]), 0x01010101, sum);
+#pragma unroll
+      for (int step = 1; step < kGroupPieces / 2; step *= 2) sum += __shfl_xor_sync(kFullMask, sum, step);
+      const int other = __shfl_down_sync(kFullMask, sum, kGroupPieces / 2);
+      if (within == 0) {
+        row.sums()[g] = (static_cast<uint32_t>(sum) & 0xffffU) | static_cast<uint32_t>(other) << 16;
+      }
+    }
+  }
+  static __device__ __forceinline__ uint32_t pack_levels(int a, int b, int c, int d) {
+    uint32_t high;
+    uint32_t all;
+    asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, 0;" : "=r"(high) : "r"(d), "r"(c));
+    asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, %3;" : "=r"(all) : "r"(b), "r"(a), "r"(high));
+    return all;
+  }
+};
+
 // The first kThreads threads of the block load a row of k values, k a multiple of 8.
 //
 // A thread loads pieces of kValues contiguous values, kPieces of them in flight. The loop over pieces is not unrolled:
@@ -38,6 +113,7 @@ class StreamActivations {
         k_(p.k),
         groups_(units * 32),
         x_(x),
+        writer_{x, units * 32},
         partial_(partial) {
     load_weights();
   }
@@ -57,7 +133,7 @@ class StreamActivations {
           squares = fmaf(values[c], values[c], squares);
           values[c] *= weights[c];
         }
-        put(piece, values);
+        writer_.put(piece, values);
       });
       if (norm_ != nullptr) partial_[threadIdx.x / kWarp] = warp_sum(squares);
       sync_first<kThreads>();
@@ -71,8 +147,7 @@ class StreamActivations {
   }
 
  private:
-  static constexpr Activation kKind = stream_activation<F>();
-  static constexpr int kValues = 8;
+  static constexpr int kValues = ActivationWriter<F>::kValues;
   static constexpr int kPieces = 4096 / kThreads / kValues;
   static constexpr float kLargestHalf = 65504.0F;
   using Pieces = float[kPieces][kValues];
@@ -127,71 +202,6 @@ class StreamActivations {
 #pragma unroll
     for (int w = 0; w < kThreads / kWarp; ++w) sum += partial_[w];
     return rsqrtf(__fdividef(sum, static_cast<float>(k_)) + eps_);
-  }
-
-  __device__ __forceinline__ void put(int piece, const float* v) const {
-    if constexpr (kKind == Activation::halves) {
-      using T = std::conditional_t<F == DType::f16, __half, __nv_bfloat16>;
-      reinterpret_cast<uint4*>(x_)[piece] = make_uint4(pack_pair<T>(v[0], v[1]), pack_pair<T>(v[2], v[3]),
-                                                       pack_pair<T>(v[4], v[5]), pack_pair<T>(v[6], v[7]));
-    } else {
-      put_quantized(piece, v);
-    }
-  }
-
-  __device__ __forceinline__ void put_quantized(int piece, const float* v) const {
-    constexpr int kGroupPieces = 32 / kValues;
-    // |x| as an integer finds the largest value, and a NaN or an infinity among them.
-    uint32_t amax_bits = 0;
-#pragma unroll
-    for (int c = 0; c < kValues; ++c) amax_bits = max(amax_bits, __float_as_uint(v[c]) & 0x7fffffffU);
-    if constexpr (kKind == Activation::quant256) {  // a warp has 256 values
-      amax_bits = __reduce_max_sync(kFullMask, amax_bits);
-    } else {
-#pragma unroll
-      for (int step = 1; step < kGroupPieces; step *= 2) {
-        amax_bits = max(amax_bits, __shfl_xor_sync(kFullMask, amax_bits, step));
-      }
-    }
-    // Too small for a reciprocal: all zero. A NaN or an infinity propagates to d, and so to every product.
-    const float amax = __uint_as_float(amax_bits);
-    constexpr float kSmallest = 1e-30F;
-    const bool nothing = amax < kSmallest;
-    const float d = nothing ? 0.0F : amax * (1.0F / 127.0F);
-    const float inverse = nothing ? 0.0F : __fdividef(127.0F, amax);
-    uint32_t words[kValues / 4];
-#pragma unroll
-    for (int w = 0; w < kValues / 4; ++w) {
-      const float* four = v + 4 * w;
-      words[w] = pack_levels(__float2int_rn(four[0] * inverse), __float2int_rn(four[1] * inverse),
-                             __float2int_rn(four[2] * inverse), __float2int_rn(four[3] * inverse));
-    }
-    const XQuant row{x_, groups_};
-    const int g = piece / kGroupPieces;
-    const int within = piece % kGroupPieces;
-    uint8_t* half = (within < kGroupPieces / 2 ? row.a() : row.b()) + g * 16 + within % (kGroupPieces / 2) * kValues;
-    *reinterpret_cast<uint2*>(half) = make_uint2(words[0], words[1]);
-    if (within == 0) row.d()[g] = d;
-    // Sums of both halves, where levels have an offset or a minimum.
-    constexpr bool kSums = level_offset(F) != 0 || group_bytes(F).d == 4 || group_bytes(F).s == 4;
-    if constexpr (kSums) {
-      int sum = 0;
-#pragma unroll
-      for (int w = 0; w < kValues / 4; ++w) sum = __dp4a(static_cast<int>(words[w]), 0x01010101, sum);
-#pragma unroll
-      for (int step = 1; step < kGroupPieces / 2; step *= 2) sum += __shfl_xor_sync(kFullMask, sum, step);
-      const int other = __shfl_down_sync(kFullMask, sum, kGroupPieces / 2);
-      if (within == 0) {
-        row.sums()[g] = (static_cast<uint32_t>(sum) & 0xffffU) | static_cast<uint32_t>(other) << 16;
-      }
-    }
-  }
-  static __device__ __forceinline__ uint32_t pack_levels(int a, int b, int c, int d) {
-    uint32_t high;
-    uint32_t all;
-    asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, 0;" : "=r"(high) : "r"(d), "r"(c));
-    asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, %3;" : "=r"(all) : "r"(b), "r"(a), "r"(high));
-    return all;
   }
 
   // The factor first; then, if a value is still too large for f16, the row scaled down, as two values each.
@@ -256,6 +266,7 @@ class StreamActivations {
   int k_;
   int groups_;  // of 32 values, padded to whole units
   uint8_t* x_;
+  ActivationWriter<F> writer_;
   float* partial_;
   float factor_ = 1;
   Pieces values_;

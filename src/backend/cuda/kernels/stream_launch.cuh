@@ -1,12 +1,12 @@
 // Partitions a product over the blocks of vector_stream_kernel, and launches it.
 #pragma once
 
-#include "backend/cuda/kernels/vector_stream.cuh"
+#include "backend/cuda/kernels/stream_columns.cuh"
 
 namespace inferno::cuda {
 
-// False: not for this kernel.
-template <DType F, DType F2, bool kSwiglu>
+// kColumns: 1, or the most tokens of stream_columns_kernel. False: not for this kernel.
+template <DType F, DType F2, bool kSwiglu, int kColumns = 1>
 bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
   static_assert(stream_activation<F>() == stream_activation<F2>());
   constexpr int kParts = kSwiglu ? 2 : 1;
@@ -20,6 +20,12 @@ bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
   for (int w = 0; w < kStreamWarps; ++w) {
     a.unit_of_warp |= static_cast<uint32_t>(w % a.row_parts) << (4 * w);
     a.row_of_warp |= static_cast<uint32_t>(w / a.row_parts) << (4 * w);
+  }
+  a.x_bytes = activation_bytes(stream_activation<F>(), a.units);
+  if constexpr (kColumns > 1) {
+    a.column_bytes = column_bytes(stream_activation<F>(), a.units);
+    a.x_bytes = p.tokens * a.column_bytes;
+    while (p.tokens << (a.token_shift + 1) <= kStreamWarps) ++a.token_shift;
   }
 
   // Copies begin at multiples of 16 bytes.
@@ -51,7 +57,7 @@ bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
   // where the sums do not fit in one.
   const bool by_rows = byte_count / c.sm_count < kRingBytes / 2;
   int64_t blocks = c.sm_count;
-  while (divide_up(row_count, blocks) * kParts * a.row_parts * 4 > kSumBytes) blocks += c.sm_count;
+  while (divide_up(row_count, blocks) * kParts * kColumns * a.row_parts * 4 > kSumBytes) blocks += c.sm_count;
   int64_t before = 0;
   int most_rows = 0;
   for (int i = 0; i < kMaxSegments; ++i) {
@@ -69,31 +75,40 @@ bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
     a.first_block[i + 1] = a.first_block[i] + mine;
   }
 
-  // A chunk is what the warps process in one iteration, less where there are fewer rows or it would be too large.
   const auto align = [](int n) { return (n + 127) / 128 * 128; };
+  a.sum_stride = most_rows * kParts * kColumns;
+  a.sum_bytes = align(a.sum_stride * a.row_parts * 4);
+  const int fixed = 2 * kMaxStages * 8 + 32 * 4 + a.sum_bytes + a.x_bytes;
+  const int ring = kColumns == 1 ? kRingBytes : kStreamSlot - fixed;
+
+  // A chunk is what the warps process in one iteration, less where there are fewer rows or it would be too large.
+  // Batches of quantized rows are multiplied whole; tiles of 16-bit rows need not be full.
   a.chunk_rows = on_tensor_cores(F) ? (kSwiglu ? 8 : 16) : a.row_step * (kBatch / kParts);
-  const int most = on_tensor_cores(F) ? kRingBytes / 2 : kChunkBytes;
+  const int most = !on_tensor_cores(F) ? kChunkBytes : ring / 2 > kLeastChunkBytes ? ring / 2 : kLeastChunkBytes;
   while (a.chunk_rows > 1 && (a.chunk_rows >= 2 * most_rows || most_space(a.chunk_rows) > most)) a.chunk_rows /= 2;
   if (a.chunk_rows < a.row_quantum) a.chunk_rows = a.row_quantum;
   a.batch = kParts * divide_up(a.chunk_rows, a.row_step);
   while (1 << a.chunk_shift < a.chunk_rows) ++a.chunk_shift;
   a.slot_bytes = align(most_space(a.chunk_rows));
-  a.sum_bytes = align(most_rows * kParts * a.row_parts * 4);
-  const int fixed = 2 * kMaxStages * 8 + 32 * 4 + a.sum_bytes + activation_bytes(stream_activation<F>(), a.units);
   const int chunks = divide_up(most_rows, a.chunk_rows);
-  const bool exclusive = a.units >= kLongUnits && chunks > kRingBytes / a.slot_bytes;
-  const int fit = (exclusive ? kExclusiveSlot - fixed : kRingBytes) / a.slot_bytes;
-  a.stages = chunks > fit ? (fit < 2 ? 2 : fit) : chunks;
+  const int least = chunks < 2 ? 1 : 2;
+  const bool exclusive =
+      (a.units >= kLongUnits && chunks * a.slot_bytes > ring) || (kColumns > 1 && least * a.slot_bytes > ring);
+  const int fit = (exclusive ? kExclusiveSlot - fixed : ring) / a.slot_bytes;
+  a.stages = chunks > fit ? (fit < least ? least : fit) : chunks;
   a.stages = a.stages > kMaxStages ? kMaxStages : a.stages;
   a.in_flight = (exclusive || chunks > a.stages ? kMaxBytesInFlight : kBytesInFlight) / a.slot_bytes;
   a.in_flight = a.in_flight < 1 ? 1 : a.in_flight > a.stages ? a.stages : a.in_flight;
   const int shared = fixed + a.stages * a.slot_bytes;
   if (shared > kMaxStreamBytes) return false;
   const int slot = exclusive ? kExclusiveSlot : kStreamSlot;
-  launch(c,
-         {dim3(static_cast<unsigned>(a.first_block[kMaxSegments])), dim3(kStreamThreads + kWarp),
-          shared < slot ? slot : shared},
-         vector_stream_kernel<F, F2, kSwiglu>, a);
+  const LaunchShape shape{dim3(static_cast<unsigned>(a.first_block[kMaxSegments])), dim3(kStreamThreads + kWarp),
+                          shared < slot ? slot : shared};
+  if constexpr (kColumns == 1) {
+    launch(c, shape, vector_stream_kernel<F, F2, kSwiglu>, a);
+  } else {
+    launch(c, shape, stream_columns_kernel<F, F2, kSwiglu, kColumns>, a);
+  }
   return true;
 }
 

@@ -24,6 +24,20 @@ Activation activation_kind(DType dtype) {
   return format_of(dtype).block == 32 ? Activation::quant32 : Activation::quant256;
 }
 
+// Whether stream_columns_kernel multiplies this many tokens: their activations leave room for two rows of weights.
+bool columns_fit(DType dtype, int tokens, int64_t k) {
+  constexpr int64_t kColumnBytes = 88 * 1024;
+  constexpr int64_t kRowBytes = 40 * 1024;
+  constexpr int kMaxTileTokens = 6;  // with more, matrix products of 16-bit weights are as fast
+  if (!has_columns(dtype) || tokens > (dtype == DType::bf16 ? kMaxTileTokens : kMaxVectorTokens) ||
+      (dtype == DType::bf16 && k % 64 != 0))
+    return false;
+  const int64_t row_bytes = dtype == DType::bf16 ? 2 * k : k + k / 8;
+  if (row_bytes > kRowBytes) return false;
+  const Activation kind = dtype == DType::bf16 ? Activation::halves : activation_kind(dtype);
+  return int64_t{tokens} * column_bytes(kind, static_cast<int>(divide_up<int64_t>(k, kUnit))) <= kColumnBytes;
+}
+
 bool same_type(const VectorProduct& p, int from, int to) {
   for (int i = from + 1; i < to; ++i) {
     if (p.segment[i].dtype != p.segment[from].dtype) return false;
@@ -33,8 +47,9 @@ bool same_type(const VectorProduct& p, int from, int to) {
 
 }  // namespace
 
-bool vector_product_fits(DType dtype, int tokens, int64_t k) {
+bool vector_product_fits(const LaunchContext& c, DType dtype, int tokens, int64_t k) {
   constexpr int64_t kSharedBytes = 160 * 1024;
+  if (c.hopper && tokens > 1 && columns_fit(dtype, tokens, k)) return true;
   if (tokens > max_vector_tokens(dtype)) return false;
   const int64_t units = divide_up<int64_t>(k, kUnit);
   return units * vector_columns(tokens) * activation_bytes(activation_kind(dtype), 1) <= kSharedBytes;

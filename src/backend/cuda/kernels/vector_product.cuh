@@ -1,5 +1,6 @@
-// Matrix–vector products for up to kMaxVectorTokens tokens. Included by one file per group of formats. One token on a
-// device of compute capability 9.0 runs in vector_stream.cuh; this kernel does the rest.
+// Matrix–vector products for up to kMaxVectorTokens tokens. Included by one file per group of formats. On devices of
+// compute capability 9.0 one token runs in vector_stream.cuh and several in stream_columns.cuh; this kernel does the
+// rest.
 //
 // A block of eight warps prefetches its first weights, waits for the previous kernel, loads the activations
 // (normalized, quantized) into shared memory, then multiplies. Each warp owns kRows rows of the output at a time; for
@@ -210,8 +211,37 @@ void launch_vector_kernel(const LaunchContext& c, const VectorProduct& p) {
          vector_product_kernel<F, F2, M, kSwiglu>, a);
 }
 
-// S, S2: the types of one token's kernel, F and F2 among them. Models that mix two types then run one kernel for both,
-// whose code stays in the instruction cache.
+// Token m of a product.
+inline VectorProduct one_token(const VectorProduct& p, int m) {
+  VectorProduct one = p;
+  one.tokens = 1;
+  if (p.row_ids != nullptr) {
+    one.row_ids += m;
+  } else {
+    one.x += int64_t{m} * p.k;
+  }
+  if (p.residual != nullptr) one.residual += int64_t{m} * p.segment[0].rows;
+  for (int i = 0; i < p.segments; ++i) one.segment[i].out += int64_t{m} * p.segment[i].rows;
+  return one;
+}
+
+// Several tokens on a device of compute capability 9.0; types as in launch_vector_for. False: not for this kernel.
+template <DType F, DType F2, DType S, DType S2>
+bool launch_columns(const LaunchContext& c, const VectorProduct& p) {
+  const auto launches = [&]<int kColumns>() {
+    if constexpr (F == F2) {
+      if (p.swiglu) return launch_stream<F, F, true, kColumns>(c, p);
+    }
+    return launch_stream<S, S2, false, kColumns>(c, p);
+  };
+  if constexpr (!on_tensor_cores(F)) {  // a tile has eight columns anyway
+    if (p.tokens <= 4 && launches.template operator()<4>()) return true;
+  }
+  return launches.template operator()<kTileColumns>();
+}
+
+// S, S2: the types of the streaming kernels, F and F2 among them. Models that mix two types then run one kernel for
+// both, whose code stays in the instruction cache.
 template <DType F, DType F2 = F, DType S = F, DType S2 = F2>
 void launch_vector_for(const LaunchContext& c, const VectorProduct& p) {
   const auto with_columns = [&]<int M>() {
@@ -227,6 +257,13 @@ void launch_vector_for(const LaunchContext& c, const VectorProduct& p) {
         if (p.swiglu && launch_stream<F, F, true>(c, p)) return;
       }
       if (!p.swiglu && launch_stream<S, S2, false>(c, p)) return;
+    }
+  }
+  if constexpr (has_columns(F)) {
+    if (c.hopper && p.tokens > 1) {
+      if (launch_columns<F, F2, S, S2>(c, p)) return;
+      for (int m = 0; m < p.tokens; ++m) launch_vector_for<F, F2, S, S2>(c, one_token(p, m));
+      return;
     }
   }
   if constexpr (max_vector_tokens(F) > 1) {

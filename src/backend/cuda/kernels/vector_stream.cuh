@@ -23,6 +23,7 @@ inline constexpr int kMaxStages = 16;
 inline constexpr int kRingBytes = 104 * 1024;
 inline constexpr int kStreamResident = 3;
 inline constexpr int kChunkBytes = 36 * 1024;
+inline constexpr int kLeastChunkBytes = 16 * 1024;
 inline constexpr int kLongUnits = 4;  // rows of large models, whose kernels reserve kExclusiveSlot
 // Bytes that a block has in flight at most. More would only queue, and delay the previous kernel's stores and this
 // one's loads of its results. Kernels that are bound by memory bandwidth need more to saturate it.
@@ -42,6 +43,7 @@ struct StreamParams {
   int stages = 0;       // slots
   int in_flight = 0;    // chunks requested and not yet arrived, at most
   int sum_bytes = 0;    // space for the rows' sums
+  int x_bytes = 0;      // space for the activations
   // `row_parts` warps share a row, each with one unit; in longer rows each has several. Warp w has the unit in digit w
   // of `unit_of_warp` and the row in digit w of `row_of_warp`.
   int row_parts = 1;
@@ -52,6 +54,10 @@ struct StreamParams {
   int first_block[kMaxSegments + 1] = {};  // of each segment
   int quanta[kMaxSegments] = {};           // of rows that each of its blocks has
   int longer[kMaxSegments] = {};           // blocks, the first ones, that have one more
+  // Several tokens (stream_columns.cuh).
+  int column_bytes = 0;  // of one token's activations
+  int sum_stride = 0;    // floats between the parts of the rows' sums
+  int token_shift = 0;   // 2 to the power of this: warps that load a token's activations
 };
 
 __host__ __device__ constexpr int round_16(int bytes) {
@@ -91,7 +97,7 @@ struct StreamShare {
     partial = reinterpret_cast<float*>(shared + 2 * kMaxStages * 8);
     sums = partial + 32;
     x = reinterpret_cast<uint8_t*>(sums) + a.sum_bytes;
-    ring = shared_address(x) + activation_bytes(stream_activation<F>(), a.units);
+    ring = shared_address(x) + a.x_bytes;
   }
   __device__ __forceinline__ int chunk_count(int chunk) const { return min(a.chunk_rows, rows - chunk * a.chunk_rows); }
 };
