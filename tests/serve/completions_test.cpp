@@ -19,7 +19,8 @@ std::map<int, std::pair<std::string, std::string>> texts_of(const Reply& reply) 
   std::map<int, std::pair<std::string, std::string>> texts;
   for (const std::string& event : reply.events()) {
     if (event == "[DONE]") continue;
-    for (const Json& choice : Json::parse(event)["choices"]) {
+    const Json parsed = Json::parse(event);
+    for (const Json& choice : parsed["choices"]) {
       auto& [text, reason] = texts[choice["index"]];
       if (choice.contains("text")) text += choice["text"].get<std::string>();
       if (choice.contains("delta")) text += choice["delta"].value("content", "");
@@ -30,15 +31,17 @@ std::map<int, std::pair<std::string, std::string>> texts_of(const Reply& reply) 
 }
 
 TEST(ServeCompletions, TheAnswerIsWhatTheEngineMakesOfTheSameRequest) {
+  // Long enough for its cached positions to be copied.
+  constexpr const char* kPrompt = "The sea was calm, and the old man sat before the door of his house";
   TestServer server;
-  const std::vector<int32_t> ids = encode_prompt(*server.engine().tokenizer(), "The sea was");
+  const std::vector<int32_t> ids = encode_prompt(*server.engine().tokenizer(), kPrompt);
   Request request{.prompt = ids, .sampling = {.temperature = 0.8F, .top_k = 40, .min_p = 0.05F, .seed = 7}};
   request.max_new_tokens = 20;
   const RequestResult expected = server.engine().driver().run(request);
 
   Client client(server.port());
-  Json body = {{"model", "story"}, {"prompt", "The sea was"}, {"max_tokens", 20}, {"temperature", 0.8},
-               {"top_k", 40},      {"min_p", 0.05},           {"seed", 7},        {"unknown_field", {1, 2}}};
+  Json body = {{"model", "story"}, {"prompt", kPrompt}, {"max_tokens", 20}, {"temperature", 0.8},
+               {"top_k", 40},      {"min_p", 0.05},     {"seed", 7},        {"unknown_field", {1, 2}}};
   const Json answer = client.post(kText, body.dump()).json();
   EXPECT_EQ(answer["object"], "text_completion");
   EXPECT_EQ(answer["choices"][0]["text"], expected.text());
