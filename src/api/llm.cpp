@@ -46,7 +46,9 @@ Llm::Llm(Llm&& other) noexcept = default;
 
 Llm::~Llm() {
   // A child of fork() has none of the threads that would have to be waited for.
-  if (impl_ != nullptr && !impl_->engine.driver().role()->is_own_process()) (void)impl_.release();
+  if (impl_ != nullptr && !impl_->engine.driver().role()->is_own_process()) {
+    [[maybe_unused]] const Impl* left_alone = impl_.release();
+  }
 }
 
 Llm& Llm::operator=(Llm&& other) noexcept {

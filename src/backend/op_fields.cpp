@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <cmath>
 #include <limits>
 #include <stdexcept>
 #include <type_traits>
@@ -19,7 +20,7 @@ T field_value(std::string_view name, double number) {
   if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
     // The largest integer of 64 bits is no double, the next power of two is.
     const bool fits = number >= static_cast<double>(std::numeric_limits<T>::min()) &&
-                      number < static_cast<double>(std::numeric_limits<T>::max() / 2 + 1) * 2;
+                      number < std::ldexp(1.0, std::numeric_limits<T>::digits);
     if (!fits) throw std::out_of_range(fmt::format("{} is out of range", name));
   }
   return static_cast<T>(number);

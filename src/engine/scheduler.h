@@ -55,8 +55,11 @@ struct SchedulerParts {
 template <typename T>
 class Gauge {
  public:
-  void operator=(T value) { value_.store(value, std::memory_order_relaxed); }
-  void operator+=(T amount) { *this = *this + amount; }
+  Gauge& operator=(T value) {
+    value_.store(value, std::memory_order_relaxed);
+    return *this;
+  }
+  Gauge& operator+=(T amount) { return *this = *this + amount; }
   operator T() const { return value_.load(std::memory_order_relaxed); }
 
  private:

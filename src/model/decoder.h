@@ -49,11 +49,11 @@ class Decoder {
  private:
   void plan();
   void record(const StepBatch& batch, int32_t first_needed_token, bool sample);
-  // Both add to the residual stream x. Of the last layer only tokens from `first_needed_token` on are computed to the
-  // end; false: none are, only their keys and values.
-  [[nodiscard]] bool record_attention(int32_t layer, const StepBatch& batch, const Tensor& x,
+  // Both add layer `index` to the residual stream x. Of the last layer only tokens from `first_needed_token` on are
+  // computed to the end; false: none are, only their keys and values.
+  [[nodiscard]] bool record_attention(int32_t index, const StepBatch& batch, const Tensor& x,
                                       int32_t first_needed_token);
-  void record_mlp(int32_t layer, const Tensor& x);
+  void record_mlp(int32_t index, const Tensor& x);
 
   Backend& backend_;
   const Model& model_;

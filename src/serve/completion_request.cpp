@@ -22,7 +22,8 @@ void refuse_unsupported(const Fields& fields) {
                                        "structured_outputs", "suffix"};
   for (const char* name : kUnsupported) {
     const Json* value = fields.find(name);
-    if (value != nullptr && *value != "") fail_field(name, "is not supported yet");
+    const bool is_empty = value != nullptr && value->is_string() && value->get_ref<const std::string&>().empty();
+    if (value != nullptr && !is_empty) fail_field(name, "is not supported yet");
   }
   const Json* tools = fields.array("tools");
   if (tools != nullptr && !tools->empty()) fail_field("tools", "is not supported yet");

@@ -54,8 +54,8 @@ void Connection::start() {
   Error ignored;
   const auto remote = socket_.remote_endpoint(ignored);
   if (!ignored) peer_ = remote.address().to_string();
-  socket_.non_blocking(true, ignored);
-  socket_.set_option(Tcp::no_delay(true), ignored);
+  (void)socket_.non_blocking(true, ignored);
+  (void)socket_.set_option(Tcp::no_delay(true), ignored);
   set_deadline(shared_.options.head_time);
   wait_readable();
 }
@@ -66,7 +66,7 @@ void Connection::close() noexcept {
   phase_ = Phase::closed;
   shared_.buffered -= std::exchange(held_, 0);
   Error ignored;
-  socket_.close(ignored);
+  (void)socket_.close(ignored);
   try {
     timer_.cancel();
     if (unanswered) {
@@ -74,7 +74,7 @@ void Connection::close() noexcept {
       log("client gone");
     }
   } catch (...) {
-    // Only memory for a log line is missing.
+    status_ = 0;  // not logged: memory for the line is missing
   }
   if (exchange_ != nullptr) std::exchange(exchange_, nullptr)->cancel();
 }
@@ -335,7 +335,7 @@ void Connection::linger() {
   in_ = {};
   parser_ = nullptr;
   Error error;
-  socket_.shutdown(Tcp::socket::shutdown_send, error);
+  (void)socket_.shutdown(Tcp::socket::shutdown_send, error);
   if (error) return close();
   count_buffered();
   set_deadline(kLingerTime);

@@ -117,10 +117,10 @@ Server::Impl::~Impl() {
 void Server::Impl::listen() {
   const Tcp::endpoint endpoint(address_of(options_.host), options_.port);
   ErrorCode error;
-  acceptor_.open(endpoint.protocol(), error);
-  if (!error) acceptor_.set_option(Tcp::acceptor::reuse_address(true), error);
-  if (!error) acceptor_.bind(endpoint, error);
-  if (!error) acceptor_.listen(kBacklog, error);
+  (void)acceptor_.open(endpoint.protocol(), error);
+  if (!error) (void)acceptor_.set_option(Tcp::acceptor::reuse_address(true), error);
+  if (!error) (void)acceptor_.bind(endpoint, error);
+  if (!error) (void)acceptor_.listen(kBacklog, error);
   if (error) fail("cannot listen on {} `port` {}: {}", options_.host, options_.port, error.message());
 }
 

@@ -144,7 +144,7 @@ TEST(ServeCompletions, LogProbabilitiesHaveBothForms) {
   size_t streamed = 0;
   for (const std::string& event : client.post(kChat, body.dump()).events()) {
     if (event == "[DONE]") continue;
-    const Json& logprobs = Json::parse(event)["choices"][0]["logprobs"];
+    const Json logprobs = Json::parse(event)["choices"][0]["logprobs"];
     if (logprobs.is_object()) streamed += logprobs["content"].size();
   }
   EXPECT_EQ(streamed, chat["logprobs"]["content"].size());
