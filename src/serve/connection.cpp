@@ -200,10 +200,13 @@ bool Connection::on_head() {
   keep_alive_ = parser_->keep_alive() && !shared_.draining;
   chunked_ = parser_->get().version() >= 11;
   read_head();
+  bool is_sound = false;
   try {
     check_head();
+    is_sound = true;
     shared_.api.check(head_);
   } catch (const ApiError& error) {
+    if (!is_sound) keep_alive_ = false;  // where its body ends may be a matter of opinion
     reject(error);
     return false;
   }
