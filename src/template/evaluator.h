@@ -55,7 +55,7 @@ class Evaluator {
   [[nodiscard]] const Value* find_variable(uint32_t name);
 
   // values of objects
-  Value object_attribute(const Value& object, std::string_view name);
+  Value object_attribute(const Value& value, std::string_view name);
   Value loop_attribute(LoopObject& loop, std::string_view name);
 
   // calls

@@ -33,7 +33,7 @@ const char* owner_name(const Value& value) {
 Value Evaluator::attribute(const Value& object, const Value& name) {
   if (is_undefined(object)) throw Failure(object.undefined_message());
   const std::string_view key = name.as_view();
-  const Value missing = Value::undefined(name, owner_name(object));
+  Value missing = Value::undefined(name, owner_name(object));
   if (find_method(object, key) != nullptr) return Value::object(run_.make<MethodObject>(object, key));
   if (is_forbidden_method(object, key)) {
     return Value::undefined_because(
@@ -85,7 +85,7 @@ Value Evaluator::item(const Value& object, const Value& index) {
 
 // An undefined without a name when there is no such attribute.
 Value Evaluator::object_attribute(const Value& value, std::string_view name) {
-  const Value missing = Value::undefined(Value::control(""));
+  Value missing = Value::undefined(Value::control(""));
   Object& object = value.as_object();
   switch (object.type()) {
     case Object::Type::name_space: {

@@ -71,7 +71,7 @@ int64_t truncate(double value) {
 }
 
 Value int_filter(Evaluator&, const Value& self, const Parameters& parameters) {
-  const Value otherwise = parameters.has(0) ? parameters.at(0) : Value::integer(0);
+  Value otherwise = parameters.has(0) ? parameters.at(0) : Value::integer(0);
   if (is_undefined(self)) throw Failure(self.undefined_message());
   if (self.is_integral()) return Value::integer(self.as_integer(), self.is_user());
   if (self.is(Kind::floating)) {
