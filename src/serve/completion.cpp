@@ -164,8 +164,10 @@ void CompletionJob::build_answer() noexcept {
   }
 }
 
+// The loop gets an error of its own: copies of an exception share their message.
 void CompletionJob::post_failure(const ApiError& error) {
-  context_.on_loop([self = shared_from_this(), error] { self->fail(error); });
+  context_.on_loop([self = shared_from_this(), status = error.status(), message = std::string(error.what()),
+                    param = error.param(), code = error.code()] { self->fail({status, message, param, code}); });
 }
 
 // ---- the engine's thread
@@ -215,7 +217,7 @@ void CompletionJob::begin() {
 }
 
 void CompletionJob::deliver() {
-  if (!begun_ || closed_) return;
+  if (!begun_ || ended_ || closed_) return;
   std::vector<Delta> deltas;
   bool ended = false;
   {
@@ -231,6 +233,8 @@ void CompletionJob::deliver() {
       choices_[static_cast<size_t>(delta.choice)].tokens.push_back(std::move(delta));
     }
   }
+  // Once: begin() and a call that was posted before it may both find the end.
+  ended_ = ended;
   if (ended) finish();
 }
 

@@ -92,7 +92,8 @@ class CompletionJob final : public Exchange, public std::enable_shared_from_this
   CompletionRequest request_;        // a worker's until begin(), then constant
   std::vector<std::string> echoes_;  // [prompt], where asked for
   int64_t admitted_ = 0;             // sequences counted in the context
-  bool begun_ = false;               // the loop's, as the next four
+  bool begun_ = false;               // the loop's, as the next five
+  bool ended_ = false;               // all tokens were taken over
   bool closed_ = false;
   bool client_gone_ = false;
   std::vector<size_t> text_offsets_;  // [choice] characters written

@@ -83,7 +83,7 @@ TEST(ServeCompletions, AStreamHasTheShapesClientsExpectAndTheTextOfTheWholeAnswe
   EXPECT_EQ(usage["choices"], Json::array());
   EXPECT_EQ(usage["usage"]["total_tokens"], whole["usage"]["total_tokens"]);
   for (size_t i = 0; i + 1 < events.size(); ++i) EXPECT_EQ(Json::parse(events[i])["id"], first["id"]);
-  EXPECT_EQ(texts_of(reply)[0].first, whole["choices"][0]["message"]["content"]);
+  EXPECT_EQ(whole["choices"][0]["message"]["content"], texts_of(reply)[0].first);
   EXPECT_EQ(client.get("/health").status, 200) << "the connection is good after a stream";
 }
 
@@ -101,7 +101,7 @@ TEST(ServeCompletions, SeveralChoicesOfSeveralPromptsAreNumberedByPrompt) {
   EXPECT_EQ(whole["usage"]["completion_tokens"], 24);
   body["stream"] = true;
   auto streamed = texts_of(client.post(kText, body.dump()));
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(streamed[i].first, whole["choices"][i]["text"]);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(whole["choices"][i]["text"], streamed[i].first);
 }
 
 TEST(ServeCompletions, StopStringsEndTheTextAndAreNoPartOfIt) {
@@ -155,6 +155,23 @@ TEST(ServeCompletions, ABiasDecidesWhatIsDrawn) {
   const int32_t id = server.engine().tokenizer()->encode(" the").at(0);
   const Json body = {{"prompt", "Once"}, {"max_tokens", 3}, {"logit_bias", {{std::to_string(id), 100}}}};
   EXPECT_EQ(Client(server.port()).post(kText, body.dump()).json()["choices"][0]["text"], " the the the");
+}
+
+// The engine may be done before the server has begun the answer.
+TEST(ServeCompletions, ShortAnswersAreGivenOnceHoweverFastTheyAre) {
+  TestServer server;
+  Client client(server.port());
+  const Json body = {{"prompt", "Once"}, {"max_tokens", 1}, {"temperature", 0}, {"ignore_eos", true}};
+  const std::string expected = client.post(kText, body.dump()).json()["choices"][0]["text"];
+  Json streamed = body;
+  streamed["stream"] = true;
+  for (int i = 0; i < 500; ++i) {
+    ASSERT_EQ(client.post(kText, body.dump()).json()["choices"][0]["text"], expected) << i;
+    const Reply reply = client.post(kText, streamed.dump());
+    ASSERT_EQ(texts_of(reply)[0].first, expected) << i;
+    ASSERT_EQ(reply.events().size(), 3U) << i;
+  }
+  EXPECT_TRUE(server.metric_becomes("inferno_requests_open", 0));
 }
 
 TEST(ServeCompletions, AFieldOfTheWrongKindIsNamed) {
