@@ -17,6 +17,8 @@ constexpr uint32_t kMaxHeadBytes = 16 * 1024;
 constexpr size_t kMaxHeadFields = 128;
 // Read ahead while a request is being answered; then the client waits.
 constexpr size_t kMaxReadAhead = 64 * 1024;
+// Of the system, for a client that does not read: it would take megabytes for each.
+constexpr int kSendBufferBytes = 128 * 1024;
 constexpr std::chrono::milliseconds kLingerTime{2000};
 
 std::string_view view(boost::beast::string_view text) {
@@ -56,6 +58,7 @@ void Connection::start() {
   if (!ignored) peer_ = remote.address().to_string();
   (void)socket_.non_blocking(true, ignored);
   (void)socket_.set_option(Tcp::no_delay(true), ignored);
+  (void)socket_.set_option(asio::socket_base::send_buffer_size(kSendBufferBytes), ignored);
   set_deadline(shared_.options.head_time);
   wait_readable();
 }

@@ -65,11 +65,12 @@ std::vector<std::string> Reply::events() const {
   return found;
 }
 
-Client::Client(uint16_t port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+Client::Client(uint16_t port, int receive_bytes) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (receive_bytes > 0) ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &receive_bytes, sizeof receive_bytes);
   const timeval patience{.tv_sec = kPatienceSeconds, .tv_usec = 0};
   ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   if (::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
@@ -109,7 +110,9 @@ bool Client::receive_until(std::string_view text) {
 }
 
 bool Client::at_end() {
-  return in_.empty() && !receive_more() && in_.empty();
+  // A connection that is open and silent is not at its end.
+  char byte = 0;
+  return in_.empty() && ::recv(socket_, &byte, 1, 0) == 0;
 }
 
 Reply Client::receive(bool has_body) {

@@ -29,7 +29,8 @@ struct Reply {
 
 class Client {
  public:
-  explicit Client(uint16_t port);
+  // receive_bytes: of the system, for what was not read yet; 0: its default.
+  explicit Client(uint16_t port, int receive_bytes = 0);
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;

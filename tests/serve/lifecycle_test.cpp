@@ -39,7 +39,7 @@ TEST(ServeLifecycle, AClientThatGoesAwayCancelsItsRequest) {
 
 TEST(ServeLifecycle, AClientThatReadsNothingIsDroppedAndHindersNobody) {
   const TestServer server([](serve::ServerOptions& options) { options.max_unsent_bytes = 4096; });
-  Client lazy(server.port());
+  Client lazy(server.port(), 4096);
   lazy.send_post(kText, Json{{"prompt", "The sea"},
                              {"max_tokens", kLong},
                              {"ignore_eos", true},
@@ -67,20 +67,21 @@ TEST(ServeLifecycle, AFullQueueTurnsAwayWithATimeToComeBack) {
 }
 
 TEST(ServeLifecycle, AServerThatEndsFinishesItsStreamsAndTakesNoNewOnes) {
-  TestServer server;
+  TestServer server([](serve::ServerOptions& options) { options.drain_time = std::chrono::minutes(5); });
   Client running(server.port());
-  running.send_post(kText, long_request(true));
+  Json body = Json::parse(long_request(true));
+  body["n"] = 4;  // runs long enough for what follows
+  body["max_tokens"] = 300;
+  running.send_post(kText, body.dump());
   EXPECT_TRUE(running.receive_until("data: "));
-  Client late(server.port());
-  EXPECT_EQ(late.get("/metrics", "Connection: keep-alive\r\n").status, 200);
-  late.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n");
   Client half(server.port());
   half.send("GET /hea");
   server.stop();
   while (Client(server.port()).get("/health").status == 200) {
   }
-  late.send("Content-Length: 14\r\n\r\n{\"prompt\":\"A\"}");
-  EXPECT_EQ(late.receive().status, 503);
+  const Reply refused = Client(server.port()).post(kText, R"({"prompt":"A"})");
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_TRUE(refused.headers.contains("retry-after"));
   const Reply reply = running.receive();
   EXPECT_EQ(reply.events().back(), "[DONE]");
   server.wait();
