@@ -30,7 +30,8 @@ struct EngineOptions {
   StepLimits limits;
   uint64_t kv_memory = 0;  // bytes of the cache; 0: max_sequences of the whole context, or what fits of it
   SchedulerOptions scheduler = {};
-  bool all_logits = false;  // make room for as many logit rows as a step can usefully have
+  bool check_memory = true;  // an Error before anything is loaded where the host's memory does not suffice
+  bool all_logits = false;   // make room for as many logit rows as a step can usefully have
   // What a user may want to see while the engine is made; nothing is printed. Warnings go to the log (base/log.h).
   OnProgress on_progress = {};                           // of loading the weights, in bytes
   std::function<void(const std::string&)> on_info = {};  // one line: the device, when it is not the host
