@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "engine/explain.h"
 #include "model/tensor_names.h"
 #include "tokenizer/tokenizer.h"
 
@@ -164,12 +165,17 @@ Engine::Engine(const ModelFile& file, const EngineOptions& options) : backend_(m
                      .vocabulary = model_->config().vocabulary,
                      .end_tokens = end_tokens_,
                      .tokenizer = tokenizer_.get(),
+                     .explain = [this](auto pages, auto tokens) { return explain(pages, tokens); },
                      .cost = first_guess(model_->config(), model_->weight_bytes(), *backend_)},
       options.scheduler);
   driver_ = std::make_unique<Driver>(*scheduler_);
 }
 
 Engine::~Engine() = default;
+
+std::string Engine::explain(std::span<const int32_t> pages, std::span<const int32_t> tokens) {
+  return explain_logits(*backend_, *model_, *cache_, pages, tokens);
+}
 
 void Engine::check_tokens(std::span<const int32_t> ids) const {
   for (const int32_t id : ids) {
