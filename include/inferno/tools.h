@@ -132,7 +132,12 @@ struct ModelPlan {
   std::vector<std::pair<std::string, uint64_t>> weight_bytes = {};  // by backend
   uint64_t kv_bytes = 0;
   uint64_t workspace_bytes = 0;  // about
+  uint64_t program_bytes = 0;    // the program itself, with what it keeps of the file
   uint64_t total_bytes = 0;
+  uint64_t ram_bytes = 0;                        // the part of the total that is in RAM; the rest is on a device
+  std::optional<uint64_t> available_bytes = {};  // RAM, here and now; nothing: not known
+  std::optional<uint64_t> device_bytes = {};     // memory of the device that is free
+  std::optional<bool> fits = {};                 // whether both suffice
 
   std::string machine = {};
   std::optional<double> read_gb_per_s = {};  // its limits, where they are known

@@ -173,7 +173,10 @@ TEST(Tools, PlanFillsMemoryPlacementAndSpeeds) {
   EXPECT_EQ(plan.architecture, "llama");
   EXPECT_FALSE(plan.placement.empty());
   ASSERT_EQ(plan.weight_bytes.size(), 1U);
-  EXPECT_EQ(plan.total_bytes, plan.weight_bytes[0].second + plan.kv_bytes + plan.workspace_bytes);
+  EXPECT_EQ(plan.total_bytes, plan.weight_bytes[0].second + plan.kv_bytes + plan.workspace_bytes + plan.program_bytes);
+  EXPECT_GT(plan.program_bytes, 1'000'000U);
+  EXPECT_EQ(plan.ram_bytes, plan.total_bytes);
+  EXPECT_EQ(plan.fits, true);
   ASSERT_GE(plan.speeds.size(), 2U);
   EXPECT_GT(plan.speeds[0].tokens_per_second, 0);
 }

@@ -10,6 +10,7 @@
 #include "backend/op_fields.h"
 #include "backend/placement.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "engine/builtin_model.h"
 #include "engine/generate.h"
 #include "inferno/tools.h"
@@ -154,6 +155,29 @@ void check(const PlanOptions& what) {
   if (what.depth < 0) fail_usage("`depth` is {}, must be 0 or more", what.depth);
 }
 
+// What it all comes to, and whether that is to be had. Of layers that a device leaves to the CPU the cache is there,
+// too.
+void add_totals(const Backend& backend, ModelPlan& plan) {
+  const bool on_host = backend.host_visible();
+  plan.total_bytes = plan.program_bytes + plan.kv_bytes + plan.workspace_bytes;
+  plan.ram_bytes = plan.program_bytes;
+  if (plan.first_fallback_layer) {
+    plan.ram_bytes += plan.kv_bytes / static_cast<uint64_t>(plan.layers) *
+                      static_cast<uint64_t>(plan.layers - *plan.first_fallback_layer);
+  }
+  for (const auto& [name, bytes] : plan.weight_bytes) {
+    plan.total_bytes += bytes;
+    if (name != plan.backend) plan.ram_bytes += bytes;
+  }
+  if (on_host) plan.ram_bytes = plan.total_bytes;
+  plan.available_bytes = available_memory();
+  plan.device_bytes = backend.free_memory();
+  if (!plan.available_bytes) return;
+  // The program's own part is not available any more.
+  plan.fits = plan.ram_bytes - plan.program_bytes <= *plan.available_bytes &&
+              (on_host || !plan.device_bytes || plan.total_bytes - plan.ram_bytes <= *plan.device_bytes);
+}
+
 // Speeds: steps are recorded on the dry backend, trials of their ops run on the real ones.
 void predict_speeds(Engine& engine, DryBackend& dry, Trials& trials, const MachineLimits& limits,
                     const PlanOptions& what, ModelPlan& plan) {
@@ -183,6 +207,7 @@ ModelPlan plan_model(const std::string& path, const LoadOptions& load, const Pla
   EngineOptions options = engine_options(load);
   options.on_progress = {};  // nothing is loaded
   options.on_info = {};
+  options.check_memory = false;
   DryBackend* dry = nullptr;
   options.decorate = [&](std::unique_ptr<Backend> backend) -> std::unique_ptr<Backend> {
     auto made = std::make_unique<DryBackend>(std::move(backend));
@@ -218,13 +243,13 @@ ModelPlan plan_model(const std::string& path, const LoadOptions& load, const Pla
   }
   plan.kv_bytes = engine.cache().bytes();
   plan.workspace_bytes = dry->allocated() - plan.kv_bytes + scratch_estimate(planned);
-  plan.total_bytes = plan.kv_bytes + plan.workspace_bytes;
+  plan.program_bytes = resident_memory();
   uint64_t main_bytes = 0;
   for (const auto& [backend, bytes] : weights_by_backend(planned, spec, first_fallback_layer)) {
     plan.weight_bytes.emplace_back(backend, bytes);
-    plan.total_bytes += bytes;
     if (backend == spec.backend) main_bytes = bytes;
   }
+  add_totals(dry->like(), plan);
   plan.machine = dry->like().description();
   const MachineLimits limits = limits_of(dry->like());
   if (limits.known() && !fallback) {

@@ -61,6 +61,8 @@ class BackendDecorator : public Backend {
  protected:
   [[nodiscard]] Backend& inner() { return *inner_; }
   [[nodiscard]] const Backend& inner() const { return *inner_; }
+  // Of a decorator that only borrowed it: nothing may be called any more.
+  [[nodiscard]] Backend* release() { return inner_.release(); }
   // Memory always belongs to the innermost backend.
   void deallocate(void* /*data*/) noexcept override {}
 

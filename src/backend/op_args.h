@@ -372,7 +372,7 @@ struct SampleArgs {
   Tensor rows;      // SampleRow[R], as i32 [R, sizeof(SampleRow) / 4]
   Tensor edits;     // TokenEdit[E], as i32 [E, sizeof(TokenEdit) / 4]; each row has a range of them. Optional
   Tensor allowed;   // i32 [M, bitset_words(vocabulary)]: bitsets of allowed tokens; a row may have one. Optional
-  Tensor out;       // i32 [R]: tokens, or kNothingAllowed, kAllNan
+  Tensor out;       // i32 [R]: tokens, or kNothingAllowed, kNotFinite
   Tensor top_ids;   // i32 [R, kLogprobColumns]: the drawn token, then the likeliest in order; -1 where there is none.
   Tensor logprobs;  // [R, kLogprobColumns]: of those tokens; 0 where there is none. Both or neither
   INFERNO_FIELDS(visit(in, "logits", a.logits); visit(in, "rows", a.rows); visit(in, "edits", a.edits);

@@ -95,8 +95,13 @@ SampleCandidate first_largest(const float* logits, int64_t begin, int64_t end) n
 }
 
 int32_t no_token(const float* logits, int64_t vocabulary) noexcept {
-  const bool all_nan = std::all_of(logits, logits + vocabulary, [](float x) { return std::isnan(x); });
-  return all_nan ? kAllNan : kNothingAllowed;
+  const bool any = std::any_of(logits, logits + vocabulary, [](float x) { return std::isfinite(x); });
+  return any ? kNothingAllowed : kNotFinite;
+}
+
+int32_t largest_token(const SampleCandidate& largest, const float* logits, int64_t vocabulary) noexcept {
+  if (largest.logit == -INFINITY) return no_token(logits, vocabulary);
+  return largest.logit == INFINITY && logits[largest.id] == INFINITY ? kNotFinite : largest.id;
 }
 
 }  // namespace inferno

@@ -11,8 +11,9 @@
 // id. The random number is a hash of (seed, sample_index, position): the same token is drawn again for the same three,
 // whatever else ran.
 //
-// A NaN or -inf is never drawn; +inf is drawn at once (the first of them). A row in which nothing can be drawn has the
-// result kNothingAllowed, or kAllNan where the model's logits are all NaN.
+// A NaN or -inf is never drawn; what bias or penalties made +inf is drawn at once (the first of them). A row in which
+// nothing can be drawn has the result kNothingAllowed, or kNotFinite where the model is to blame: none of its logits is
+// a finite number, or the one to be drawn at once is +inf by itself.
 //
 // Log-probabilities are those of the model: the log-softmax of the row as the model made it, before mask, bias,
 // penalties and temperature. A token that the model gives no probability is not listed among the top n.
@@ -27,7 +28,7 @@ namespace inferno {
 
 // Results that are no token.
 inline constexpr int32_t kNothingAllowed = -1;  // mask and bias leave no token that has a probability
-inline constexpr int32_t kAllNan = -2;          // the model's logits are all NaN
+inline constexpr int32_t kNotFinite = -2;       // the model's logits are no numbers to draw by
 
 // A setting that is NaN or out of range is a usage Error that names it.
 void check_sampling(const SamplingSettings& settings);
@@ -83,5 +84,7 @@ struct SampleCandidate {
 [[nodiscard]] SampleCandidate first_largest(const float* logits, int64_t begin, int64_t end) noexcept;
 // The result of a row in which nothing can be drawn.
 [[nodiscard]] int32_t no_token(const float* logits, int64_t vocabulary) noexcept;
+// The result of a row of which the largest, after all edits, is drawn.
+[[nodiscard]] int32_t largest_token(const SampleCandidate& largest, const float* logits, int64_t vocabulary) noexcept;
 
 }  // namespace inferno

@@ -51,7 +51,7 @@ class HostSampleBatch {
 
   // Where to download the results to.
   [[nodiscard]] std::span<int32_t> results();
-  // After the download: the drawn tokens (or kNothingAllowed, kAllNan).
+  // After the download: the drawn tokens (or kNothingAllowed, kNotFinite).
   [[nodiscard]] std::span<const int32_t> sampled() const { return std::span(results_).first(rows_.size()); }
   // The drawn token, then the top n, best first; nothing for a row that did not ask. Where no token was drawn, the
   // first has the row's result as its id.

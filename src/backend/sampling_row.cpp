@@ -229,7 +229,7 @@ void RowSampler::finish() const noexcept {
 void RowSampler::run() const noexcept {
   if (args_.logprobs.empty() && takes_largest(row_)) {
     const SampleCandidate best = first_largest(model_.logits, 0, vocabulary_);
-    args_.out.as<int32_t>()[index_] = best.logit > -INFINITY ? best.id : no_token(model_.logits, vocabulary_);
+    args_.out.as<int32_t>()[index_] = largest_token(best, model_.logits, vocabulary_);
     return;
   }
   scan(0, blocks_);
@@ -243,7 +243,8 @@ int32_t RowSampler::draw() const {
   if (!(settings_.temperature > 0) || best == INFINITY) {
     const int64_t block = std::find(adjusted_.largest, adjusted_.largest + blocks_, best) - adjusted_.largest;
     const float* first = adjusted_.logits + block * kSampleBlock;
-    return static_cast<int32_t>(std::find(first, adjusted_.logits + vocabulary_, best) - adjusted_.logits);
+    const float* found = std::find(first, adjusted_.logits + vocabulary_, best);
+    return largest_token({best, static_cast<int32_t>(found - adjusted_.logits)}, model_.logits, vocabulary_);
   }
   return by_rank() ? draw_by_rank(best) : draw_by_id(best);
 }

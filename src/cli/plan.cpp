@@ -35,13 +35,32 @@ std::string as_json(const ModelPlan& plan) {
   }
   nlohmann::ordered_json weights = nlohmann::ordered_json::object();
   for (const auto& [backend, bytes] : plan.weight_bytes) weights[backend] = bytes;
-  out["memory"] = {
-      {"weights", weights}, {"kv", plan.kv_bytes}, {"workspace", plan.workspace_bytes}, {"total", plan.total_bytes}};
+  out["memory"] = {{"weights", weights},
+                   {"kv", plan.kv_bytes},
+                   {"workspace", plan.workspace_bytes},
+                   {"program", plan.program_bytes},
+                   {"total", plan.total_bytes},
+                   {"ram", plan.ram_bytes}};
+  if (plan.available_bytes) out["memory"]["available"] = *plan.available_bytes;
+  if (plan.device_bytes) out["memory"]["device_available"] = *plan.device_bytes;
+  if (plan.fits) out["memory"]["fits"] = *plan.fits;
   for (const PlannedSpeed& speed : plan.speeds) {
     out["speed"].push_back(
         {{"what", speed.what}, {"expected_tok_s", speed.tokens_per_second}, {"limit_tok_s", speed.limit}});
   }
   return out.dump() + "\n";
+}
+
+// "   of RAM; 21.3 GiB are available: it fits"
+std::string fits_text(const ModelPlan& plan) {
+  if (!plan.fits) return "";
+  const std::string where =
+      plan.ram_bytes == plan.total_bytes
+          ? fmt::format("of RAM; {} are available", format_bytes(*plan.available_bytes))
+          : fmt::format("{} of it RAM, of which {} are available, the rest on the device, which has {} free",
+                        format_bytes(plan.ram_bytes), format_bytes(*plan.available_bytes),
+                        format_bytes(plan.device_bytes.value_or(0)));
+  return fmt::format("   {}: it {}", where, *plan.fits ? "fits" : "does not fit");
 }
 
 std::string as_text(const ModelPlan& plan) {
@@ -68,7 +87,9 @@ std::string as_text(const ModelPlan& plan) {
                  plan.kv_type, last_layers);
   fmt::format_to(out, "  {:<18}{:>12}   about, for steps of {} tokens\n", "workspace",
                  format_bytes(plan.workspace_bytes), plan.step_tokens);
-  fmt::format_to(out, "  {:<18}{:>12}\n\nspeed on {}", "all", format_bytes(plan.total_bytes), plan.machine);
+  fmt::format_to(out, "  {:<18}{:>12}\n", "program", format_bytes(plan.program_bytes));
+  fmt::format_to(out, "  {:<18}{:>12}{}\n\nspeed on {}", "all", format_bytes(plan.total_bytes), fits_text(plan),
+                 plan.machine);
   if (plan.read_gb_per_s && plan.int8_gop_per_s) {
     fmt::format_to(out, " ({:.0f} GB/s read, {:.0f} GOP/s int8)", *plan.read_gb_per_s, *plan.int8_gop_per_s);
   }
@@ -89,7 +110,8 @@ void PlanCommand::run() const {
 
 void add_plan(CLI::App& app) {
   auto command = std::make_shared<PlanCommand>();
-  CLI::App* sub = app.add_subcommand("plan", "placement, memory and expected speed of a model, without loading it");
+  CLI::App* sub = app.add_subcommand(
+      "plan", "placement, memory, whether it fits here, and expected speed of a model, without loading it");
   sub->add_option("model", command->model, "a .gguf file (default: the built-in model)");
   sub->add_option("--prompt-tokens", command->what.prompt_tokens, "length of the prompt to predict")
       ->check(CLI::Range(1, 1 << 30))

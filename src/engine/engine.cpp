@@ -3,10 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "engine/explain.h"
 #include "model/tensor_names.h"
 #include "tokenizer/tokenizer.h"
 
@@ -82,6 +85,19 @@ int32_t choose_pages(const KvConfig& kv, const EngineOptions& options, const Bac
   return static_cast<int32_t>(pages);
 }
 
+// Rather one line now than to be killed without any while loading. Where swap space helps, it is only slow.
+void require_memory(const ModelFile& file, const ModelNeeds& needs) {
+  const std::optional<uint64_t> available = available_memory();
+  const uint64_t needed = std::accumulate(needs.layer_bytes.begin(), needs.layer_bytes.end(), needs.other_bytes);
+  if (!available || needed <= *available) return;
+  const std::string what = fmt::format("\"{}\" needs about {} of RAM and {} are available", file.path(),
+                                       format_bytes(needed), format_bytes(*available));
+  if (needed > *available + free_swap()) {
+    fail("{}; use a smaller model or type, a shorter `context` or less `kv_memory`", what);
+  }
+  log(LogLevel::warn, "{}: it will swap, and be slow", what);
+}
+
 // Seconds of a step's parts on a machine nobody has measured yet; the first steps correct them (step_cost.h).
 StepCost first_guess(const ModelConfig& c, uint64_t weight_bytes, const Backend& backend) {
   const bool device = !backend.host_visible();
@@ -132,7 +148,9 @@ Engine::Engine(const ModelFile& file, const EngineOptions& options) : backend_(m
   limits.max_logit_rows = std::max(limits.max_logit_rows, limits.max_sequences);
   KvConfig kv{.layers = cache_layers(config), .dtype = kv_dtype, .max_positions = context};
   kv.pages = choose_pages(kv, options, *backend_, file.file_bytes());
-  backend_->expect(needs_of(file, config, kv, limits));
+  const ModelNeeds needs = needs_of(file, config, kv, limits);
+  if (options.check_memory && backend_->host_visible()) require_memory(file, needs);
+  backend_->expect(needs);
   // A device says what it is; the host knows itself.
   if (options.on_info && !backend_->host_visible()) {
     options.on_info(fmt::format("{}: {}", backend_->name(), backend_->description()));
@@ -147,12 +165,17 @@ Engine::Engine(const ModelFile& file, const EngineOptions& options) : backend_(m
                      .vocabulary = model_->config().vocabulary,
                      .end_tokens = end_tokens_,
                      .tokenizer = tokenizer_.get(),
+                     .explain = [this](auto pages, auto tokens) { return explain(pages, tokens); },
                      .cost = first_guess(model_->config(), model_->weight_bytes(), *backend_)},
       options.scheduler);
   driver_ = std::make_unique<Driver>(*scheduler_);
 }
 
 Engine::~Engine() = default;
+
+std::string Engine::explain(std::span<const int32_t> pages, std::span<const int32_t> tokens) {
+  return explain_logits(*backend_, *model_, *cache_, pages, tokens);
+}
 
 void Engine::check_tokens(std::span<const int32_t> ids) const {
   for (const int32_t id : ids) {

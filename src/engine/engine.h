@@ -30,7 +30,8 @@ struct EngineOptions {
   StepLimits limits;
   uint64_t kv_memory = 0;  // bytes of the cache; 0: max_sequences of the whole context, or what fits of it
   SchedulerOptions scheduler = {};
-  bool all_logits = false;  // make room for as many logit rows as a step can usefully have
+  bool check_memory = true;  // an Error before anything is loaded where the host's memory does not suffice
+  bool all_logits = false;   // make room for as many logit rows as a step can usefully have
   // What a user may want to see while the engine is made; nothing is printed. Warnings go to the log (base/log.h).
   OnProgress on_progress = {};                           // of loading the weights, in bytes
   std::function<void(const std::string&)> on_info = {};  // one line: the device, when it is not the host
@@ -62,6 +63,8 @@ class Engine {
   [[nodiscard]] const std::vector<int32_t>& end_tokens() const { return end_tokens_; }
   [[nodiscard]] int32_t context() const { return cache_->config().max_positions; }
 
+  // Why the logits after these tokens are no finite numbers, one line. `pages` are theirs; no step may run.
+  [[nodiscard]] std::string explain(std::span<const int32_t> pages, std::span<const int32_t> tokens);
   // An Error when an id is outside the vocabulary.
   void check_tokens(std::span<const int32_t> ids) const;
 

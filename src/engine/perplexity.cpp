@@ -48,6 +48,11 @@ Perplexity measure_perplexity(Engine& engine, std::span<const int32_t> tokens, i
       }
     };
     (void)generate(engine, std::move(request));
+    if (std::isnan(sum)) {
+      KvSequence kv(engine.cache());
+      (void)kv.resize(window);  // all pages are free again
+      fail("{}", engine.explain(kv.pages(), text));
+    }
     const auto n = static_cast<double>(result.scored);
     const double mean = sum / n;
     const double variance = std::max(0.0, sum_of_squares / n - mean * mean);

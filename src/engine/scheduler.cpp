@@ -16,11 +16,6 @@ double milliseconds(SchedulerClock::duration duration) {
 constexpr double kCpuLatencyMs = 100;
 constexpr double kPromptStepMs = 500;
 constexpr double kDeviceLatencyMs = 25;
-std::string_view sample_failure(int32_t result) {
-  return result == kAllNan ? "the model's logits are not numbers: its weights are damaged or overflow"
-                           : "no token may be drawn: the mask or bias allows none that has a probability";
-}
-
 // More samples of one prompt than any sequence limit.
 constexpr int32_t kMaxSamples = 1024;
 
@@ -63,6 +58,7 @@ Scheduler::Scheduler(const SchedulerParts& parts, const SchedulerOptions& option
       vocabulary_(parts.vocabulary),
       end_tokens_(parts.end_tokens),
       tokenizer_(parts.tokenizer),
+      explain_(parts.explain),
       cost_(parts.cost) {
   const double ms = options.max_token_latency_ms > 0 ? options.max_token_latency_ms
                     : backend_.host_visible()        ? kCpuLatencyMs
@@ -339,7 +335,10 @@ void Scheduler::deliver_logits() {
 void Scheduler::accept(Sequence& s, int32_t token, std::span<const TokenLogprob> logprobs) {
   const Request& request = s.request.request;
   if (token < 0) {
-    return fail(s.request, std::make_exception_ptr(Error(std::string(sample_failure(token)))));
+    return fail(s.request, std::make_exception_ptr(Error(
+                               token == kNotFinite
+                                   ? explain_(s.kv.pages(), s.tokens)
+                                   : "no token may be drawn: the mask or bias allows none that has a probability")));
   }
   if (request.stop_at_end && std::ranges::find(end_tokens_, token) != end_tokens_.end()) {
     return finish(s, StopReason::end_token);

@@ -48,6 +48,8 @@ struct SchedulerParts {
   int32_t vocabulary = 0;
   const std::vector<int32_t>& end_tokens;
   const Tokenizer* tokenizer = nullptr;  // null: token ids only
+  // What is wrong where the logits after these tokens, with these pages, are no numbers (explain.h).
+  std::function<std::string(std::span<const int32_t> pages, std::span<const int32_t> tokens)> explain;
   StepCost cost;
 };
 
@@ -142,6 +144,7 @@ class Scheduler {
   int32_t vocabulary_;
   const std::vector<int32_t>& end_tokens_;
   const Tokenizer* tokenizer_;
+  decltype(SchedulerParts::explain) explain_;
   StepCost cost_;
   double latency_seconds_;
   double prompt_step_seconds_;

@@ -39,7 +39,7 @@ class Decoder {
 
   [[nodiscard]] const StepLimits& limits() const { return limits_; }
   [[nodiscard]] int32_t logit_rows() const { return batch_.logit_rows(); }
-  // The drawn tokens of the last step that had requests; kNothingAllowed or kAllNan where there was none to draw.
+  // The drawn tokens of the last step that had requests; kNothingAllowed or kNotFinite where there was none to draw.
   [[nodiscard]] std::span<const int32_t> sampled() const { return samples_.sampled(); }
   // Of that step: the drawn token, then the top n, best first. Valid until the next step.
   [[nodiscard]] std::span<const TokenLogprob> logprobs(int32_t row) { return samples_.logprobs(row); }

@@ -1,38 +1,15 @@
 #include "threading/cgroup.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
-#include <string>
+#include "support/other_machine.h"
 
 namespace inferno {
 namespace {
 
-// A folder that looks like the root of another machine.
-class Cgroup : public testing::Test {
+class Cgroup : public testing::OtherMachine {
  protected:
-  void SetUp() override {
-    root_ = std::filesystem::temp_directory_path() / ("inferno-cgroup-" + std::to_string(getpid()) + "-" +
-                                                      testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::create_directories(root_);
-  }
-  void TearDown() override { std::filesystem::remove_all(root_); }
-  void write(const std::string& path, const std::string& text) {
-    const std::filesystem::path full = root_ / path.substr(1);
-    std::filesystem::create_directories(full.parent_path());
-    std::ofstream(full) << text;
-  }
-  void mount_v2(const std::string& hierarchy_root = "/") {
-    write("/proc/self/mountinfo",
-          "22 1 0:20 / / rw - ext4 /dev/sda rw\n"
-          "30 22 0:26 " +
-              hierarchy_root + " /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n");
-  }
-  std::optional<double> quota() { return cgroup_cpu_quota(root_.string()); }
-
-  std::filesystem::path root_;
+  [[nodiscard]] std::optional<double> quota() const { return cgroup_cpu_quota(root()); }
 };
 
 TEST_F(Cgroup, NothingThereMeansNoLimit) {

@@ -83,6 +83,25 @@ TEST_F(Cli, PerplexityInAContextOfOnePositionIsOneLine) {
   EXPECT_EQ(run({"perplexity", kModel, path("text.txt"), "--ctx", "2", "--windows", "2"}).code, 0);
 }
 
+// More cache than any machine has RAM: said before anything is allocated.
+TEST_F(Cli, AModelThatDoesNotFitIsOneLineBeforeItIsLoaded) {
+  const std::vector<std::string> too_much = {"--kv-memory", "1000TB"};
+  expect_error(run({"generate", "x", "-n", "1", too_much[0], too_much[1]}), 1, "of RAM and");
+  const Outcome plan = run({"plan", too_much[0], too_much[1]});
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  EXPECT_NE(plan.out.find("it does not fit"), std::string::npos) << plan.out;
+}
+
+TEST_F(Cli, PlanSaysWhetherTheModelFitsIntoRam) {
+  const Outcome text = run({"plan", kModel});
+  EXPECT_NE(text.out.find("are available: it fits"), std::string::npos) << text.out;
+  EXPECT_NE(text.out.find("  program "), std::string::npos) << text.out;
+  const auto memory = nlohmann::json::parse(run({"plan", kModel, "--json"}).out)["memory"];
+  EXPECT_EQ(memory["fits"], true);
+  EXPECT_EQ(memory["ram"], memory["total"]);
+  EXPECT_GT(memory["available"], memory["ram"]);
+}
+
 TEST_F(Cli, BadRequestsAreOneLine) {
   expect_error(run({"generate", kModel, "--ids", "1,2,99999"}), 1, "99999");
   std::ofstream(path("long.txt")) << std::string(5000, 'x');

@@ -31,9 +31,7 @@ void find_largest(const SampleArgs& a, const Worker& w) noexcept {
   const SliceLargest* best = std::max_element(first, first + w.nth, [](const SliceLargest& x, const SliceLargest& y) {
     return x.candidate.logit < y.candidate.logit;
   });
-  a.out.as<int32_t>()[w.ith] = best->candidate.logit > -INFINITY
-                                   ? best->candidate.id
-                                   : no_token(a.logits.f32() + w.ith * vocabulary, vocabulary);
+  a.out.as<int32_t>()[w.ith] = largest_token(best->candidate, a.logits.f32() + w.ith * vocabulary, vocabulary);
 }
 
 // The memory of a row that workers share, cache lines of its own.

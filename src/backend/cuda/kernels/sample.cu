@@ -150,9 +150,9 @@ __device__ uint64_t largest_of_chunks(Shared& s, const uint64_t* largest, int ch
 __device__ int32_t no_token_of(const float* logits, int vocabulary) {
   int numbers = 0;
   for (int i = static_cast<int>(threadIdx.x); i < vocabulary; i += kDrawThreads) {
-    numbers |= isnan(load_fresh(logits + i)) ? 0 : 1;
+    numbers |= isfinite(load_fresh(logits + i)) ? 1 : 0;
   }
-  return __syncthreads_or(numbers) != 0 ? kNothingAllowed : kAllNan;
+  return __syncthreads_or(numbers) != 0 ? kNothingAllowed : kNotFinite;
 }
 
 __device__ int32_t draw(Shared& s, const SampleRow& p, const float* adjusted, int vocabulary, float best,
@@ -225,6 +225,8 @@ __global__ void __launch_bounds__(kDrawThreads) draw_kernel(const SampleTask t, 
     id = no_token_of(t.logits + row * t.vocabulary, t.vocabulary);
   } else if (p.settings.temperature > 0 && best < INFINITY) {
     id = draw(s, p, scan.adjusted + row * t.vocabulary, t.vocabulary, best, largest, scan.chunks);
+  } else if (best == INFINITY && load_fresh(t.logits + row * t.vocabulary + id) == INFINITY) {
+    id = kNotFinite;
   }
   if (threadIdx.x == 0) t.out[row] = id;
   if (t.logprobs != nullptr) write_logprobs(s, t, scan, row, id);
