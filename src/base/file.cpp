@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/block_signals.h"
 #include "base/error.h"
 
 namespace inferno {
@@ -111,9 +112,12 @@ AtomicOutputFile::AtomicOutputFile(const std::string& path) : path_(path) {
     }
   }
   temporary_ = path + ".XXXXXX";
-  fd_ = ::mkostemp(temporary_.data(), O_CLOEXEC);
+  {
+    const BlockSignals whole;  // a signal must not find the file before it is listed
+    fd_ = ::mkostemp(temporary_.data(), O_CLOEXEC);
+    if (fd_ >= 0) list_temporary(temporary_);
+  }
   if (fd_ < 0) fail("cannot write \"{}\": {}", path, std::strerror(errno));
-  list_temporary(temporary_);
   // mkostemp creates private files; give the result the permissions of a plain open.
   const mode_t mask = ::umask(0);
   ::umask(mask);

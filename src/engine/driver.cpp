@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "threading/block_signals.h"
+#include "base/block_signals.h"
 
 namespace inferno {
 

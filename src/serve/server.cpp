@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "engine/engine.h"
 #include "serve/connection.h"
-#include "threading/block_signals.h"
+#include "base/block_signals.h"
 
 namespace inferno::serve {
 namespace {

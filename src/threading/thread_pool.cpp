@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "threading/affinity.h"
-#include "threading/block_signals.h"
+#include "base/block_signals.h"
 #include "threading/protocol.h"
 #include "threading/thread_plan.h"
 

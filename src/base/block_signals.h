@@ -1,4 +1,4 @@
-// Threads of the library handle no signals of the program.
+// Code that asynchronous signals of the program must not interrupt.
 #pragma once
 
 #include <pthread.h>
@@ -7,8 +7,8 @@
 
 namespace inferno {
 
-// While it exists, threads that are made leave asynchronous signals to the program's own threads. Synchronous ones (a
-// fault in a mapped file) must stay deliverable to the thread that caused them.
+// While it exists, asynchronous signals wait for this thread, and threads that it makes leave them to the program's own
+// threads for good. Synchronous ones (a fault in a mapped file) must stay deliverable to the thread that caused them.
 class BlockSignals {
  public:
   BlockSignals() {
