@@ -6,8 +6,8 @@
 #include <system_error>
 #include <utility>
 
-#include "base/error.h"
 #include "base/block_signals.h"
+#include "base/error.h"
 
 namespace inferno {
 

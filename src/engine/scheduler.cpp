@@ -204,6 +204,7 @@ bool Scheduler::step() {
   if (requests_.empty()) return false;
   step_.clear();
   shape_ = {};
+  step_has_masks_ = step_shows_logits_ = false;
   plan_decodes();
   plan_prompts();
   fetch_masks();
@@ -228,10 +229,10 @@ void Scheduler::drop_cancelled() {
 
 // Masks of the rows that are drawn from; a request whose mask cannot be had leaves the step.
 void Scheduler::fetch_masks() {
+  if (!step_has_masks_) return;
   const auto words = static_cast<size_t>(bitset_words(vocabulary_));
   for (Sequence* s : step_) {
     const Request& request = s->request.request;
-    s->allowed = {};
     if (!s->draws || !request.allowed || s->done) continue;
     try {
       s->allowed = request.allowed(s->sample, s->generated_tokens());
@@ -310,8 +311,8 @@ void Scheduler::run_step() {
 
 // The rows of prompts that want to see them.
 void Scheduler::deliver_logits() {
+  if (!step_shows_logits_) return;
   const auto wants = [](const Sequence* s) { return s->request.request.logits_from.has_value() && s->step_rows > 0; };
-  if (std::ranges::none_of(step_, wants)) return;
   const auto width = static_cast<size_t>(vocabulary_);
   logits_.resize(static_cast<size_t>(decoder_.logit_rows()) * width);
   decoder_.download_logits(logits_);
@@ -386,7 +387,7 @@ void Scheduler::finish(Sequence& s, StopReason reason) {
   if (s.text) completion.text = s.text->text();
   completion.ids.assign(s.generated_tokens().begin(), s.generated_tokens().end());
   completion.reason = s.reason;
-  --s.request.open;
+  if (--s.request.open == 0) ++done_requests_;
 }
 
 void Scheduler::fail(ActiveRequest& request, const std::exception_ptr& error) {
@@ -422,11 +423,12 @@ void Scheduler::complete(ActiveRequest& request) {
 void Scheduler::remove_done() {
   stats_.running = static_cast<int32_t>(running_.size());
   stats_.waiting = static_cast<int32_t>(waiting_.size());
-  if (std::ranges::none_of(requests_, [](const auto& r) { return r->open == 0; })) return;
+  if (done_requests_ == 0) return;
   for (const auto& request : requests_) {
     if (request->open == 0) complete(*request);
   }
   std::erase_if(requests_, [](const auto& r) { return r->open == 0; });
+  done_requests_ = 0;
 }
 
 }  // namespace inferno

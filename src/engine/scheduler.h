@@ -161,8 +161,11 @@ class Scheduler {
   std::vector<std::shared_ptr<ActiveRequest>> requests_;  // not done, by arrival
   std::vector<Sequence*> running_;                        // hold pages, by arrival
   std::vector<Sequence*> waiting_;
+  int32_t done_requests_ = 0;    // of requests_: not completed yet
   std::vector<Sequence*> step_;  // in the step being made, in its order
   StepShape shape_;
+  bool step_has_masks_ = false;  // some sequence of the step may have a mask, wants to see logits
+  bool step_shows_logits_ = false;
   double credit_seconds_ = 0;  // time that steps had left when not even the least chunk fitted
   int32_t steps_without_prompt_ = 0;
   std::vector<SampleRequest> samples_;  // [max_logit_rows]

@@ -139,9 +139,12 @@ void Scheduler::add_to_step(Sequence& s, int32_t tokens) {
   s.step_tokens = tokens;
   s.draws = tokens == s.remaining() && request.max_new_tokens != 0;
   s.step_rows = s.draws ? 1 : 0;
+  s.allowed = {};
+  step_has_masks_ = step_has_masks_ || (s.draws && request.allowed);
   if (request.logits_from && s.sample == 0 && s.computed < s.prompt_length) {
     const int32_t first = std::max(s.logits_next, s.computed);
     s.step_rows = std::max(s.step_rows, s.computed + tokens - first);
+    step_shows_logits_ = step_shows_logits_ || s.step_rows > 0;
   }
   if (!s.is_started) {
     s.is_started = true;

@@ -11,11 +11,11 @@
 #include <exception>
 #include <optional>
 
+#include "base/block_signals.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "engine/engine.h"
 #include "serve/connection.h"
-#include "base/block_signals.h"
 
 namespace inferno::serve {
 namespace {

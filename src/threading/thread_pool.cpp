@@ -11,10 +11,10 @@
 #include <system_error>
 #include <thread>
 
+#include "base/block_signals.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "threading/affinity.h"
-#include "base/block_signals.h"
 #include "threading/protocol.h"
 #include "threading/thread_plan.h"
 

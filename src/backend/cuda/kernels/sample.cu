@@ -11,8 +11,8 @@
 namespace inferno::cuda {
 namespace {
 
-constexpr int kChunk = 1024;  // logits per block of the first kernel
-constexpr int kFirstThreads = 256;
+constexpr int kChunk = 1024;   // logits per warp of the first kernel
+constexpr int kScanWarps = 8;  // of its blocks, at most
 
 // What the first kernel leaves for the second.
 struct Scan {
@@ -58,73 +58,118 @@ __device__ __forceinline__ uint64_t load_key(const uint64_t* from) {
 
 // ---- first kernel
 
-// The key of the largest of values[0, count), the logits from id `first` on; all threads get it.
-__device__ uint64_t largest_key(const float* values, int count, int first, uint64_t* tops) {
-  uint64_t top = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += kFirstThreads) {
-    const uint64_t key = key_of(values[i], first + i);
-    top = key > top ? key : top;
-  }
-  top = warp_max_key(top);
-  __syncthreads();
-  if (threadIdx.x % kWarp == 0) tops[threadIdx.x / kWarp] = top;
-  __syncthreads();
-  for (int w = 0; w < kFirstThreads / kWarp; ++w) top = tops[w] > top ? tops[w] : top;
-  return top;
-}
+// A chunk in the registers of a warp: value i of a lane is logit place(i) of the chunk; -inf after its end.
+struct Chunk {
+  static constexpr int kValues = kChunk / kWarp;
+  int lane;
+  int first;  // id of its first logit
+  int count;  // logits it has
+  bool aligned;
+  float v[kValues];
 
-__global__ void __launch_bounds__(kFirstThreads) scan_kernel(const SampleTask t, const Scan scan) {
-  __shared__ float values[kChunk];
-  __shared__ uint64_t tops[kFirstThreads / kWarp];
-  __shared__ float sums[kFirstThreads / kWarp];
-  let_next_start();
-  const int64_t row = blockIdx.y;
-  const int first = static_cast<int>(blockIdx.x) * kChunk;
-  const int count = min(kChunk, t.vocabulary - first);
-  const int64_t chunk = row * scan.chunks + blockIdx.x;
-  const SampleRow p = t.row[row];
-  const uint32_t* allowed = p.allowed < 0 ? nullptr : t.allowed + p.allowed * t.allowed_words + first / 32;
-  wait_for_previous();
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += kFirstThreads) {
-    const float x = load_fresh(t.logits + row * t.vocabulary + first + i);
-    values[i] = isnan(x) ? -INFINITY : x;
-  }
-  __syncthreads();
+  [[nodiscard]] __device__ __forceinline__ int place(int i) const { return 4 * (lane + kWarp * (i / 4)) + i % 4; }
 
-  if (p.top_logprobs >= 0) {
-    const uint64_t top = largest_key(values, count, first, tops);
-    const float best = logit_of(top);
-    float sum = 0;
-    for (int i = static_cast<int>(threadIdx.x); i < count; i += kFirstThreads) sum += weight_of(values[i], best);
-    sum = block_sum(sum, sums);
-    if (threadIdx.x == 0) {
-      store_key(scan.model_largest + chunk, top);
-      __stcg(scan.model_sums + chunk, sum);
+  __device__ __forceinline__ void load(const float* from) {
+#pragma unroll
+    for (int i = 0; i < kValues; i += 4) {
+      const int at = place(i);
+      float4 four = make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
+      if (aligned && at < count) {
+        four = load_fresh4(from + at);
+      } else {
+        if (at < count) four.x = load_fresh(from + at);
+        if (at + 1 < count) four.y = load_fresh(from + at + 1);
+        if (at + 2 < count) four.z = load_fresh(from + at + 2);
+        if (at + 3 < count) four.w = load_fresh(from + at + 3);
+      }
+      v[i] = four.x, v[i + 1] = four.y, v[i + 2] = four.z, v[i + 3] = four.w;
+    }
+#pragma unroll
+    for (float& x : v) x = isnan(x) ? -INFINITY : x;
+  }
+
+  __device__ __forceinline__ void store(float* to) const {
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) {
+      if (place(i) < count) __stcg(to + place(i), v[i]);
     }
   }
 
-  if (p.edits_count > 0 || allowed != nullptr) {
-    // Each token has one edit. What the mask forbids stays -inf whatever is done to it.
-    for (int i = static_cast<int>(threadIdx.x); i < p.edits_count; i += kFirstThreads) {
-      const TokenEdit edit = t.edits[p.edits_begin + i];
-      const int at = edit.id - first;
+  // The key of its largest logit; all lanes get it. Places ascend with i, so the first of equals stays.
+  [[nodiscard]] __device__ __forceinline__ uint64_t largest() const {
+    float best = v[0];
+    int where = place(0);
+#pragma unroll
+    for (int i = 1; i < kValues; ++i) {
+      where = v[i] > best ? place(i) : where;
+      best = v[i] > best ? v[i] : best;
+    }
+    return warp_max_key(key_of(best, first + where));
+  }
+
+  // Each token has one edit. `values` [kChunk] is memory of this warp.
+  __device__ void edit(const TokenEdit* edits, int edit_count, const SamplingSettings& settings, float* values) {
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) values[place(i)] = v[i];
+    __syncwarp();
+    for (int i = lane; i < edit_count; i += kWarp) {
+      const int at = edits[i].id - first;
       if (at < 0 || at >= count) continue;
-      const float x = edited_logit(values[at], edit, p.settings);
+      const float x = edited_logit(values[at], edits[i], settings);
       values[at] = isnan(x) ? -INFINITY : x;
     }
-    __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); allowed != nullptr && i < count; i += kFirstThreads) {
-      if ((allowed[i / 32] >> (i % 32) & 1) == 0) values[i] = -INFINITY;
-    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) v[i] = values[place(i)];
   }
 
-  if (p.settings.temperature > 0) {  // every thread those that it wrote last, or all did before the last barrier
-    for (int i = static_cast<int>(threadIdx.x); i < count; i += kFirstThreads) {
-      __stcg(scan.adjusted + row * t.vocabulary + first + i, values[i]);
+  // What the mask forbids is -inf whatever else is done to it.
+  __device__ void mask(const uint32_t* allowed) {
+#pragma unroll
+    for (int i = 0; i < kValues; ++i) {
+      const int at = place(i);
+      if (at < count && (allowed[at / 32] >> (at % 32) & 1) == 0) v[i] = -INFINITY;
     }
   }
-  const uint64_t top = largest_key(values, count, first, tops);
-  if (threadIdx.x == 0) store_key(scan.largest + chunk, top);
+};
+
+// A chunk per warp: many loads in flight, and nobody waits for another warp.
+__global__ void __launch_bounds__(kScanWarps* kWarp) scan_kernel(const SampleTask t, const Scan scan) {
+  extern __shared__ __align__(16) uint8_t memory[];  // [warps, kChunk] float
+  let_next_start();
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int index = static_cast<int>(blockIdx.x * blockDim.x) / kWarp + warp;
+  if (index >= scan.chunks) return;
+  const int64_t row = blockIdx.y;
+  const int64_t at = row * scan.chunks + index;
+  const SampleRow p = t.row[row];
+  Chunk chunk{.lane = static_cast<int>(threadIdx.x) % kWarp, .first = index * kChunk};
+  chunk.count = min(kChunk, t.vocabulary - chunk.first);
+  chunk.aligned = t.vocabulary % 4 == 0;
+  wait_for_previous();
+  chunk.load(t.logits + row * t.vocabulary + chunk.first);
+
+  if (p.top_logprobs >= 0) {
+    const uint64_t top = chunk.largest();
+    const float best = logit_of(top);
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < Chunk::kValues; ++i) {
+      sum += chunk.place(i) < chunk.count ? weight_of(chunk.v[i], best) : 0.0F;
+    }
+    sum = warp_sum(sum);
+    if (chunk.lane == 0) {
+      store_key(scan.model_largest + at, top);
+      __stcg(scan.model_sums + at, sum);
+    }
+  }
+  if (p.edits_count > 0) {
+    chunk.edit(t.edits + p.edits_begin, p.edits_count, p.settings, reinterpret_cast<float*>(memory) + warp * kChunk);
+  }
+  if (p.allowed >= 0) chunk.mask(t.allowed + p.allowed * t.allowed_words + chunk.first / 32);
+  if (p.settings.temperature > 0) chunk.store(scan.adjusted + row * t.vocabulary + chunk.first);
+  const uint64_t top = chunk.largest();
+  if (chunk.lane == 0) store_key(scan.largest + at, top);
 }
 
 // ---- second kernel
@@ -250,7 +295,11 @@ void launch_sample(const LaunchContext& c, const SampleTask& task) {
   scan.model_largest = scan.largest + all;
   scan.model_sums = reinterpret_cast<float*>(scan.model_largest + all);
   scan.adjusted = scan.model_sums + all;
-  launch(c, {dim3(static_cast<unsigned>(chunks), static_cast<unsigned>(task.rows)), dim3(kFirstThreads), 0},
+  // Few rows: small blocks, for all multiprocessors to have some.
+  const int warps = task.rows < kScanWarps ? 2 : kScanWarps;
+  launch(c,
+         {dim3(static_cast<unsigned>(divide_up(chunks, warps)), static_cast<unsigned>(task.rows)),
+          dim3(static_cast<unsigned>(warps * kWarp)), warps * kChunk * static_cast<int>(sizeof(float))},
          scan_kernel, task, scan);
   launch(c, {dim3(static_cast<unsigned>(task.rows)), dim3(kDrawThreads), static_cast<int>(sizeof(Shared))}, draw_kernel,
          task, scan);
