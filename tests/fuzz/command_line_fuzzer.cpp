@@ -1,5 +1,5 @@
-// Any arguments, one per line: exit code 0, 1 or 2, never a crash. They run in a folder of their own that holds one small
-// model, m.gguf; no argument leads out of it.
+// Any arguments, one per line: exit code 0, 1 or 2, never a crash. They run in a folder of their own that holds one
+// small model, m.gguf; no argument leads out of it.
 #include <stdlib.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-// Any head and memory as a replay file whose checksum is right: an Error, or a run that stays in its own memory. The input
-// is a replay file without its first 24 bytes, which are made here; the head ends at the first zero byte.
+// Any head and memory as a replay file whose checksum is right: an Error, or a run that stays in its own memory. The
+// input is a replay file without its first 24 bytes, which are made here; the head ends at the first zero byte.
 #include <sys/mman.h>
 #include <unistd.h>
 

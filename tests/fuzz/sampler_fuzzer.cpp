@@ -72,8 +72,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         histories[r].push_back(input.ConsumeIntegralInRange(-2, vocabulary + 2));
       }
       for (int n = input.ConsumeIntegralInRange(0, 10); n > 0; --n) {
-        biases[r].push_back({input.ConsumeIntegralInRange(0, vocabulary - 1),
-                             std::bit_cast<float>(input.ConsumeIntegral<uint32_t>())});
+        biases[r].push_back(
+            {input.ConsumeIntegralInRange(0, vocabulary - 1), std::bit_cast<float>(input.ConsumeIntegral<uint32_t>())});
       }
       check_logit_bias(biases[r], vocabulary);
       if (input.ConsumeBool()) {
