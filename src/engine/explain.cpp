@@ -12,12 +12,12 @@ namespace {
 
 std::optional<NonFinite> find_first(Backend& backend, const Model& model, const KvCache& cache,
                                     std::span<const int32_t> pages, std::span<const int32_t> tokens) {
-  constexpr int32_t kChunk = 64;
+  const int32_t most = std::min(64, cache.config().max_positions);
   FiniteWatch watch(backend, backend.outermost());
-  Decoder decoder(watch, model, cache, {.max_tokens = kChunk, .max_sequences = 1, .max_logit_rows = 1});
+  Decoder decoder(watch, model, cache, {.max_tokens = most, .max_sequences = 1, .max_logit_rows = 1});
   const auto count = static_cast<int32_t>(tokens.size());
-  for (int32_t first = 0; first < count && !watch.found(); first += kChunk) {
-    const int32_t chunk = std::min(kChunk, count - first);
+  for (int32_t first = 0; first < count && !watch.found(); first += most) {
+    const int32_t chunk = std::min(most, count - first);
     decoder.clear();
     decoder.add(pages, first, tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(chunk)), 1);
     decoder.run();

@@ -22,7 +22,7 @@ struct Outcome {
   int code = -1;    // exit code, or 128 + signal
   std::string out;  // standard output
   std::string err;
-  double seconds_after_signal = 0;
+  double cpu_seconds = 0;  // of its own code
 };
 
 inline std::string read_all(int fd) {
@@ -87,7 +87,6 @@ inline Outcome run(const std::vector<std::string>& args, const RunOptions& optio
   std::thread errors([&] {
     if (!options.close_stderr) outcome.err = read_all(err[0]);
   });
-  auto signalled = std::chrono::steady_clock::now();
   if (options.signal != 0) {
     if (options.signal_when) {
       while (!options.signal_when()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -96,14 +95,14 @@ inline Outcome run(const std::vector<std::string>& args, const RunOptions& optio
       const ssize_t n = ::read(out[0], first, sizeof first);
       outcome.out.assign(first, static_cast<size_t>(std::max<ssize_t>(n, 0)));
     }
-    signalled = std::chrono::steady_clock::now();
     ::kill(child, options.signal);
   }
   if (!options.close_stdout) outcome.out += read_all(out[0]);
   errors.join();
   int status = 0;
-  ::waitpid(child, &status, 0);
-  outcome.seconds_after_signal = std::chrono::duration<double>(std::chrono::steady_clock::now() - signalled).count();
+  rusage used{};
+  ::wait4(child, &status, 0, &used);
+  outcome.cpu_seconds = static_cast<double>(used.ru_utime.tv_sec) + static_cast<double>(used.ru_utime.tv_usec) * 1e-6;
   outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   if (!options.close_stdout) ::close(out[0]);
   if (!options.close_stderr) ::close(err[0]);
