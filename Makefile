@@ -95,10 +95,10 @@ check-asan: deps-check build-asan/build.ninja
 	@cmake --build build-asan -j $(JOBS) $(QUIET)
 	@tools/run_tests asan $(JOBS)
 
-check-fuzz: deps-check build-fuzz/build.ninja
+check-fuzz: deps-check build-asan/build.ninja
 	@echo "check: fuzzers for $(FUZZ_SECONDS) s each"
-	@cmake --build build-fuzz --target fuzzers -j $(JOBS) $(QUIET)
-	@tools/run_fuzzers build-fuzz $(FUZZ_SECONDS)
+	@cmake --build build-asan --target fuzzers -j $(JOBS) $(QUIET)
+	@tools/run_fuzzers build-asan $(FUZZ_SECONDS)
 
 fuzz: FUZZ_SECONDS = 7200
 fuzz: check-fuzz ## the fuzzers for hours (FUZZ_SECONDS=7200 each)
@@ -138,4 +138,4 @@ model: ## fetch SmolLM2-135M-Instruct, a small real chat model, into models/
 	@tools/fetch_model
 
 clean: ## remove everything that was built
-	@rm -rf build build-debug build-clang build-asan build-tsan build-fuzz build-minimal build-x86
+	@rm -rf build build-debug build-clang build-asan build-tsan build-minimal build-x86

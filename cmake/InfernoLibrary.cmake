@@ -15,10 +15,10 @@ function(inferno_library name)
   endif()
 endfunction()
 
-# Tests discard values: EXPECT_THROW(load(x), Error) ignores what load returns. A separate library, linked last, because
-# the flag must come after -Wall.
+# Tests discard values: EXPECT_THROW(load(x), Error) ignores what load returns. Optimizing the tests themselves takes
+# longer than it saves. A separate library, linked last, because the flags must come after -Wall and -O3.
 add_library(inferno_test_options INTERFACE)
-target_compile_options(inferno_test_options INTERFACE -Wno-unused-result)
+target_compile_options(inferno_test_options INTERFACE -Wno-unused-result $<$<CONFIG:Release>:-O1>)
 
 # inferno_test(NAME SOURCES a_test.cpp ... [DEPS base ...] [LABEL slow])
 function(inferno_test name)
