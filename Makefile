@@ -13,7 +13,7 @@ TIDY_FILES ?= src/.*(?<!_test)\.cpp$$
 
 .DEFAULT_GOAL := help
 .PHONY: help build run dev test test-slow check format check-format check-tidy check-asan check-avx2 tsan bench install \
-        model clean deps deps-check check-fuzz fuzz check-templates test-threadpool-parity-quick test-threadpool-parity test-threadpool-parity-verbose \
+        model clean deps deps-check check-fuzz fuzz check-templates check-page check-clients test-threadpool-parity-quick test-threadpool-parity test-threadpool-parity-verbose \
         test-gemv-omp test-fusion-gemv test-model-check test-idle llamacpp-parity-full
 
 help: ## list these targets
@@ -108,6 +108,19 @@ check-templates: build/render_templates ## chat templates against Python's jinja
 	@tools/install_deps python
 	@[ -x build/jinja/bin/python ] || { python3 -m venv build/jinja && build/jinja/bin/pip install --quiet jinja2==3.1.6; }
 	@build/jinja/bin/python tools/check_templates.py build/tests/template/render_templates --templates $(TEMPLATES) --gguf $(GGUF)
+
+# A browser and a driver for it.
+check-page: build ## the page of `inferno serve` in Chromium; screenshots in build/page
+	@tools/install_deps python browser
+	@[ -x build/browser/bin/python ] || { python3 -m venv build/browser && build/browser/bin/pip install --quiet playwright; }
+	@build/browser/bin/python tests/serve/check_page.py build/inferno build/page
+
+check-clients: build ## `inferno serve` with clients that others wrote, and schemathesis, from PyPI
+	@tools/install_deps python
+	@[ -x build/clients/bin/python ] || { python3 -m venv build/clients && \
+	  build/clients/bin/pip install --quiet openai anthropic ollama litellm langchain-openai schemathesis; }
+	@build/clients/bin/python tests/serve/check_clients.py build/inferno
+	@tests/serve/check_openapi build/inferno build/clients/bin/schemathesis
 
 check-tidy: deps-check build-asan/build.ninja
 	@echo "check: clang-tidy"

@@ -7,13 +7,13 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "api/load_options.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "cli/chat_template.h"
 #include "cli/cli.h"
 #include "cli/instruments.h"
 #include "cli/signals.h"
@@ -26,7 +26,6 @@ namespace {
 
 constexpr std::string_view kDefaultPrompt = "Once upon a time";
 constexpr uint64_t kMaxPromptBytes = uint64_t{64} << 20;
-constexpr uint64_t kMaxTemplateBytes = uint64_t{1} << 20;
 constexpr int64_t kMaxNewTokens = int64_t{1} << 24;
 
 struct GenerateCommand {
@@ -51,17 +50,6 @@ struct GenerateCommand {
   void run();
   [[nodiscard]] std::vector<int32_t> prompt_ids_of(const Engine& instance) const;
 };
-
-// A known name stays a name; anything else is a file.
-std::string read_chat_template(const std::string& name_or_file) {
-  if (name_or_file.empty() || !find_known_template(name_or_file).empty()) return name_or_file;
-  if (!std::filesystem::exists(name_or_file)) {
-    const std::string_view meant = nearest_known_template(name_or_file);
-    fail_usage("--chat-template: \"{}\" is neither a file nor a known format{} (known: {})", printable(name_or_file),
-               meant.empty() ? "" : fmt::format("; did you mean {}?", meant), known_template_names());
-  }
-  return read_text(name_or_file, kMaxTemplateBytes);
-}
 
 void GenerateCommand::resolve() {
   const bool has_model = !first.empty() && looks_like_model(first);

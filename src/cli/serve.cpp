@@ -7,16 +7,19 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "api/load_options.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/chat_template.h"
 #include "cli/cli.h"
 #include "engine/builtin_model.h"
+#include "engine/chat.h"
 #include "serve/access.h"
+#include "serve/request_log.h"
 
 namespace inferno::cli {
 namespace {
@@ -28,6 +31,8 @@ struct ServeCommand {
   std::string model;
   std::string alias;
   std::string key_file;
+  std::string log_format = "text";
+  std::string chat_template;
   int32_t parallel = 8;
   int64_t drain_seconds = 30;
   serve::ServerOptions server;
@@ -48,14 +53,6 @@ std::vector<std::string> ServeCommand::keys() const {
   return keys;
 }
 
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  char text[32];
-  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
-}
-
 // One descriptor per connection: as many as the system allows.
 void raise_descriptor_limit() {
   rlimit limit{};
@@ -69,12 +66,21 @@ void ServeCommand::run() {
   server.drain_time = std::chrono::seconds(drain_seconds);
   server.handle_signals = true;
   server.model = !alias.empty() ? alias : model.empty() ? "builtin" : std::filesystem::path(model).stem().string();
-  server.log = [](std::string_view line) { fmt::print(stderr, "{} {}\n", utc_now(), line); };
+  server.log_json = log_format == "json";
+  server.log = [json = server.log_json](std::string_view line) {
+    fmt::print(stderr, "{}{}\n", json ? "" : serve::utc_time(serve::unix_now()) + " ", line);
+  };
   raise_descriptor_limit();
 
   LoadOptions load = engine.load_options();
   load.max_sequences = parallel;
-  Engine instance(open_model(model), engine_options(load));
+  const GgufFile file = open_model(model);
+  const std::string other = read_chat_template(chat_template);
+  std::optional<FileWithTemplate> with_template;
+  if (!other.empty()) with_template.emplace(file, other);
+  Engine instance(with_template ? static_cast<const ModelFile&>(*with_template) : file, engine_options(load));
+  // A template that does not compile is found now, not by the first client.
+  if (with_template && instance.tokenizer() != nullptr) (void)ChatFormat::from_tokenizer(*instance.tokenizer());
   serve::Server service(instance, server);
   // An address with colons is written in brackets in a URL.
   const bool brackets = server.host.find(':') != std::string::npos;
@@ -88,7 +94,8 @@ void ServeCommand::run() {
 
 void add_serve(CLI::App& app) {
   auto command = std::make_shared<ServeCommand>();
-  CLI::App* sub = app.add_subcommand("serve", "answer requests over HTTP, in the form of OpenAI's API");
+  CLI::App* sub = app.add_subcommand(
+      "serve", "answer requests over HTTP as OpenAI, Anthropic and Ollama do, with a page for people");
   sub->footer(
       "Examples:\n"
       "  inferno serve model.gguf                                      on 127.0.0.1:8080, for this machine\n"
@@ -100,12 +107,20 @@ void add_serve(CLI::App& app) {
   sub->add_option("--api-key-file", command->key_file, "file with one API key per line");
   sub->add_flag("--no-auth", command->server.no_auth, "serve other machines without an API key");
   sub->add_option("--alias", command->alias, "name of the model for clients (default: the file's)");
+  sub->add_option("--chat-template", command->chat_template, "a known format (chatml, llama3, ...) or a file");
   sub->add_option("--parallel", command->parallel, "texts computed at once; more wait")
       ->check(CLI::Range(1, 1024))
       ->default_str("8");
   sub->add_option("--max-queue", command->server.max_queue, "texts that run or wait; more are refused with 429")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->default_str("512");
+  sub->add_option("--max-queue-per-key", command->server.max_queue_per_key,
+                  "the same of one API key (0: no limit of its own)")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20))
+      ->default_str("0");
+  sub->add_option("--log-format", command->log_format, "of the line per request on standard error: text, json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->default_str("text");
   sub->add_option("--drain-seconds", command->drain_seconds, "for running requests when the server is asked to end")
       ->check(CLI::Range(int64_t{0}, int64_t{86'400}))
       ->default_str("30");

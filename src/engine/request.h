@@ -38,6 +38,7 @@ struct Request {
   std::function<void(int32_t first_position, std::span<const float> rows)> on_logits = {};
   bool reuse_prefix = true;  // take what is cached of the prompt, and leave it cached
   std::string cache_salt;    // prompts with different salts share nothing
+  uint64_t tag = 0;          // who asked, for the log of steps
   bool recompute = false;    // the whole sequence for every token: what caching is compared with
   // False ends the sample. An exception ends the request, and is its result's error.
   TokenCallback on_token = {};

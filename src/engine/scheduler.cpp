@@ -196,6 +196,13 @@ EngineStats Scheduler::stats() const {
           .cost_error = stats_.cost_error};
 }
 
+PageCounts Scheduler::pages() const {
+  return {.total = cache_.config().pages,
+          .used = stats_.pages_used,
+          .cached = stats_.pages_cached,
+          .evictions = stats_.evictions};
+}
+
 // ---- the loop
 
 bool Scheduler::step() {
@@ -277,6 +284,7 @@ void Scheduler::run_step() {
     return;
   }
   const SchedulerClock::time_point end = SchedulerClock::now();
+  log_step(std::chrono::duration<double>(end - begin).count());
   cost_.observe(shape_, std::chrono::duration<double>(end - begin).count());
   stats_.steps += 1;
   stats_.cost_error = cost_.error();
@@ -307,6 +315,25 @@ void Scheduler::run_step() {
     s->request.prompt_done = true;
     accept(*s, decoder_.sampled()[static_cast<size_t>(row) - 1], decoder_.logprobs(row - 1));
   }
+}
+
+void Scheduler::log_step(double seconds) {
+  StepRecord record;
+  record.number = stats_.steps;
+  record.end_seconds = std::chrono::duration<double>(SchedulerClock::now() - made_).count();
+  record.seconds = seconds;
+  record.expected_seconds = cost_.seconds(shape_);
+  record.waiting = static_cast<int32_t>(waiting_.size());
+  for (const Sequence* s : step_) {
+    const bool decodes = s->step_tokens == 1 && s->computed >= s->prompt_length;
+    (decodes ? record.decodes : record.prompt_tokens) += s->step_tokens;
+    if (record.members == static_cast<int32_t>(record.member.size())) continue;
+    record.member[static_cast<size_t>(record.members++)] = {
+        .tag = s->request.request.tag, .tokens = s->step_tokens, .position = s->computed, .left = s->remaining()};
+  }
+  record.sequences = static_cast<int32_t>(step_.size());
+  record.target_seconds = record.decodes > 0 ? latency_seconds_ : prompt_step_seconds_;
+  log_.add(record);
 }
 
 // The rows of prompts that want to see them.
@@ -423,6 +450,10 @@ void Scheduler::complete(ActiveRequest& request) {
 void Scheduler::remove_done() {
   stats_.running = static_cast<int32_t>(running_.size());
   stats_.waiting = static_cast<int32_t>(waiting_.size());
+  const PagePool& pool = cache_.pool();
+  stats_.pages_used = pool.pages() - pool.available();
+  stats_.pages_cached = pool.cached();
+  stats_.evictions = pool.evictions();
   if (done_requests_ == 0) return;
   for (const auto& request : requests_) {
     if (request->open == 0) complete(*request);

@@ -25,6 +25,7 @@
 #include "engine/request.h"
 #include "engine/sequence.h"
 #include "engine/step_cost.h"
+#include "engine/step_log.h"
 #include "kv/kv_cache.h"
 #include "model/decoder.h"
 
@@ -68,6 +69,14 @@ class Gauge {
   std::atomic<T> value_{};
 };
 
+// Of the cache. Used ones are held by sequences, cached ones by nobody: they give way when room is needed.
+struct PageCounts {
+  int32_t total = 0;
+  int32_t used = 0;
+  int32_t cached = 0;
+  int64_t evictions = 0;
+};
+
 class Scheduler {
  public:
   static constexpr double kAgeingTokens = 128;
@@ -99,6 +108,9 @@ class Scheduler {
   // Each figure is right by itself; while steps run they may be of different moments.
   [[nodiscard]] EngineStats stats() const;
   [[nodiscard]] const StepCost& cost() const { return cost_; }
+  // The last steps; from any thread.
+  [[nodiscard]] const StepLog& log() const { return log_; }
+  [[nodiscard]] PageCounts pages() const;
 
  private:
   // ---- requests (scheduler.cpp)
@@ -136,6 +148,7 @@ class Scheduler {
   // ---- the step
   void run_step();
   void fetch_masks();
+  void log_step(double seconds);
   void deliver_logits();
 
   Backend& backend_;
@@ -171,10 +184,13 @@ class Scheduler {
   std::vector<SampleRequest> samples_;  // [max_logit_rows]
   std::vector<int32_t> found_pages_;    // [max_pages]
   std::vector<float> logits_;           // rows for Request::on_logits
+  StepLog log_;
+  SchedulerClock::time_point made_ = SchedulerClock::now();
 
   struct {
     Gauge<int64_t> steps, prompt_tokens, reused_tokens, generated_tokens, finished_requests, preemptions;
-    Gauge<int32_t> running, waiting;
+    Gauge<int64_t> evictions;
+    Gauge<int32_t> running, waiting, pages_used, pages_cached;
     Gauge<double> cost_error;
   } stats_;
 };

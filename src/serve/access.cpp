@@ -45,26 +45,28 @@ bool is_loopback_host(std::string_view host) {
   return name.starts_with("127.") && name.find_first_not_of("0123456789.") == std::string::npos;
 }
 
-void Access::check(const HttpHead& head) const {
+size_t Access::check(const HttpHead& head, bool is_open) const {
   if (!keys_.empty()) {
-    if (head.path == "/health") return;
-    bool known = false;
-    for (const std::string& key : keys_) known |= same_key(head.credential, key);
-    if (known) return;
+    size_t known = HttpHead::kNoKey;
+    for (size_t i = 0; i < keys_.size(); ++i) {
+      if (same_key(head.credential, keys_[i])) known = i;
+    }
+    if (known != HttpHead::kNoKey || is_open) return known;
     throw ApiError(401,
                    head.credential.empty() ? "an API key is needed: send \"Authorization: Bearer KEY\""
                                            : "the API key is not one of this server's",
                    {}, "invalid_api_key");
   }
-  if (!local_) return;
+  if (!local_) return HttpHead::kNoKey;
   if (!is_loopback_host(head.host)) {
     throw ApiError(403, "this server answers requests to a loopback host alone; start it with an API key for others");
   }
-  if (head.origin.empty()) return;
+  if (head.origin.empty()) return HttpHead::kNoKey;
   const size_t scheme = head.origin.find("://");
   if (scheme == std::string::npos || !is_loopback_host(std::string_view(head.origin).substr(scheme + 3))) {
     throw ApiError(403, "pages of other sites may not use this server");
   }
+  return HttpHead::kNoKey;
 }
 
 }  // namespace inferno::serve

@@ -1,8 +1,8 @@
 // Who may use the server.
 //
-// With keys, every request but GET /health needs one. Without, on a loopback address, requests must name a loopback
-// host, and come from no page of another site: a page in the browser of somebody on this machine can send requests to
-// 127.0.0.1, and by a name of its own that resolves to it read the answers.
+// With keys, every request needs one but those for the page and for whether the server lives. Without, on a loopback
+// address, requests must name a loopback host, and come from no page of another site: a page in the browser of somebody
+// on this machine can send requests to 127.0.0.1, and by a name of its own that resolves to it read the answers.
 #pragma once
 
 #include <optional>
@@ -31,8 +31,8 @@ class Access {
   // local: only requests to a loopback host, when there are no keys.
   Access(std::vector<std::string> keys, bool local) : keys_(std::move(keys)), local_(local) {}
 
-  // An ApiError for a request that is not allowed.
-  void check(const HttpHead& head) const;
+  // Which key the request came with, HttpHead::kNoKey where none is needed; an ApiError when it is not allowed.
+  [[nodiscard]] size_t check(const HttpHead& head, bool is_open) const;
 
  private:
   std::vector<std::string> keys_;

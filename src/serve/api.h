@@ -9,16 +9,19 @@
 
 #include "serve/access.h"
 #include "serve/completion.h"
+#include "serve/endpoints.h"
 #include "serve/http.h"
+#include "serve/info.h"
 #include "serve/metrics.h"
 
 namespace inferno::serve {
 
 struct ApiOptions {
-  std::string model;              // the name clients know it by
-  std::vector<std::string> keys;  // empty: none is needed
-  bool local = true;              // without keys: only for this machine (access.h)
-  int64_t max_sequences = 512;    // texts that run or wait; more are turned away
+  std::string model;                  // the name clients know it by
+  std::vector<std::string> keys;      // empty: none is needed
+  bool local = true;                  // without keys: only for this machine (access.h)
+  int64_t max_sequences = 512;        // texts that run or wait; more are turned away
+  int64_t max_sequences_per_key = 0;  // the same of one API key; 0: no limit of its own
 };
 
 class Api {
@@ -27,8 +30,9 @@ class Api {
   Api(const Api&) = delete;
   Api& operator=(const Api&) = delete;
 
-  // Called with the head of a request, before its body is read; an ApiError for one that will not be answered.
-  void check(const HttpHead& head) const;
+  // Called with the head of a request, before its body is read; an ApiError for one that will not be answered. Sets
+  // its key.
+  void check(HttpHead& head) const;
   // The answer goes to `responder`, now or later; what is returned lets it be cancelled, null when it is given already.
   std::shared_ptr<Exchange> handle(const HttpHead& head, std::string body, const std::shared_ptr<Responder>& responder);
 
@@ -48,12 +52,17 @@ class Api {
   void refuse() { context_.closed = true; }
 
  private:
-  [[nodiscard]] HttpResponse get(const HttpHead& head) const;
-  [[nodiscard]] std::string model_json() const;
+  [[nodiscard]] HttpResponse get(const Endpoint& endpoint, const HttpHead& head) const;
+  [[nodiscard]] HttpResponse model(const HttpHead& head) const;
+  [[nodiscard]] std::string answer_body(const Endpoint& endpoint, const std::string& body) const;
+  std::shared_ptr<Exchange> complete(const Endpoint& endpoint, const HttpHead& head, std::string body,
+                                     const std::shared_ptr<Responder>& responder);
+  void answer_on_worker(const Endpoint& endpoint, const HttpHead& head, std::string body,
+                        const std::shared_ptr<Responder>& responder);
 
   CompletionContext context_;
   Access access_;
-  int64_t created_;
+  Info info_;
   bool draining_ = false;
   std::mt19937_64 random_;
   std::set<std::shared_ptr<CompletionJob>> open_;

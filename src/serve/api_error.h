@@ -1,4 +1,4 @@
-// A request that is answered with an error, in OpenAI's form.
+// A request that is answered with an error, in the form of the API that was asked.
 #pragma once
 
 #include <fmt/core.h>
@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "inferno/error.h"
+#include "serve/dialect.h"
 #include "serve/http.h"
 
 namespace inferno::serve {
@@ -33,9 +34,18 @@ template <typename... Args>
   throw ApiError(400, fmt::format("`{}` {}", field, fmt::format(format, std::forward<Args>(args)...)), field);
 }
 
-// {"error": {"message", "type", "param", "code"}}
-[[nodiscard]] std::string error_body(const ApiError& error);
+// 501 about one field: what a later version brings. An answer that ignored it would be a wrong one.
+[[noreturn]] inline void fail_unsupported(const std::string& field, std::string_view what = {}) {
+  throw ApiError(501, fmt::format("`{}` {}is not supported yet", field, what), field, "not_supported");
+}
+
+// What is being handled, as an error of the request.
+[[nodiscard]] ApiError current_error();
+
+// OpenAI: {"error": {"message", "type", "param", "code"}}; Anthropic: {"type": "error", "error": {"type", "message"}};
+// Ollama: {"error": "message"}.
+[[nodiscard]] std::string error_body(const ApiError& error, ErrorForm form = ErrorForm::openai);
 // With the headers that belong to the status.
-[[nodiscard]] HttpResponse error_response(const ApiError& error);
+[[nodiscard]] HttpResponse error_response(const ApiError& error, ErrorForm form = ErrorForm::openai);
 
 }  // namespace inferno::serve

@@ -1,50 +1,41 @@
 #include "serve/completion.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <exception>
-#include <new>
 #include <utility>
 
 #include "api/prompt_ids.h"
+#include "serve/request_log.h"
 
 namespace inferno::serve {
 namespace {
-
-int64_t unix_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// What is being handled, as an error of the request.
-ApiError current_error() {
-  try {
-    throw;
-  } catch (const ApiError& error) {
-    return error;
-  } catch (const Error& error) {
-    return {400, error.what()};
-  } catch (const std::bad_alloc&) {
-    return {503, "the server has no memory for this request"};
-  } catch (const std::exception& error) {
-    return {500, error.what()};
-  }
+// The first 16 digits of a request's id.
+uint64_t tag_of(const std::string& id) {
+  return std::strtoull(id.substr(0, 16).c_str(), nullptr, 16);
 }
 
 }  // namespace
 
-CompletionJob::CompletionJob(CompletionContext& context, const HttpHead& head, bool chat, uint64_t seed,
+CompletionJob::CompletionJob(CompletionContext& context, const HttpHead& head, Dialect dialect, uint64_t seed,
                              std::weak_ptr<Responder> responder, OnEnd on_end)
     : context_(context),
-      chat_(chat),
+      dialect_(dialect),
       seed_(seed),
+      key_(head.key),
+      tag_(tag_of(head.id)),
       responder_(std::move(responder)),
       on_end_(std::move(on_end)),
-      writer_({}, nullptr),
-      head_({.chat = chat,
-             .id = (chat ? "chatcmpl-" : "cmpl-") + head.id,
-             .created = unix_seconds(),
+      form_(error_form(head.path)),
+      head_({.request = &request_,
+             .tokenizer = context.engine.tokenizer(),
+             .id = head.id,
+             .created = unix_now(),
              .model = context.limits.model}) {}
 
 void CompletionJob::start(std::string body) {
@@ -55,6 +46,12 @@ void CompletionJob::start(std::string body) {
 void CompletionJob::cancel() noexcept {
   client_gone_ = true;
   cancel_tickets();
+}
+
+void CompletionJob::expire() {
+  expired_ = true;
+  cancel_tickets();
+  tell({504, "the time that X-Request-Timeout allows is over", {}, "request_timeout"});
 }
 
 void CompletionJob::abort() noexcept {
@@ -76,6 +73,14 @@ void CompletionJob::wait() const {
   for (const auto& ticket : tickets) ticket->wait();
 }
 
+CompletionJob::State CompletionJob::state() const {
+  const std::scoped_lock lock(mutex_);
+  return {.id = head_.id,
+          .prompt_tokens = begun_ ? head_.prompt_tokens : 0,
+          .generated_tokens = generated_,
+          .stream = begun_ && request_.stream};
+}
+
 // ---- a worker
 
 void CompletionJob::prepare(const std::string& body) noexcept {
@@ -92,12 +97,8 @@ void CompletionJob::prepare(const std::string& body) noexcept {
 
 void CompletionJob::admit(const std::string& body) {
   if (cancelled_.load(std::memory_order_relaxed)) throw ApiError(503, "the server is shutting down");
-  request_ = parse_completion(body, chat_, context_.limits, seed_);
-  head_.include_usage = request_.include_usage;
-  head_.logprobs = request_.settings.top_logprobs >= 0;
+  request_ = parse_completion(body, dialect_, context_.limits, seed_);
   const Tokenizer* tokenizer = context_.engine.tokenizer();
-  writer_ = ReplyWriter(head_, tokenizer);
-
   std::vector<std::vector<int32_t>> prompts;
   for (const Prompt& prompt : request_.prompts) {
     prompts.push_back(prompt_ids(tokenizer, prompt));
@@ -107,20 +108,19 @@ void CompletionJob::admit(const std::string& body) {
       throw ApiError(
           400,
           fmt::format("the prompt has {} tokens but the context {} positions", ids.size(), context_.limits.context),
-          chat_ ? "messages" : "prompt", "context_length_exceeded");
+          is_chat(dialect_) ? "messages" : "prompt", "context_length_exceeded");
     }
     context_.engine.check_tokens(ids);
+    head_.prompt_tokens += static_cast<int64_t>(ids.size());
     if (!request_.echo) continue;
     const auto* text = std::get_if<std::string>(&prompt.content);
     echoes_.push_back(text != nullptr ? *text : tokenizer != nullptr ? tokenizer->decode(ids) : "");
   }
+  writer_ = make_writer(head_);
+  if (request_.split_thinking) split_thinking(prompts);
 
-  admitted_ = request_.choices();
-  if (context_.sequences.fetch_add(admitted_) + admitted_ > context_.max_sequences) {
-    throw ApiError(429, "too many requests wait here; try again later", {}, "queue_full");
-  }
+  if (!take_places()) throw ApiError(429, "too many requests wait here; try again later", {}, "queue_full");
   const auto choices = static_cast<size_t>(request_.choices());
-  text_offsets_.resize(choices);
   choices_.resize(choices);
   {
     const std::scoped_lock lock(mutex_);
@@ -137,9 +137,37 @@ void CompletionJob::admit(const std::string& body) {
   }
 }
 
+// Counted before they are compared: two that take the last place at once both see that.
+bool CompletionJob::take_places() {
+  admitted_ = request_.choices();
+  bool fits = context_.sequences.fetch_add(admitted_) + admitted_ <= context_.max_sequences;
+  if (key_ < context_.keys.size()) {
+    const int64_t now = context_.keys[key_].sequences.fetch_add(admitted_) + admitted_;
+    fits = fits && (context_.max_sequences_per_key == 0 || now <= context_.max_sequences_per_key);
+  }
+  return fits;
+}
+
+void CompletionJob::give_places_back() noexcept {
+  context_.sequences -= admitted_;
+  if (key_ < context_.keys.size()) context_.keys[key_].sequences -= admitted_;
+}
+
+void CompletionJob::split_thinking(std::span<const std::vector<int32_t>> prompts) {
+  constexpr size_t kTail = 8;  // tokens: longer than any way to write the tag
+  for (const std::vector<int32_t>& ids : prompts) {
+    const auto tail = std::span(ids).last(std::min(ids.size(), kTail));
+    const bool is_open = head_.tokenizer != nullptr && ends_in_thinking(head_.tokenizer->decode(tail));
+    for (int32_t i = 0; i < request_.settings.samples; ++i) splitters_.emplace_back(is_open);
+  }
+}
+
 Request CompletionJob::engine_request(size_t prompt, std::vector<int32_t> ids) {
   Request request = request_.settings;
   request.prompt = std::move(ids);
+  request.tag = tag_;
+  // Who has another key does not learn from the time an answer takes what was asked before.
+  if (key_ < context_.keys.size()) request.cache_salt = fmt::format("key {}", key_);
   const auto first = static_cast<int32_t>(prompt) * request.samples;
   request.on_token = [self = shared_from_this(), first](const TokenEvent& token) {
     self->add_token(first + token.sample, token);
@@ -153,10 +181,15 @@ Request CompletionJob::engine_request(size_t prompt, std::vector<int32_t> ids) {
 
 void CompletionJob::build_answer() noexcept {
   try {
-    HttpResponse response{.body = writer_.whole(choices_, usage()) + "\n"};
+    const Usage sum = usage();
+    HttpResponse response{.body = writer_->whole(choices_, sum) + "\n"};
+    response.headers.emplace_back("Server-Timing",
+                                  fmt::format("queue;dur={:.1f}, prefill;dur={:.1f}, decode;dur={:.1f}", sum.queue_ms,
+                                              sum.prefill_ms, sum.decode_ms));
+    response.headers.emplace_back("X-Reused-Tokens",
+                                  fmt::format("{}; {}", sum.cached_tokens, to_string(sum.reuse_end)));
     context_.on_loop([self = shared_from_this(), answer = std::move(response)] {
-      const std::string note = self->note();
-      if (const auto responder = self->responder_.lock()) responder->respond(answer, note);
+      if (const auto responder = self->responder_.lock()) responder->respond(answer, self->note());
       self->close();
     });
   } catch (...) {
@@ -184,8 +217,10 @@ void CompletionJob::add_token(int32_t choice, const TokenEvent& token) {
     const auto now = std::chrono::steady_clock::now();
     if (last.time_since_epoch().count() != 0) between_tokens_.add(std::chrono::duration<double>(now - last).count());
     last = now;
+    if (generated_++ == 0) first_token_ = now;
+    newest_token_ = now;
   }
-  if (!request_.stream && !head_.logprobs) return;
+  if (!request_.stream && !request_.logprobs()) return;
   deltas_.push_back({.choice = choice,
                      .id = token.id,
                      .text = std::string(token.text),
@@ -204,13 +239,17 @@ void CompletionJob::add_result(size_t prompt, const RequestResult& result) {
 
 void CompletionJob::begin() {
   begun_ = true;
-  if (request_.stream) {
-    if (const auto responder = responder_.lock()) {
-      responder->begin();
-      for (int32_t i = 0; chat_ && i < request_.choices(); ++i) responder->write(writer_.opening(i));
-    }
+  if (request_.prompts.empty()) {
+    context_.on_worker([self = shared_from_this()] { self->build_answer(); });
+    return;
+  }
+  const auto responder = responder_.lock();
+  if (request_.stream && responder != nullptr && !expired_) {
+    responder->begin(writer_->stream_type());
+    responder->write(writer_->opening());
     for (size_t i = 0; i < echoes_.size() * static_cast<size_t>(request_.settings.samples); ++i) {
-      write({.choice = static_cast<int32_t>(i), .text = echoes_[i / static_cast<size_t>(request_.settings.samples)]});
+      responder->write(writer_->token(
+          {.choice = static_cast<int32_t>(i), .text = echoes_[i / static_cast<size_t>(request_.settings.samples)]}));
     }
   }
   deliver();
@@ -226,26 +265,24 @@ void CompletionJob::deliver() {
     ended = unfinished_ == 0;
     if (request_.stream || ended) deltas.swap(deltas_);
   }
-  for (Delta& delta : deltas) {
-    if (request_.stream) {
-      write(delta);
-    } else {
-      choices_[static_cast<size_t>(delta.choice)].tokens.push_back(std::move(delta));
-    }
-  }
+  for (Delta& delta : deltas) take(delta);
   // Once: begin() and a call that was posted before it may both find the end.
   ended_ = ended;
   if (ended) finish();
 }
 
-void CompletionJob::write(const Delta& delta) {
-  const bool has_logprobs = head_.logprobs && !delta.logprobs.empty();
-  if (delta.text.empty() && !has_logprobs) return;
-  const auto responder = responder_.lock();
-  if (responder == nullptr) return;
-  size_t& offset = text_offsets_[static_cast<size_t>(delta.choice)];
-  responder->write(writer_.token(delta, offset));
-  offset += characters(delta.text);
+void CompletionJob::take(Delta& delta) {
+  const auto choice = static_cast<size_t>(delta.choice);
+  if (!request_.stream) {
+    choices_[choice].tokens.push_back(std::move(delta));
+    return;
+  }
+  if (!splitters_.empty()) {
+    ThinkingSplitter::Parts parts = splitters_[choice].push(delta.text);
+    delta.text = std::move(parts.content);
+    delta.thinking = std::move(parts.thinking);
+  }
+  if (const auto responder = responder_.lock()) responder->write(writer_->token(delta));
 }
 
 // Why there is no answer; empty: there is one. A request whose client is there ends as cancelled only with the server.
@@ -266,44 +303,72 @@ std::optional<ApiError> CompletionJob::failure() const {
 }
 
 void CompletionJob::finish() {
-  if (client_gone_) return close();
+  if (client_gone_ || expired_) return close();
   if (const std::optional<ApiError> error = failure()) return fail(*error);
   const auto samples = static_cast<size_t>(request_.settings.samples);
   for (size_t i = 0; i < choices_.size(); ++i) {
     Completion& made = results_[i / samples].samples[i % samples];
-    if (request_.echo) choices_[i].text = echoes_[i / samples];
-    choices_[i].text += made.text;
-    choices_[i].reason = made.reason;
+    Choice& choice = choices_[i];
+    choice.reason = made.reason;
+    choice.stop = stop_of(made);
+    choice.ids = std::move(made.ids);
+    choice.text = (request_.echo ? echoes_[i / samples] : "") + made.text;
+    if (splitters_.empty()) continue;
+    // Of a stream all but what is held back was taken apart; the last events may need all of it.
+    Delta rest{.choice = static_cast<int32_t>(i)};
+    ThinkingSplitter::Parts parts;
+    if (request_.stream) {
+      parts = splitters_[i].finish();
+      rest.text = std::move(parts.content);
+      rest.thinking = std::move(parts.thinking);
+      if (const auto responder = responder_.lock()) responder->write(writer_->token(rest));
+      splitters_[i] = ThinkingSplitter(splitters_[i].was_open());
+    }
+    parts = splitters_[i].push(choice.text);
+    const ThinkingSplitter::Parts held = splitters_[i].finish();
+    choice.text = parts.content + held.content;
+    choice.thinking = parts.thinking + held.thinking;
   }
   if (request_.stream) return finish_stream();
   context_.on_worker([self = shared_from_this()] { self->build_answer(); });
 }
 
+// All tokens are in ids, the text ends before the stop string.
+std::string CompletionJob::stop_of(const Completion& made) const {
+  if (made.reason != StopReason::stop_string || head_.tokenizer == nullptr) return {};
+  const std::string all = head_.tokenizer->decode(made.ids);
+  if (all.size() < made.text.size()) return {};
+  const std::string_view rest = std::string_view(all).substr(made.text.size());
+  for (const std::string& stop : request_.settings.stop_strings) {
+    if (rest.starts_with(stop)) return stop;
+  }
+  return {};
+}
+
 void CompletionJob::finish_stream() {
-  const std::string line = note();
   if (const auto responder = responder_.lock()) {
-    for (size_t i = 0; i < choices_.size(); ++i) {
-      responder->write(writer_.ending(static_cast<int32_t>(i), choices_[i].reason));
-    }
-    if (request_.include_usage) responder->write(writer_.usage(usage()));
-    responder->write(ReplyWriter::done());
-    responder->end(line);
+    responder->write(writer_->ending(choices_, usage()));
+    responder->end(note());
   }
   close();
 }
 
+// The client learns nothing more after this: its connection may have the next request by now.
+void CompletionJob::tell(const ApiError& error) {
+  const auto responder = std::exchange(responder_, {}).lock();
+  if (responder == nullptr || client_gone_) return;
+  const RequestNote said{.error = error.what()};
+  if (begun_ && request_.stream && !request_.prompts.empty()) {
+    responder->write(writer_->failure(error));
+    responder->end(said);
+  } else {
+    responder->respond(error_response(error, form_), said);
+  }
+}
+
 void CompletionJob::fail(const ApiError& error) {
   if (closed_) return;
-  const auto responder = responder_.lock();
-  if (responder != nullptr && !client_gone_) {
-    const std::string line = fmt::format("error={}", error.status());
-    if (begun_ && request_.stream) {
-      responder->write(event(error_body(error)));
-      responder->end(line);
-    } else {
-      responder->respond(error_response(error), line);
-    }
-  }
+  tell(error);
   if (error.status() == 429) ++context_.metrics.turned_away;
   close();
 }
@@ -312,7 +377,7 @@ void CompletionJob::close() {
   if (std::exchange(closed_, true)) return;
   Metrics& metrics = context_.metrics;
   --metrics.open;
-  context_.sequences -= admitted_;
+  give_places_back();
   if (client_gone_) ++metrics.cancelled;
   {
     const std::scoped_lock lock(mutex_);
@@ -330,17 +395,29 @@ void CompletionJob::close() {
 Usage CompletionJob::usage() const {
   Usage sum;
   for (const RequestResult& result : results_) {
-    sum.prompt_tokens += result.metrics.prompt_tokens;
-    sum.generated_tokens += result.metrics.generated_tokens;
-    sum.cached_tokens += result.metrics.reused_tokens;
+    const RequestMetrics& metrics = result.metrics;
+    sum.prompt_tokens += metrics.prompt_tokens;
+    sum.generated_tokens += metrics.generated_tokens;
+    sum.cached_tokens += metrics.reused_tokens;
+    sum.queue_ms = std::max(sum.queue_ms, metrics.queue_ms);
+    sum.prefill_ms = std::max(sum.prefill_ms, metrics.time_to_first_token_ms - metrics.queue_ms);
   }
+  if (!results_.empty()) sum.reuse_end = results_.front().metrics.reuse_end;
+  sum.decode_ms = std::chrono::duration<double, std::milli>(newest_token_ - first_token_).count();
+  sum.total_ms = seconds_since(started_) * 1e3;
   return sum;
 }
 
-std::string CompletionJob::note() const {
+RequestNote CompletionJob::note() const {
   const Usage sum = usage();
-  return fmt::format("prompt={} cached={} new={} first_ms={:.1f}", sum.prompt_tokens, sum.cached_tokens,
-                     sum.generated_tokens, results_.empty() ? 0 : results_.front().metrics.time_to_first_token_ms);
+  return {.has_tokens = true,
+          .prompt_tokens = sum.prompt_tokens,
+          .reused_tokens = sum.cached_tokens,
+          .reuse_end = to_string(sum.reuse_end),
+          .generated_tokens = sum.generated_tokens,
+          .queue_ms = sum.queue_ms,
+          .first_token_ms = results_.empty() ? 0 : results_.front().metrics.time_to_first_token_ms,
+          .decode_ms = sum.decode_ms};
 }
 
 }  // namespace inferno::serve

@@ -19,6 +19,7 @@
 #include "serve/http.h"
 #include "serve/metrics.h"
 #include "serve/reply.h"
+#include "serve/thinking.h"
 
 namespace inferno::serve {
 
@@ -27,13 +28,20 @@ using Post = std::function<void(std::function<void()>)>;
 
 // What completions share; outlives them.
 struct CompletionContext {
+  // Those of one API key.
+  struct PerKey {
+    std::atomic<int64_t> sequences{0};
+  };
+
   Engine& engine;
   CompletionLimits limits;
-  int64_t max_sequences = 0;  // of all completions that are open
+  int64_t max_sequences = 0;          // of all completions that are open
+  int64_t max_sequences_per_key = 0;  // of those with one API key; 0: no limit of its own
   Post on_loop;
   Post on_worker;
   std::atomic<int64_t> sequences{0};
   std::atomic<bool> closed{false};  // nothing is submitted any more
+  std::vector<PerKey> keys = {};    // [API key]
   Metrics metrics;                  // the loop's
 };
 
@@ -42,13 +50,22 @@ class CompletionJob final : public Exchange, public std::enable_shared_from_this
   using OnEnd = std::function<void(const std::shared_ptr<CompletionJob>&)>;
 
   // on_end is called once, on the loop, when the answer was given and the engine knows of it no more.
-  CompletionJob(CompletionContext& context, const HttpHead& head, bool chat, uint64_t seed,
+  CompletionJob(CompletionContext& context, const HttpHead& head, Dialect dialect, uint64_t seed,
                 std::weak_ptr<Responder> responder, OnEnd on_end);
 
   void start(std::string body);
   void cancel() noexcept override;
+  void expire() override;
   // The server ends: the client is told.
   void abort() noexcept;
+  // How far it is, for /slots.
+  struct State {
+    std::string id;
+    int64_t prompt_tokens = 0;
+    int64_t generated_tokens = 0;
+    bool stream = false;
+  };
+  [[nodiscard]] State state() const;
   // Until the engine has ended it; nothing may be posted to workers any more.
   void wait() const;
 
@@ -66,9 +83,10 @@ class CompletionJob final : public Exchange, public std::enable_shared_from_this
   // ---- the loop
   void begin();
   void deliver();
-  void write(const Delta& delta);
+  void take(Delta& delta);
   void finish();
   void finish_stream();
+  void tell(const ApiError& error);
   void fail(const ApiError& error);
   void close();
 
@@ -78,26 +96,34 @@ class CompletionJob final : public Exchange, public std::enable_shared_from_this
   void post_failure(const ApiError& error);
   [[nodiscard]] std::optional<ApiError> failure() const;
   [[nodiscard]] Usage usage() const;
-  [[nodiscard]] std::string note() const;
+  [[nodiscard]] RequestNote note() const;
+  [[nodiscard]] bool take_places();
+  void give_places_back() noexcept;
+  void split_thinking(std::span<const std::vector<int32_t>> prompts);
+  [[nodiscard]] std::string stop_of(const Completion& made) const;
 
   CompletionContext& context_;
-  bool chat_;
+  Dialect dialect_;
   uint64_t seed_;
+  size_t key_;
+  uint64_t tag_;  // of its requests in the engine
   std::weak_ptr<Responder> responder_;
   OnEnd on_end_;
-  ReplyWriter writer_;
+  ErrorForm form_;
   ReplyHead head_;
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
 
-  CompletionRequest request_;        // a worker's until begin(), then constant
-  std::vector<std::string> echoes_;  // [prompt], where asked for
-  int64_t admitted_ = 0;             // sequences counted in the context
-  bool begun_ = false;               // the loop's, as the next five
-  bool ended_ = false;               // all tokens were taken over
+  CompletionRequest request_;                // a worker's until begin(), as the next three; then constant
+  std::unique_ptr<ReplyWriter> writer_;      // then the loop's
+  std::vector<ThinkingSplitter> splitters_;  // [choice], where thinking is taken apart; then the loop's
+  std::vector<std::string> echoes_;          // [prompt], where asked for
+  int64_t admitted_ = 0;                     // sequences counted in the context
+  bool begun_ = false;                       // the loop's, as the next six
+  bool ended_ = false;                       // all tokens were taken over
   bool closed_ = false;
   bool client_gone_ = false;
-  std::vector<size_t> text_offsets_;  // [choice] characters written
-  std::vector<Choice> choices_;       // [choice], once all have ended
+  bool expired_ = false;
+  std::vector<Choice> choices_;  // [choice], once all have ended
 
   std::atomic<bool> cancelled_{false};
   mutable std::mutex mutex_;  // of all that follows
@@ -105,7 +131,9 @@ class CompletionJob final : public Exchange, public std::enable_shared_from_this
   std::vector<Delta> deltas_;
   std::vector<RequestResult> results_;  // [prompt]
   size_t unfinished_ = 0;               // prompts
+  int64_t generated_ = 0;               // tokens so far
   bool notified_ = false;
+  std::chrono::steady_clock::time_point first_token_, newest_token_;
   std::vector<std::chrono::steady_clock::time_point> last_token_;  // [choice]
   Histogram between_tokens_;
 };

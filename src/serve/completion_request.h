@@ -1,5 +1,4 @@
-// What POST /v1/completions and /v1/chat/completions ask for, from JSON to what the engine takes. docs/serve.md lists
-// the fields.
+// What the endpoints that make texts ask for, from JSON to what the engine takes. docs/serve.md lists the fields.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +8,7 @@
 
 #include "engine/request.h"
 #include "inferno/types.h"
+#include "serve/dialect.h"
 
 namespace inferno::serve {
 
@@ -18,24 +18,29 @@ struct CompletionLimits {
   int32_t choices = 64;       // of one request: prompts times n
   int32_t stops = 16;         // stop strings
   int32_t stop_bytes = 1024;  // of each
+  bool has_template = true;   // the model has a chat template
 };
 
 // Log-probabilities of one answer: choices times tokens times entries of a token.
 inline constexpr int64_t kMaxLogprobEntries = 4'000'000;
 
 struct CompletionRequest {
-  bool chat = false;
+  Dialect dialect = Dialect::openai_text;
   bool stream = false;
-  bool include_usage = false;  // a chunk with the usage at the end of a stream
-  bool echo = false;           // the answer begins with the prompt
-  std::vector<Prompt> prompts;
-  Request settings;  // all but the prompt and the callbacks; max_new_tokens -1 where none was given
+  bool include_usage = false;   // a chunk with the usage at the end of a stream
+  bool echo = false;            // the answer begins with the prompt
+  bool split_thinking = false;  // the answer's thinking is a field of its own
+  bool token_ids = false;       // native: the answer has the ids of its tokens
+  std::string instructions = {};
+  std::vector<Prompt> prompts;  // none: only whether the model is there was asked
+  Request settings;             // all but the prompt and the callbacks; max_new_tokens -1 where none was given
 
   [[nodiscard]] int32_t choices() const { return static_cast<int32_t>(prompts.size()) * settings.samples; }
+  [[nodiscard]] bool logprobs() const { return settings.top_logprobs >= 0; }
 };
 
 // What is wrong is an ApiError that names the field. A request without a seed gets `seed`.
-[[nodiscard]] CompletionRequest parse_completion(std::string_view body, bool chat, const CompletionLimits& limits,
+[[nodiscard]] CompletionRequest parse_completion(std::string_view body, Dialect dialect, const CompletionLimits& limits,
                                                  uint64_t seed);
 
 }  // namespace inferno::serve

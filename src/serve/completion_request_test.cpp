@@ -12,7 +12,7 @@ namespace {
 const CompletionLimits kLimits{.model = "m", .context = 4096};
 
 TEST(CompletionRequest, DefaultsAreOpenAis) {
-  const CompletionRequest text = parse_completion(R"({"prompt":"a"})", false, kLimits, 42);
+  const CompletionRequest text = parse_completion(R"({"prompt":"a"})", Dialect::openai_text, kLimits, 42);
   EXPECT_EQ(text.settings.max_new_tokens, 16);
   EXPECT_EQ(text.settings.sampling.temperature, 1);
   EXPECT_EQ(text.settings.sampling.seed, 42U);
@@ -21,7 +21,7 @@ TEST(CompletionRequest, DefaultsAreOpenAis) {
   const CompletionRequest chat =
       parse_completion(R"({"messages":[{"role":"developer","content":[{"type":"text","text":"a"},
       {"type":"text","text":"b"}]}],"max_tokens":3,"max_completion_tokens":5})",
-                       true, kLimits, 0);
+                       Dialect::openai_chat, kLimits, 0);
   EXPECT_EQ(chat.settings.max_new_tokens, 5);
   const auto& messages = std::get<Prompt::Chat>(chat.prompts.at(0).content).messages;
   EXPECT_EQ(messages.at(0).role, "system");
@@ -30,7 +30,7 @@ TEST(CompletionRequest, DefaultsAreOpenAis) {
 
 TEST(CompletionRequest, SeedsMayHave64BitsAndASign) {
   const auto seed_of = [](const char* body) {
-    return parse_completion(body, false, kLimits, 0).settings.sampling.seed;
+    return parse_completion(body, Dialect::openai_text, kLimits, 0).settings.sampling.seed;
   };
   EXPECT_EQ(seed_of(R"({"prompt":"a","seed":18446744073709551615})"), UINT64_MAX);
   EXPECT_EQ(seed_of(R"({"prompt":"a","seed":-1})"), UINT64_MAX);
@@ -47,7 +47,7 @@ TEST(CompletionRequest, ListsAreLimited) {
   }
   for (const std::string& body :
        {stops + "]}", bias + "}}", prompts + "]}", std::string(R"({"prompt":["a","b"],"n":64})")}) {
-    EXPECT_THROW(parse_completion(body, false, kLimits, 0), ApiError) << body.substr(0, 40);
+    EXPECT_THROW(parse_completion(body, Dialect::openai_text, kLimits, 0), ApiError) << body.substr(0, 40);
   }
 }
 
@@ -76,9 +76,9 @@ TEST(CompletionRequest, MutatedBodiesNeverDoAnythingElse) {
       }
     }
     try {
-      (void)parse_completion(body, round % 2 == 0, kLimits, 0);
+      (void)parse_completion(body, static_cast<Dialect>(round % 7), kLimits, 0);
     } catch (const ApiError& error) {
-      EXPECT_TRUE(error.status() == 400 || error.status() == 404);
+      EXPECT_TRUE(error.status() == 400 || error.status() == 404 || error.status() == 501);
       (void)error_body(error);
     }
   }

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http.hpp>
+#include <charconv>
+#include <cmath>
 #include <utility>
 
 #include "base/text.h"
+#include "serve/request_log.h"
 
 namespace inferno::serve {
 namespace {
@@ -20,6 +23,7 @@ constexpr size_t kMaxReadAhead = 64 * 1024;
 // Of the system, for a client that does not read: it would take megabytes for each.
 constexpr int kSendBufferBytes = 128 * 1024;
 constexpr std::chrono::milliseconds kLingerTime{2000};
+constexpr double kMaxTimeoutSeconds = 86'400;
 
 std::string_view view(boost::beast::string_view text) {
   return {text.data(), text.size()};
@@ -74,7 +78,7 @@ void Connection::close() noexcept {
     timer_.cancel();
     if (unanswered) {
       status_ = 499;  // in the log alone: the client closed
-      log("client gone");
+      log({.error = "client gone"});
     }
   } catch (...) {
     status_ = 0;  // not logged: memory for the line is missing
@@ -177,7 +181,7 @@ void Connection::read_head() {
   if (head_.credential.size() > kMaxKeyBytes) head_.credential.resize(kMaxKeyBytes);
 }
 
-void Connection::check_head() const {
+void Connection::check_head() {
   const auto& message = parser_->get();
   const auto fields = static_cast<size_t>(std::distance(message.begin(), message.end()));
   if (fields > kMaxHeadFields)
@@ -195,6 +199,15 @@ void Connection::check_head() const {
   }
   if (message.count(http::field::upgrade) > 0 && view(message[http::field::upgrade]) == "websocket") {
     throw ApiError(400, "there are no web sockets here");
+  }
+  if (message.count("X-Request-Timeout") > 0) {
+    const std::string_view text = view(message["X-Request-Timeout"]);
+    double seconds = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+    if (error != std::errc() || end != text.data() + text.size() || !(seconds > 0 && seconds <= kMaxTimeoutSeconds)) {
+      throw ApiError(400, fmt::format("X-Request-Timeout is a number of seconds, at most {}", kMaxTimeoutSeconds));
+    }
+    head_.timeout = std::chrono::milliseconds(static_cast<int64_t>(std::ceil(seconds * 1e3)));
   }
 }
 
@@ -223,6 +236,7 @@ bool Connection::on_head() {
 
 void Connection::on_request() {
   phase_ = Phase::busy;
+  if (head_.timeout.count() > 0) expiry_ = begun_ + head_.timeout;
   // The timer also keeps the connection while nothing is read or written.
   set_deadline(shared_.options.comment_time);
   std::string body = std::move(parser_->get().body());
@@ -239,14 +253,15 @@ void Connection::reject(const Error& error) {
 void Connection::reject(const ApiError& error) {
   if (parser_ == nullptr || !parser_->is_done()) keep_alive_ = false;
   phase_ = Phase::busy;
-  respond(error_response(error), {});
+  respond(error_response(error, error_form(head_.path)), {.error = error.what()});
 }
 
 // ---- out
 
-void Connection::respond(HttpResponse response, const std::string& note) {
+void Connection::respond(HttpResponse response, const RequestNote& note) {
   if (phase_ != Phase::busy) return;
   exchange_ = nullptr;
+  renew_deadline();
   status_ = response.status;
   if (shared_.draining) keep_alive_ = false;
   std::string head = status_line(response.status);
@@ -263,16 +278,17 @@ void Connection::respond(HttpResponse response, const std::string& note) {
   send(head);
 }
 
-void Connection::begin() {
+void Connection::begin(std::string_view content_type) {
   if (phase_ != Phase::busy) return;
   phase_ = Phase::streaming;
   status_ = 200;
   answered_ = 0;
+  comments_ = content_type == "text/event-stream";
   if (!chunked_) keep_alive_ = false;
   send(
-      fmt::format("{}Content-Type: text/event-stream\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
+      fmt::format("{}Content-Type: {}\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
                   "X-Request-Id: {}\r\n{}Connection: {}\r\n\r\n",
-                  status_line(200), head_.id, chunked_ ? "Transfer-Encoding: chunked\r\n" : "",
+                  status_line(200), content_type, head_.id, chunked_ ? "Transfer-Encoding: chunked\r\n" : "",
                   keep_alive_ ? "keep-alive" : "close"));
 }
 
@@ -284,9 +300,10 @@ void Connection::write(std::string_view text) {
   send(fmt::format("{:x}\r\n{}\r\n", text.size(), text));
 }
 
-void Connection::end(const std::string& note) {
+void Connection::end(const RequestNote& note) {
   if (phase_ != Phase::streaming) return;
   exchange_ = nullptr;
+  renew_deadline();
   phase_ = Phase::flushing;
   log(note);
   send(chunked_ ? "0\r\n\r\n" : "");
@@ -356,7 +373,7 @@ void Connection::drop() {
 // ---- time
 
 void Connection::set_deadline(std::chrono::milliseconds from_now) {
-  deadline_ = Clock::now() + from_now;
+  deadline_ = std::min(Clock::now() + from_now, expiry_);
   // A timer that rings too early finds the new deadline by itself.
   if (timer_waits_ && timer_.expiry() <= deadline_) return;
   timer_.expires_at(deadline_);
@@ -372,17 +389,34 @@ void Connection::wait_timer() {
   });
 }
 
+// The request has its answer: from now on only the client's reading is timed, of a write that is under way, too.
+void Connection::renew_deadline() {
+  expiry_ = Clock::time_point::max();
+  set_deadline(shared_.options.write_time);
+}
+
+// Whether the request had no time left; its end comes from who works on it.
+bool Connection::expire() {
+  if (exchange_ == nullptr || Clock::now() < expiry_) return false;
+  expiry_ = Clock::time_point::max();
+  set_deadline(shared_.options.comment_time);
+  std::exchange(exchange_, nullptr)->expire();
+  return true;
+}
+
 void Connection::on_deadline() {
   if (Clock::now() < deadline_) {
     timer_.expires_at(deadline_);
     return wait_timer();
   }
+  if (expire()) return;
   switch (phase_) {
     case Phase::head:
     case Phase::body:
       return reject(ApiError(408, "the request took too long to arrive"));
     case Phase::streaming:
       if (writing_) return drop();
+      if (!comments_) return set_deadline(shared_.options.comment_time);
       return write(": working\n\n");
     case Phase::busy:
       return set_deadline(shared_.options.comment_time);
@@ -391,14 +425,19 @@ void Connection::on_deadline() {
   }
 }
 
-void Connection::log(const std::string& note) {
-  const double ms = std::chrono::duration<double, std::milli>(Clock::now() - begun_).count();
+void Connection::log(const RequestNote& note) {
   ++shared_.api.metrics().answers[{std::string(Api::known_path(head_.path)), status_}];
   if (!shared_.options.log) return;
-  shared_.options.log(fmt::format("{} {} {} {} {}B {:.1f}ms {}{}{}", peer_,
-                                  head_.method.empty() ? "-" : printable(head_.method, 16),
-                                  head_.path.empty() ? "-" : printable(head_.path), status_, answered_, ms, head_.id,
-                                  note.empty() ? "" : " ", note));
+  const RequestLine line{.peer = peer_,
+                         .method = head_.method,
+                         .path = head_.path,
+                         .status = status_,
+                         .bytes = answered_,
+                         .ms = std::chrono::duration<double, std::milli>(Clock::now() - begun_).count(),
+                         .id = head_.id,
+                         .key = head_.key,
+                         .note = note};
+  shared_.options.log(shared_.options.log_json ? json_line(line, unix_now()) : text_line(line));
 }
 
 }  // namespace inferno::serve

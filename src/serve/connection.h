@@ -80,10 +80,10 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     return phase_ == Phase::busy || phase_ == Phase::streaming || phase_ == Phase::flushing;
   }
 
-  void respond(HttpResponse response, const std::string& note) override;
-  void begin() override;
+  void respond(HttpResponse response, const RequestNote& note) override;
+  void begin(std::string_view content_type) override;
   void write(std::string_view text) override;
-  void end(const std::string& note) override;
+  void end(const RequestNote& note) override;
 
  private:
   using Error = boost::beast::error_code;
@@ -99,7 +99,7 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
   [[nodiscard]] bool parse_some();
   [[nodiscard]] bool on_head();
   void read_head();
-  void check_head() const;
+  void check_head();
   void on_request();
   void reject(const ApiError& error);
   void reject(const Error& error);
@@ -116,7 +116,9 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
   void set_deadline(std::chrono::milliseconds from_now);
   void wait_timer();
   void on_deadline();
-  void log(const std::string& note);
+  void log(const RequestNote& note);
+  void renew_deadline();
+  [[nodiscard]] bool expire();
 
   Tcp::socket socket_;
   boost::asio::steady_timer timer_;
@@ -127,11 +129,13 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
   bool end_of_input_ = false;
   bool keep_alive_ = true;
   bool chunked_ = false;
+  bool comments_ = false;  // the stream may have comments
   bool timer_waits_ = false;
   int status_ = 0;         // of the answer
   uint64_t answered_ = 0;  // bytes
   uint64_t held_ = 0;      // counted in shared_.buffered
   Clock::time_point deadline_;
+  Clock::time_point expiry_ = Clock::time_point::max();  // of the request, by X-Request-Timeout
   Clock::time_point begun_;
   std::string in_;       // read and not parsed
   std::string out_;      // to be sent

@@ -1,6 +1,8 @@
 // A request and an answer as the API sees them, whatever carries them.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,9 +15,26 @@ struct HttpHead {
   std::string method;
   std::string path;  // without the query
   std::string host;
-  std::string origin;      // empty: none
-  std::string credential;  // of "Authorization: Bearer" or "X-Api-Key"
-  std::string id;          // of the request, in its log line and in X-Request-Id
+  std::string origin;                    // empty: none
+  std::string credential;                // of "Authorization: Bearer" or "X-Api-Key"
+  std::string id;                        // of the request, in its log line and in X-Request-Id
+  size_t key = kNoKey;                   // which of the server's API keys it came with
+  std::chrono::milliseconds timeout{0};  // of X-Request-Timeout; 0: none
+
+  static constexpr size_t kNoKey = SIZE_MAX;
+};
+
+// What the log says about an answer beside its head.
+struct RequestNote {
+  std::string error = {};   // its message; empty: none
+  bool has_tokens = false;  // what follows is set
+  int64_t prompt_tokens = 0;
+  int64_t reused_tokens = 0;
+  std::string_view reuse_end = {};
+  int64_t generated_tokens = 0;
+  double queue_ms = 0;
+  double first_token_ms = 0;
+  double decode_ms = 0;
 };
 
 struct HttpResponse {
@@ -34,11 +53,10 @@ class Responder {
   Responder(const Responder&) = delete;
   Responder& operator=(const Responder&) = delete;
 
-  // `note` goes into the log line: "prompt=12 cached=8 new=20".
-  virtual void respond(HttpResponse response, const std::string& note) = 0;
-  virtual void begin() = 0;  // of a stream of events
+  virtual void respond(HttpResponse response, const RequestNote& note) = 0;
+  virtual void begin(std::string_view content_type) = 0;  // of a stream
   virtual void write(std::string_view text) = 0;
-  virtual void end(const std::string& note) = 0;
+  virtual void end(const RequestNote& note) = 0;
 };
 
 // Work that was started for a request.
@@ -51,6 +69,8 @@ class Exchange {
 
   // The client is gone. On the event loop's thread.
   virtual void cancel() noexcept = 0;
+  // The time of X-Request-Timeout is over: the client is told.
+  virtual void expire() = 0;
 };
 
 }  // namespace inferno::serve

@@ -44,7 +44,7 @@ void Histogram::write(std::string& out, std::string_view name, std::string_view 
                  sum_, name, count_);
 }
 
-std::string Metrics::text(const EngineStats& engine) const {
+std::string Metrics::text(const EngineStats& engine, const PageCounts& pages) const {
   std::string out;
   head(out, "inferno_requests_total", "counter", "Answered HTTP requests.");
   for (const auto& [key, count] : answers) {
@@ -62,6 +62,10 @@ std::string Metrics::text(const EngineStats& engine) const {
   single(out, "inferno_generated_tokens_total", "counter", "Tokens generated.", engine.generated_tokens);
   single(out, "inferno_preemptions_total", "counter", "Sequences whose pages were taken and recomputed.",
          engine.preemptions);
+  single(out, "inferno_pages", "gauge", "Pages of the cache.", pages.total);
+  single(out, "inferno_pages_used", "gauge", "Pages that sequences hold.", pages.used);
+  single(out, "inferno_pages_cached", "gauge", "Pages that nobody holds and that may be found again.", pages.cached);
+  single(out, "inferno_pages_evicted_total", "counter", "Cached pages that gave way.", pages.evictions);
   single(out, "inferno_steps_total", "counter", "Steps of the engine.", engine.steps);
   single(out, "inferno_step_time_error", "gauge", "Relative error of the predicted times of steps.", engine.cost_error);
   first_token.write(out, "inferno_time_to_first_token_seconds", "From submission to the first token.");

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "engine/scheduler.h"
 #include "inferno/types.h"
 
 namespace inferno::serve {
@@ -42,7 +43,7 @@ struct Metrics {
   Histogram queue;
   Histogram whole;
 
-  [[nodiscard]] std::string text(const EngineStats& engine) const;
+  [[nodiscard]] std::string text(const EngineStats& engine, const PageCounts& pages) const;
 };
 
 }  // namespace inferno::serve

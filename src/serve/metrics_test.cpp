@@ -24,7 +24,8 @@ TEST(Metrics, BucketsOfAHistogramCountAllBelowThem) {
 TEST(Metrics, AnswersAreCountedByPathAndStatus) {
   Metrics metrics;
   metrics.answers[{"/health", 200}] = 3;
-  EXPECT_NE(metrics.text({}).find("inferno_requests_total{path=\"/health\",status=\"200\"} 3\n"), std::string::npos);
+  EXPECT_NE(metrics.text({}, {}).find("inferno_requests_total{path=\"/health\",status=\"200\"} 3\n"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -1,25 +1,29 @@
-// Answers of the completion endpoints as JSON: whole, and as the events of a stream.
+// Answers of the endpoints that make texts: whole, and as the parts of a stream. One writer per API and request.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/request.h"
+#include "serve/api_error.h"
+#include "serve/completion_request.h"
 #include "tokenizer/tokenizer.h"
 
 namespace inferno::serve {
 
-// What all parts of an answer have in common.
+// What all parts of an answer have in common. Both pointers outlive the writer.
 struct ReplyHead {
-  bool chat = false;
-  bool include_usage = false;
-  bool logprobs = false;
-  std::string id;
-  int64_t created = 0;  // seconds since 1970
-  std::string model;
+  const CompletionRequest* request = nullptr;
+  const Tokenizer* tokenizer = nullptr;  // null: token ids stand for their text
+  std::string id = {};                   // of the HTTP request; answers put the API's prefix before it
+  int64_t created = 0;                   // seconds since 1970
+  std::string model = {};
+  int64_t prompt_tokens = 0;
 };
 
 // A token of one choice, or text without one (id -1) that had been held back.
@@ -27,47 +31,75 @@ struct Delta {
   int32_t choice = 0;
   int32_t id = -1;
   std::string text = {};
+  std::string thinking = {};
   std::vector<TokenLogprob> logprobs = {};  // where asked for: the drawn token, then the likeliest
 };
 
 struct Choice {
   std::string text = {};
+  std::string thinking = {};
   StopReason reason = StopReason::length;
+  std::string stop = {};           // the stop string it ended at; empty: none
+  std::vector<int32_t> ids = {};   // all tokens
   std::vector<Delta> tokens = {};  // where log-probabilities were asked for
 };
 
+// Of a whole request. docs/serve.md says what clients see of it.
 struct Usage {
   int64_t prompt_tokens = 0;
   int64_t generated_tokens = 0;
   int64_t cached_tokens = 0;
+  ReuseEnd reuse_end = ReuseEnd::off;
+  double queue_ms = 0;
+  double prefill_ms = 0;
+  double decode_ms = 0;  // from the first token to the last
+  double total_ms = 0;
 };
+
+class ReplyWriter {
+ public:
+  explicit ReplyWriter(ReplyHead head) : head_(std::move(head)) {}
+  virtual ~ReplyWriter() = default;
+  ReplyWriter(const ReplyWriter&) = delete;
+  ReplyWriter& operator=(const ReplyWriter&) = delete;
+
+  [[nodiscard]] virtual std::string whole(std::span<const Choice> choices, const Usage& usage) const = 0;
+
+  // Of a stream, in this order; each may be empty.
+  [[nodiscard]] virtual std::string_view stream_type() const { return "text/event-stream"; }
+  [[nodiscard]] virtual std::string opening() { return {}; }
+  [[nodiscard]] virtual std::string token(const Delta& delta) = 0;
+  [[nodiscard]] virtual std::string ending(std::span<const Choice> choices, const Usage& usage) = 0;
+  // The last part, instead of ending().
+  [[nodiscard]] virtual std::string failure(const ApiError& error) const = 0;
+
+ protected:
+  [[nodiscard]] const ReplyHead& head() const { return head_; }
+  [[nodiscard]] const CompletionRequest& request() const { return *head_.request; }
+  [[nodiscard]] std::string text_of(int32_t id) const;
+
+ private:
+  ReplyHead head_;
+};
+
+[[nodiscard]] std::unique_ptr<ReplyWriter> make_writer(ReplyHead head);
+[[nodiscard]] std::unique_ptr<ReplyWriter> make_native_writer(ReplyHead head);
+[[nodiscard]] std::unique_ptr<ReplyWriter> make_anthropic_writer(ReplyHead head);
+[[nodiscard]] std::unique_ptr<ReplyWriter> make_responses_writer(ReplyHead head);
+[[nodiscard]] std::unique_ptr<ReplyWriter> make_ollama_writer(ReplyHead head);
 
 // Of UTF-8, as offsets in texts count them.
 [[nodiscard]] size_t characters(std::string_view text);
+// "length" or "stop".
 [[nodiscard]] std::string_view finish_reason(StopReason reason);
+// Bytes that are no UTF-8 (a token may end within a character) become U+FFFD.
+[[nodiscard]] std::string dump(const nlohmann::ordered_json& value);
+// Milliseconds with three digits, for JSON.
+[[nodiscard]] double rounded(double ms);
+// Tokens per second; 0 when no time was taken.
+[[nodiscard]] double per_second(int64_t tokens, double ms);
 
-// Null tokenizer: token ids stand for their text.
-class ReplyWriter {
- public:
-  ReplyWriter(ReplyHead head, const Tokenizer* tokenizer) : head_(std::move(head)), tokenizer_(tokenizer) {}
-
-  [[nodiscard]] std::string whole(std::span<const Choice> choices, const Usage& usage) const;
-
-  // Events, each with its "data: " and empty line.
-  [[nodiscard]] std::string opening(int32_t choice) const;  // of a chat answer: its role
-  // text_offset: characters of the choice before this token.
-  [[nodiscard]] std::string token(const Delta& delta, size_t text_offset) const;
-  [[nodiscard]] std::string ending(int32_t choice, StopReason reason) const;
-  [[nodiscard]] std::string usage(const Usage& usage) const;
-  [[nodiscard]] static std::string done() { return "data: [DONE]\n\n"; }
-
- private:
-  struct Parts;  // keeps the JSON library out of this header
-  ReplyHead head_;
-  const Tokenizer* tokenizer_;
-};
-
-// "data: TEXT\n\n"
-[[nodiscard]] std::string event(std::string_view text);
+// "data: TEXT\n\n", with "event: NAME\n" before it where there is a name.
+[[nodiscard]] std::string event(std::string_view text, std::string_view name = {});
 
 }  // namespace inferno::serve

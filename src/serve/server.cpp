@@ -86,7 +86,8 @@ ApiOptions api_options(const ServerOptions& options) {
   return {.model = options.model,
           .keys = options.keys,
           .local = loopback && !options.no_auth,
-          .max_sequences = options.max_queue};
+          .max_sequences = options.max_queue,
+          .max_sequences_per_key = options.max_queue_per_key};
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ struct ServerOptions {
   std::vector<std::string> keys = {};
   bool no_auth = false;  // without keys: serve others than this machine all the same
   int64_t max_queue = 512;
+  int64_t max_queue_per_key = 0;  // the same of one API key; 0: no limit of its own
   uint64_t max_body_bytes = uint64_t{8} << 20;
   uint64_t max_buffered_bytes = uint64_t{256} << 20;  // of requests being read, all together
   size_t max_connections = 16'384;
@@ -38,6 +39,7 @@ struct ServerOptions {
   size_t max_unsent_bytes = size_t{1} << 20;       // of a stream whose client does not read
   bool handle_signals = false;                     // SIGINT and SIGTERM end it
   std::function<void(std::string_view line)> log = {};  // a line per request; called on the event loop's thread
+  bool log_json = false;                                // the lines are JSON
 };
 
 class Server {

@@ -1,0 +1,17 @@
+// One parser per API, behind parse_completion(). `request` comes with its dialect and seed.
+#pragma once
+
+#include "serve/completion_request.h"
+#include "serve/json_fields.h"
+
+namespace inferno::serve {
+
+void parse_native(const Fields& fields, const CompletionLimits& limits, CompletionRequest& request);
+void parse_anthropic(const Fields& fields, const CompletionLimits& limits, CompletionRequest& request);
+void parse_responses(const Fields& fields, const CompletionLimits& limits, CompletionRequest& request);
+void parse_ollama(const Fields& fields, const CompletionLimits& limits, CompletionRequest& request);
+
+// The prompt of /v1/messages: system and messages.
+[[nodiscard]] Prompt anthropic_prompt(const Fields& fields);
+
+}  // namespace inferno::serve

@@ -1,0 +1,53 @@
+// The paths there are.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "serve/dialect.h"
+
+namespace inferno::serve {
+
+enum class Action : uint8_t {
+  page,
+  openapi,
+  health,
+  ready,
+  metrics,
+  models,
+  model,
+  props,
+  slots,
+  steps,
+  tags,
+  processes,
+  version,
+  // What follows reads a body.
+  show,
+  tokenize,
+  detokenize,
+  apply_template,
+  count_tokens,
+  complete,
+  unsupported,
+};
+
+struct Endpoint {
+  std::string_view path;
+  Action action;
+  Dialect dialect = Dialect::openai_text;  // of `complete`
+  std::string_view lacks = {};             // of `unsupported`: what is not there yet
+
+  [[nodiscard]] bool is_post() const { return action >= Action::show; }
+  // Needs no API key.
+  [[nodiscard]] bool is_open() const { return action <= Action::ready && action != Action::openapi; }
+};
+
+[[nodiscard]] std::span<const Endpoint> endpoints();
+// Null: there is none. All models have one, "/v1/models/{id}".
+[[nodiscard]] const Endpoint* find_endpoint(std::string_view path);
+// The id in "/v1/models/ID".
+[[nodiscard]] std::string_view model_id(std::string_view path);
+
+}  // namespace inferno::serve

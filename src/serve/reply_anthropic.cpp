@@ -1,0 +1,128 @@
+// Anthropic's form: blocks of thinking and text.
+#include <nlohmann/json.hpp>
+
+#include "serve/reply.h"
+
+namespace inferno::serve {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json usage_json(const Usage& usage) {
+  return {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
+          {"cache_creation_input_tokens", 0},
+          {"cache_read_input_tokens", usage.cached_tokens},
+          {"output_tokens", usage.generated_tokens},
+          {"reuse_end", to_string(usage.reuse_end)},
+          {"queue_ms", rounded(usage.queue_ms)},
+          {"prefill_ms", rounded(usage.prefill_ms)},
+          {"decode_ms", rounded(usage.decode_ms)}};
+}
+
+Json stop_reason(const Choice& choice) {
+  if (choice.reason == StopReason::stop_string) return "stop_sequence";
+  return finish_reason(choice.reason) == "length" ? "max_tokens" : "end_turn";
+}
+
+Json stop_sequence(const Choice& choice) {
+  return choice.reason == StopReason::stop_string ? Json(choice.stop) : Json();
+}
+
+class AnthropicWriter final : public ReplyWriter {
+ public:
+  using ReplyWriter::ReplyWriter;
+
+  [[nodiscard]] std::string whole(std::span<const Choice> choices, const Usage& usage) const override {
+    const Choice& choice = choices.front();
+    Json content = Json::array();
+    if (!choice.thinking.empty()) {
+      content.push_back({{"type", "thinking"}, {"thinking", choice.thinking}, {"signature", ""}});
+    }
+    if (!choice.text.empty() || content.empty()) content.push_back({{"type", "text"}, {"text", choice.text}});
+    Json body = message(std::move(content));
+    body["stop_reason"] = stop_reason(choice);
+    body["stop_sequence"] = stop_sequence(choice);
+    body["usage"] = usage_json(usage);
+    return dump(body);
+  }
+
+  [[nodiscard]] std::string opening() override {
+    Json body = message(Json::array());
+    body["stop_reason"] = nullptr;
+    body["stop_sequence"] = nullptr;
+    body["usage"] = {{"input_tokens", head().prompt_tokens},
+                     {"cache_creation_input_tokens", 0},
+                     {"cache_read_input_tokens", 0},
+                     {"output_tokens", 0}};
+    return named({{"type", "message_start"}, {"message", std::move(body)}});
+  }
+
+  [[nodiscard]] std::string token(const Delta& delta) override {
+    std::string events;
+    if (!delta.thinking.empty()) {
+      events += open(Block::thinking) + block_delta({{"type", "thinking_delta"}, {"thinking", delta.thinking}});
+    }
+    if (!delta.text.empty()) {
+      events += open(Block::text) + block_delta({{"type", "text_delta"}, {"text", delta.text}});
+    }
+    return events;
+  }
+
+  [[nodiscard]] std::string ending(std::span<const Choice> choices, const Usage& usage) override {
+    std::string events = block_ == Block::none ? open(Block::text) : "";
+    events += close();
+    const Choice& choice = choices.front();
+    events += named({{"type", "message_delta"},
+                     {"delta", {{"stop_reason", stop_reason(choice)}, {"stop_sequence", stop_sequence(choice)}}},
+                     {"usage", usage_json(usage)}});
+    return events + named({{"type", "message_stop"}});
+  }
+
+  [[nodiscard]] std::string failure(const ApiError& error) const override {
+    return event(error_body(error, ErrorForm::anthropic), "error");
+  }
+
+ private:
+  enum class Block : uint8_t { none, thinking, text };
+
+  // Events are named by their type.
+  static std::string named(const Json& body) { return event(dump(body), body["type"].get<std::string>()); }
+
+  [[nodiscard]] Json message(Json content) const {
+    return {{"id", "msg_" + head().id},
+            {"type", "message"},
+            {"role", "assistant"},
+            {"model", head().model},
+            {"content", std::move(content)}};
+  }
+
+  std::string open(Block block) {
+    if (block_ == block) return {};
+    std::string events = close();
+    block_ = block;
+    Json content = {{"type", "text"}, {"text", ""}};
+    if (block == Block::thinking) content = {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}};
+    return events + named({{"type", "content_block_start"}, {"index", index_}, {"content_block", std::move(content)}});
+  }
+
+  std::string close() {
+    if (block_ == Block::none) return {};
+    block_ = Block::none;
+    return named({{"type", "content_block_stop"}, {"index", index_++}});
+  }
+
+  [[nodiscard]] std::string block_delta(Json delta) const {
+    return named({{"type", "content_block_delta"}, {"index", index_}, {"delta", std::move(delta)}});
+  }
+
+  Block block_ = Block::none;
+  int32_t index_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<ReplyWriter> make_anthropic_writer(ReplyHead head) {
+  return std::make_unique<AnthropicWriter>(std::move(head));
+}
+
+}  // namespace inferno::serve

@@ -1,0 +1,149 @@
+// llama-server's own form.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "serve/reply.h"
+
+namespace inferno::serve {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string_view stop_type(StopReason reason) {
+  switch (reason) {
+    case StopReason::end_token:
+    case StopReason::stop_token:
+      return "eos";
+    case StopReason::stop_string:
+      return "word";
+    default:
+      return "limit";
+  }
+}
+
+Json timings(const Usage& usage) {
+  const int64_t computed = usage.prompt_tokens - usage.cached_tokens;
+  const auto per_token = [](double ms, int64_t tokens) {
+    return tokens > 0 ? rounded(ms / static_cast<double>(tokens)) : 0.0;
+  };
+  return {{"cache_n", usage.cached_tokens},
+          {"prompt_n", computed},
+          {"prompt_ms", rounded(usage.prefill_ms)},
+          {"prompt_per_token_ms", per_token(usage.prefill_ms, computed)},
+          {"prompt_per_second", per_second(computed, usage.prefill_ms)},
+          {"predicted_n", usage.generated_tokens},
+          {"predicted_ms", rounded(usage.decode_ms)},
+          {"predicted_per_token_ms", per_token(usage.decode_ms, usage.generated_tokens)},
+          {"predicted_per_second", per_second(usage.generated_tokens, usage.decode_ms)},
+          {"queue_ms", rounded(usage.queue_ms)},
+          {"reuse_end", to_string(usage.reuse_end)}};
+}
+
+class NativeWriter final : public ReplyWriter {
+ public:
+  explicit NativeWriter(ReplyHead head)
+      : ReplyWriter(std::move(head)), made_(static_cast<size_t>(request().choices())) {}
+
+  // One object, or an array of them where several texts were asked for.
+  [[nodiscard]] std::string whole(std::span<const Choice> choices, const Usage& usage) const override {
+    if (choices.size() == 1) return dump(last(choices.front(), 0, usage, choices.front().text));
+    Json all = Json::array();
+    for (size_t i = 0; i < choices.size(); ++i) all.push_back(last(choices[i], i, usage, choices[i].text));
+    return dump(all);
+  }
+
+  [[nodiscard]] std::string token(const Delta& delta) override {
+    if (delta.text.empty() && delta.logprobs.empty()) return {};
+    auto& made = made_[static_cast<size_t>(delta.choice)];
+    if (delta.id >= 0) ++made;
+    Json body = {{"index", delta.choice},
+                 {"content", delta.text},
+                 {"tokens", delta.id >= 0 ? Json::array({delta.id}) : Json::array()},
+                 {"stop", false},
+                 {"id_slot", -1},
+                 {"tokens_predicted", made},
+                 {"tokens_evaluated", head().prompt_tokens}};
+    if (request().logprobs()) body["completion_probabilities"] = probabilities({&delta, 1});
+    return event(dump(body));
+  }
+
+  [[nodiscard]] std::string ending(std::span<const Choice> choices, const Usage& usage) override {
+    std::string events;
+    for (size_t i = 0; i < choices.size(); ++i) events += event(dump(last(choices[i], i, usage, "")));
+    return events;
+  }
+
+  [[nodiscard]] std::string failure(const ApiError& error) const override { return event(error_body(error)); }
+
+ private:
+  [[nodiscard]] Json settings() const {
+    const Request& asked = request().settings;
+    const SamplingSettings& s = asked.sampling;
+    return {{"seed", s.seed},
+            {"temperature", rounded(s.temperature)},
+            {"top_k", s.top_k},
+            {"top_p", rounded(s.top_p)},
+            {"min_p", rounded(s.min_p)},
+            {"repeat_last_n", s.penalty_window},
+            {"repeat_penalty", rounded(s.repeat_penalty)},
+            {"presence_penalty", rounded(s.presence_penalty)},
+            {"frequency_penalty", rounded(s.frequency_penalty)},
+            {"stop", asked.stop_strings},
+            {"max_tokens", asked.max_new_tokens},
+            {"n_predict", asked.max_new_tokens},
+            {"ignore_eos", !asked.stop_at_end},
+            {"stream", request().stream},
+            {"n_probs", std::max(0, asked.top_logprobs)}};
+  }
+
+  [[nodiscard]] Json last(const Choice& choice, size_t index, const Usage& usage, std::string_view content) const {
+    const auto tokens = static_cast<int64_t>(choice.ids.size());
+    Json body = {{"index", index},
+                 {"content", content},
+                 {"tokens", request().token_ids && !request().stream ? Json(choice.ids) : Json::array()},
+                 {"id_slot", -1},
+                 {"stop", true},
+                 {"model", head().model},
+                 {"tokens_predicted", tokens},
+                 {"tokens_evaluated", head().prompt_tokens},
+                 {"generation_settings", settings()},
+                 {"has_new_line", choice.text.find('\n') != std::string::npos},
+                 {"truncated", false},
+                 {"stop_type", stop_type(choice.reason)},
+                 {"stopping_word", choice.stop},
+                 {"tokens_cached", head().prompt_tokens + tokens},
+                 {"timings", timings(usage)}};
+    if (request().logprobs() && !request().stream) body["completion_probabilities"] = probabilities(choice.tokens);
+    return body;
+  }
+
+  [[nodiscard]] Json probability(const TokenLogprob& token) const {
+    const std::string text = text_of(token.id);
+    Json bytes = Json::array();
+    for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
+    return {{"id", token.id}, {"token", text}, {"bytes", std::move(bytes)}, {"logprob", token.logprob}};
+  }
+
+  [[nodiscard]] Json probabilities(std::span<const Delta> tokens) const {
+    Json all = Json::array();
+    for (const Delta& token : tokens) {
+      if (token.logprobs.empty()) continue;
+      Json entry = probability(token.logprobs.front());
+      entry["top_logprobs"] = Json::array();
+      for (const TokenLogprob& top : std::span(token.logprobs).subspan(1))
+        entry["top_logprobs"].push_back(probability(top));
+      all.push_back(std::move(entry));
+    }
+    return all;
+  }
+
+  std::vector<int64_t> made_;  // [choice] tokens written
+};
+
+}  // namespace
+
+std::unique_ptr<ReplyWriter> make_native_writer(ReplyHead head) {
+  return std::make_unique<NativeWriter>(std::move(head));
+}
+
+}  // namespace inferno::serve

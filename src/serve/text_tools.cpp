@@ -1,0 +1,83 @@
+#include "serve/text_tools.h"
+
+#include <nlohmann/json.hpp>
+
+#include "api/prompt_ids.h"
+#include "engine/chat.h"
+#include "serve/api_error.h"
+#include "serve/dialect_requests.h"
+#include "serve/reply.h"
+#include "serve/request_fields.h"
+
+namespace inferno::serve {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+// llama-server's form, {"content"} to {"tokens"}, or vLLM's, {"prompt"} or {"messages"} to {"count", "tokens"}.
+OrderedJson tokenize(const Fields& fields, const CompletionLimits& limits, const Tokenizer& tokenizer) {
+  if (const std::string* content = fields.string("content")) {
+    const std::vector<int32_t> ids =
+        tokenizer.encode(*content, {.parse_special = fields.boolean("parse_special").value_or(true),
+                                    .add_bos = fields.boolean("add_special").value_or(false) && tokenizer.wants_bos()});
+    if (!fields.boolean("with_pieces").value_or(false)) return {{"tokens", ids}};
+    OrderedJson pieces = OrderedJson::array();
+    for (const int32_t id : ids) pieces.push_back({{"id", id}, {"piece", tokenizer.piece(id)}});
+    return {{"tokens", std::move(pieces)}};
+  }
+  std::vector<int32_t> ids;
+  if (const std::string* prompt = fields.string("prompt")) {
+    ids = tokenizer.encode(*prompt,
+                           {.add_bos = fields.boolean("add_special_tokens").value_or(true) && tokenizer.wants_bos()});
+  } else if (fields.find("messages") != nullptr) {
+    ids = prompt_ids(&tokenizer, chat_of(fields));
+  } else {
+    fail_field("content", "is missing; give it, `prompt` or `messages`");
+  }
+  return {{"count", ids.size()}, {"max_model_len", limits.context}, {"tokens", std::move(ids)}};
+}
+
+// In both forms at once.
+OrderedJson detokenize(const Fields& fields, const Tokenizer& tokenizer) {
+  const Json* tokens = fields.array("tokens");
+  if (tokens == nullptr) fail_field("tokens", "is missing");
+  const std::vector<int32_t> ids = ids_of(*tokens, "tokens");
+  for (const int32_t id : ids) {
+    if (id >= tokenizer.vocab_size()) fail_field("tokens", "holds {}, which is not in the vocabulary", id);
+  }
+  const std::string text = tokenizer.decode(ids);
+  return {{"content", text}, {"prompt", text}};
+}
+
+OrderedJson apply_template(const Fields& fields, const Tokenizer& tokenizer) {
+  const Prompt prompt = chat_of(fields);
+  const auto& chat = std::get<Prompt::Chat>(prompt.content);
+  std::string text;
+  for (const PromptPiece& piece : ChatFormat::from_tokenizer(tokenizer).render(chat.messages, chat.options)) {
+    text += piece.text;
+  }
+  return {{"prompt", text}};
+}
+
+}  // namespace
+
+std::string run_text_tool(Action action, std::string_view body, const CompletionLimits& limits,
+                          const Tokenizer* tokenizer) {
+  const Json parsed = parse_object(body);
+  const Fields fields(parsed);
+  check_model(fields, limits.model);
+  if (tokenizer == nullptr) throw ApiError(501, "this model has no vocabulary, or this build no tokenizers");
+  switch (action) {
+    case Action::tokenize:
+      return dump(tokenize(fields, limits, *tokenizer));
+    case Action::detokenize:
+      return dump(detokenize(fields, *tokenizer));
+    case Action::apply_template:
+      return dump(apply_template(fields, *tokenizer));
+    default:
+      refuse_unsupported(fields);
+      return dump({{"input_tokens", prompt_ids(tokenizer, anthropic_prompt(fields)).size()}});
+  }
+}
+
+}  // namespace inferno::serve

@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+"""Clients that others wrote against `inferno serve`: OpenAI's, Anthropic's, Ollama's, LiteLLM, LangChain.
+
+usage: check_clients.py INFERNO
+"""
+import asyncio
+import os
+import subprocess
+import sys
+
+import anthropic
+import httpx
+import ollama
+import openai
+
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # nothing is asked of the network
+MESSAGES = [{"role": "user", "content": "Tell me of the sea."}]
+
+
+def start(inferno):
+    server = subprocess.Popen([inferno, "serve", "--port", "0", "--quiet", "--alias", "story",
+                               "--chat-template", "chatml"],
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    return server, server.stdout.readline().split(" on ")[1].strip().removesuffix("/v1")
+
+
+def check_openai(base):
+    client = openai.OpenAI(base_url=base + "/v1", api_key="none", max_retries=0)
+    assert client.models.list().data[0].id == "story"
+    assert client.models.retrieve("story").id == "story"
+    whole = client.chat.completions.create(model="story", messages=MESSAGES, max_completion_tokens=12, temperature=0,
+                                           logprobs=True, top_logprobs=2, n=2)
+    assert len(whole.choices) == 2 and whole.usage.completion_tokens > 0
+    assert len(whole.choices[0].logprobs.content[0].top_logprobs) == 2
+    streamed, usage = "", None
+    for chunk in client.chat.completions.create(model="story", messages=MESSAGES, max_tokens=12, temperature=0,
+                                                stream=True, stream_options={"include_usage": True}):
+        streamed += "".join(c.delta.content or "" for c in chunk.choices)
+        usage = chunk.usage or usage
+    assert streamed == whole.choices[0].message.content, (streamed, whole.choices[0].message.content)
+    assert usage.prompt_tokens == whole.usage.prompt_tokens
+    text = client.completions.create(model="story", prompt="The sea", max_tokens=4, echo=True)
+    assert text.choices[0].text.startswith("The sea")
+    answer = client.responses.create(model="story", input="Tell me of the sea.", max_output_tokens=12, temperature=0)
+    assert answer.output_text == streamed, answer.output_text
+    parts = [e.delta for e in client.responses.create(model="story", input="Tell me of the sea.", max_output_tokens=12,
+                                                      temperature=0, stream=True) if e.type == "response.output_text.delta"]
+    assert "".join(parts) == streamed
+    for error, call in [(openai.NotFoundError, lambda: client.models.retrieve("other")),
+                        (openai.BadRequestError, lambda: client.completions.create(model="story", prompt="a", temperature=-1)),
+                        (openai.InternalServerError, lambda: client.embeddings.create(model="story", input="a"))]:
+        try:
+            call()
+            raise AssertionError(f"no {error}")
+        except error as raised:
+            assert raised.body["message"]
+
+    async def several():
+        other = openai.AsyncOpenAI(base_url=base + "/v1", api_key="none", max_retries=0)
+        made = await asyncio.gather(*[other.chat.completions.create(model="story", messages=MESSAGES, max_tokens=12,
+                                                                    temperature=0) for _ in range(4)])
+        assert {m.choices[0].message.content for m in made} == {streamed}
+
+    asyncio.run(several())
+    return streamed
+
+
+def check_anthropic(base, expected):
+    client = anthropic.Anthropic(base_url=base, api_key="none", max_retries=0)
+    whole = client.messages.create(model="story", max_tokens=12, messages=MESSAGES, extra_body={"temperature": 0})
+    assert whole.content[0].text == expected and whole.stop_reason == "max_tokens", whole
+    with client.messages.stream(model="story", max_tokens=12, messages=MESSAGES, extra_body={"temperature": 0}) as stream:
+        assert "".join(stream.text_stream) == expected
+        assert stream.get_final_message().usage.output_tokens == whole.usage.output_tokens
+    assert client.messages.count_tokens(model="story", messages=MESSAGES).input_tokens > 0
+    try:
+        client.messages.create(model="other", max_tokens=1, messages=MESSAGES)
+        raise AssertionError("no error")
+    except anthropic.NotFoundError:
+        pass
+
+
+def check_ollama(base, expected):
+    client = ollama.Client(host=base)
+    assert client.list().models[0].model == "story"
+    assert client.show("story").capabilities == ["completion"]
+    assert client.ps().models[0].model == "story"
+    options = {"num_predict": 12, "temperature": 0}
+    assert client.chat(model="story", messages=MESSAGES, options=options).message.content == expected
+    assert "".join(p.message.content for p in client.chat(model="story", messages=MESSAGES, options=options,
+                                                          stream=True)) == expected
+    assert client.generate(model="story", prompt="Tell me of the sea.", options=options).response == expected
+    try:
+        client.chat(model="other", messages=MESSAGES)
+        raise AssertionError("no error")
+    except ollama.ResponseError as error:
+        assert error.status_code == 404
+
+
+def check_litellm(base, expected):
+    import litellm
+    litellm.telemetry = False
+    for model, address in [("openai/story", base + "/v1"), ("ollama_chat/story", base), ("anthropic/story", base)]:
+        made = litellm.completion(model=model, api_base=address, api_key="none", messages=MESSAGES, max_tokens=12,
+                                  temperature=0, num_retries=0)
+        assert made.choices[0].message.content == expected, (model, made)
+
+
+def check_langchain(base, expected):
+    from langchain_openai import ChatOpenAI
+    chat = ChatOpenAI(model="story", base_url=base + "/v1", api_key="none", max_completion_tokens=12, temperature=0,
+                      max_retries=0)
+    assert chat.invoke("Tell me of the sea.").content == expected
+    assert "".join(part.content for part in chat.stream("Tell me of the sea.")) == expected
+
+
+def main():
+    server, base = start(sys.argv[1])
+    try:
+        expected = check_openai(base)
+        print("openai: passed", flush=True)
+        for name, check in [("anthropic", check_anthropic), ("ollama", check_ollama), ("litellm", check_litellm),
+                            ("langchain-openai", check_langchain)]:
+            check(base, expected)
+            print(f"{name}: passed", flush=True)
+        assert httpx.get(base + "/health").json() == {"status": "ok"}
+    finally:
+        server.terminate()
+        server.wait()
+
+
+main()
