@@ -14,7 +14,7 @@ TIDY_FILES ?= src/.*(?<!_test)\.cpp$$
 .DEFAULT_GOAL := help
 .PHONY: help build run dev test test-slow check format check-format check-tidy check-asan check-avx2 tsan bench install \
         model clean deps deps-check check-fuzz fuzz check-templates test-threadpool-parity-quick test-threadpool-parity test-threadpool-parity-verbose \
-        test-gemv-omp test-fusion-gemv test-model-check test-idle llamacpp-parity-full
+        test-gemv-omp test-fusion-gemv test-model-check test-idle llamacpp-parity-full compare-quantize
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-30s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ test-idle: build/idle_test ## loads, generates, waits 5 s: under 1 % CPU while w
 llamacpp-parity-full: test-threadpool-parity build/kernel_results ## that suite, and the kernels against llama.cpp's results (from PyPI)
 	@tools/install_deps check python
 	@"$$(bench/compare --peer-python)" tests/llamacpp/compare_kernels.py build/tests/llamacpp/kernel_results
+
+compare-quantize: build ## perplexity of each type against llama-quantize's file of that name (PEER=.../llama-quantize MODEL=... TEXT=...)
+	@bench/compare_quantize --peer "$(PEER)" $(if $(IMATRIX),--imatrix "$(IMATRIX)") "$(MODEL)" "$(TEXT)"
 
 check: check-format check-asan check-fuzz check-tidy check-avx2 ## formatting, clang-tidy, clang 19 without warnings, tests under ASan and UBSan, fuzzers, AVX2
 
