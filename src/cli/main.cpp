@@ -57,6 +57,10 @@ int run_inferno(int argc, char** argv) {
   add_bench(app);
   add_serve(app);
   add_machine(app);
+  add_pull(app);
+  add_list(app);
+  add_remove(app);
+  add_hub_names(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
