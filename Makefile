@@ -133,7 +133,7 @@ bench: build ## speed of the kernels and the thread pool, against this machine's
 	@build/bench/threading/threading_bench
 
 install: deps build/build.ninja ## programs, library and headers into PREFIX (/usr/local)
-	@cmake --build build --target inferno model-generate inferno_shared -j $(JOBS) $(QUIET)
+	@cmake --build build --target inferno model-generate inferno_shared inferno_documentation -j $(JOBS) $(QUIET)
 	@cmake --install build --prefix "$(PREFIX)"
 
 model: ## fetch SmolLM2-135M-Instruct, a small real chat model, into models/

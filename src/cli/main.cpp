@@ -61,6 +61,7 @@ int run_inferno(int argc, char** argv) {
   add_list(app);
   add_remove(app);
   add_hub_names(app);
+  add_documentation(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
