@@ -13,8 +13,9 @@ TIDY_FILES ?= src/.*(?<!_test)\.cpp$$
 
 .DEFAULT_GOAL := help
 .PHONY: help build run dev test test-slow check format check-format check-tidy check-asan check-avx2 tsan bench install \
-        model clean deps deps-check check-fuzz fuzz check-templates check-page check-clients test-threadpool-parity-quick test-threadpool-parity test-threadpool-parity-verbose \
-        test-gemv-omp test-fusion-gemv test-model-check test-idle llamacpp-parity-full
+        model clean deps deps-check check-fuzz fuzz check-templates check-page check-clients compare-quantize \
+        test-threadpool-parity-quick test-threadpool-parity test-threadpool-parity-verbose test-gemv-omp \
+        test-fusion-gemv test-model-check test-idle llamacpp-parity-full
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-30s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +84,9 @@ llamacpp-parity-full: test-threadpool-parity build/kernel_results ## that suite,
 	@tools/install_deps check python
 	@"$$(bench/compare --peer-python)" tests/llamacpp/compare_kernels.py build/tests/llamacpp/kernel_results
 
+compare-quantize: build ## perplexity of each type against llama-quantize's file of that name (PEER=.../llama-quantize MODEL=... TEXT=...)
+	@bench/compare_quantize --peer "$(PEER)" $(if $(IMATRIX),--imatrix "$(IMATRIX)") "$(MODEL)" "$(TEXT)"
+
 check: check-format check-asan check-fuzz check-tidy check-avx2 ## formatting, clang-tidy, clang 19 without warnings, tests under ASan and UBSan, fuzzers, AVX2
 
 check-format: deps-check
@@ -143,7 +147,7 @@ bench: build ## speed of the kernels and the thread pool, against this machine's
 	@build/bench/threading/threading_bench
 
 install: deps build/build.ninja ## programs, library and headers into PREFIX (/usr/local)
-	@cmake --build build --target inferno model-generate inferno_shared -j $(JOBS) $(QUIET)
+	@cmake --build build --target inferno model-generate inferno_shared inferno_documentation -j $(JOBS) $(QUIET)
 	@cmake --install build --prefix "$(PREFIX)"
 
 model: ## fetch SmolLM2-135M-Instruct, a small real chat model, into models/

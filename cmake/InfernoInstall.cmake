@@ -29,6 +29,14 @@ function(inferno_install)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/inferno DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
     FILES_MATCHING PATTERN "*.h")
   install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+  if(TARGET inferno_documentation)
+    set(documentation ${PROJECT_BINARY_DIR}/documentation)
+    install(FILES ${documentation}/inferno.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+    install(FILES ${documentation}/inferno.bash RENAME inferno
+      DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+    install(FILES ${documentation}/_inferno DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+    install(FILES ${documentation}/inferno.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+  endif()
 
   set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/inferno)
   install(EXPORT infernoTargets NAMESPACE inferno:: DESTINATION ${package_folder})

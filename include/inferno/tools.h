@@ -78,21 +78,38 @@ struct ModelInfo {
 
 // ---- another type of weights
 
+struct QuantizeOptions {
+  int threads = 0;               // 0: all that pay off
+  std::string imatrix = {};      // file of importances (docs/quantize.md); empty: all values count alike
+  std::string output_type = {};  // of the output head, or the embedding that serves as it; empty: what the mix says
+  // For tensors whose name holds a match of the regular expression: this type. The first that matches decides.
+  struct TensorType {
+    std::string pattern = {};
+    std::string type = {};
+  };
+  std::vector<TensorType> tensor_types = {};
+  bool pure = false;            // the main type of a mix for every matrix, the output head too
+  OnProgress on_progress = {};  // in bytes of the input
+};
+
 struct QuantizeReport {
   uint64_t bytes_in = 0;                    // of the files
   uint64_t bytes_out = 0;                   // of the file
   std::vector<TensorTypeTotal> types = {};  // of the written tensors, largest first
-  // "blk.0.ffn_down.weight: rows of 352 do not divide by 256: Q8_0 instead of Q6_K"
+  // One line for each type that others had to take the place of:
+  // "Q8_0 instead of Q6_K in 4 tensors, whose rows do not divide by 256 (blk.0.ffn_down.weight: 352)"
   std::vector<std::string> fallbacks = {};
+  // One line each: the input is quantized already, the result is larger than the input, the imatrix lacks tensors.
+  std::vector<std::string> warnings = {};
 };
 
 // Every type and mix that quantize_model() knows.
 [[nodiscard]] INFERNO_API std::string weight_type_names();
-// `type` is one of weight_type_names(), in any case. Matrices take the type (or what the mix says for them), vectors
-// stay F32, metadata is copied. The file appears under `output` only when it is complete. `threads` 0: all that pay
-// off. Progress is counted in bytes of the input.
+// `type` is one of weight_type_names(), in any case; Q3_K, Q4_K and Q5_K are other names of the _M mixes. Matrices take
+// the type, or what the mix says for them; vectors stay as they are, metadata is copied. The file appears under
+// `output` only when it is complete. Its bytes do not depend on the number of threads.
 INFERNO_API QuantizeReport quantize_model(const std::string& input, const std::string& output, std::string_view type,
-                                          int threads = 0, const OnProgress& on_progress = {});
+                                          const QuantizeOptions& options = {});
 
 // ---- before loading: where a model would run, what it would take, how fast it would be
 

@@ -75,7 +75,7 @@ TEST(Misuse, LoadOptionsOutOfRangeAreErrors) {
   EXPECT_NE(load({.backend = "abacus"}).find("unknown backend"), std::string::npos);
   EXPECT_THROW((void)Llm::load("no/such/file.gguf"), Error);
   EXPECT_THROW((void)plan_model(kModel, {}, {.prompt_tokens = -1}), Error);
-  EXPECT_THROW((void)quantize_model(kModel, "/dev/null/x", "q8_0", -1), Error);
+  EXPECT_THROW((void)quantize_model(kModel, "/dev/null/x", "q8_0", {.threads = -1}), Error);
   EXPECT_THROW((void)bench_model(kModel, {}, {.batches = {}}), Error);
 }
 

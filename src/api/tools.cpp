@@ -1,7 +1,6 @@
 // Of inferno/tools.h, what needs no more than a file.
 #include "inferno/tools.h"
 
-#include "base/error.h"
 #include "engine/builtin_model.h"
 #include "model/model_info.h"
 #include "model/quantize_model.h"
@@ -16,10 +15,9 @@ ModelInfo inspect_model(const std::string& path) {
   return info;
 }
 
-QuantizeReport quantize_model(const std::string& input, const std::string& output, std::string_view type, int threads,
-                              const OnProgress& on_progress) {
-  if (threads < 0) fail_usage("`threads` is {}; give 1 or more, or 0 for the default", threads);
-  return quantize_model(open_model(input), output, type, threads, on_progress);
+QuantizeReport quantize_model(const std::string& input, const std::string& output, std::string_view type,
+                              const QuantizeOptions& options) {
+  return quantize_model(open_model(input), output, type, options);
 }
 
 }  // namespace inferno

@@ -13,6 +13,7 @@
 #include "base/standard_streams.h"
 #include "base/text.h"
 #include "cli/progress_bar.h"
+#include "hub/hub_name.h"
 
 namespace inferno::cli {
 
@@ -98,7 +99,8 @@ void show_loading(LoadOptions& options) {
 
 bool looks_like_model(const std::string& argument) {
   struct stat status{};
-  return argument.ends_with(".gguf") || (::stat(argument.c_str(), &status) == 0 && S_ISREG(status.st_mode));
+  return argument.ends_with(".gguf") || (::stat(argument.c_str(), &status) == 0 && S_ISREG(status.st_mode)) ||
+         hub::parse_name(argument);
 }
 
 std::vector<int32_t> parse_ids(std::string_view text) {

@@ -16,16 +16,24 @@ namespace inferno::cli {
 
 // One function per subcommand, each in its own file: adds the subcommand, whose callback does the work.
 void add_bench(CLI::App& app);
+void add_documentation(CLI::App& app);
 void add_generate(CLI::App& app);
+void add_imatrix(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_logits(CLI::App& app);
 void add_machine(CLI::App& app);
 void add_perplexity(CLI::App& app);
+void add_list(CLI::App& app);
 void add_plan(CLI::App& app);
+void add_pull(CLI::App& app);
 void add_quantize(CLI::App& app);
+void add_remove(CLI::App& app);
 void add_serve(CLI::App& app);
 void add_tokenize(CLI::App& app);
 void add_verify(CLI::App& app);
+
+// --offline for every subcommand that takes a model, and names of a hub where a path is expected. After the others.
+void add_hub_names(CLI::App& app);
 
 // The second name of the program; returns the exit code.
 int model_generate(std::span<const char* const> args);
@@ -64,7 +72,8 @@ struct EngineFlags {
 
 // What is worth seeing while an engine is made goes to stderr: the device, and a progress bar.
 void show_loading(LoadOptions& options);
-// A first argument that is a file or ends in .gguf is the model; otherwise there is none, and it is the prompt.
+// A first argument that is a file, ends in .gguf or is a name of a hub is the model; otherwise there is none, and it is
+// the prompt.
 [[nodiscard]] bool looks_like_model(const std::string& argument);
 // "1,2,3" or "1 2 3" -> ids; anything else is a usage Error.
 [[nodiscard]] std::vector<int32_t> parse_ids(std::string_view text);

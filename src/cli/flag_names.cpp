@@ -9,7 +9,7 @@ namespace {
 struct Name {
   std::string_view option, flag;
 };
-constexpr std::array<Name, 16> kNames = {{{"affinity", "--affinity"},
+constexpr std::array<Name, 17> kNames = {{{"affinity", "--affinity"},
                                           {"api_key_file", "--api-key-file"},
                                           {"backend", "--backend"},
                                           {"chat_template", "--chat-template"},
@@ -23,6 +23,7 @@ constexpr std::array<Name, 16> kNames = {{{"affinity", "--affinity"},
                                           {"max_token_latency_ms", "--max-token-latency"},
                                           {"no_auth", "--no-auth"},
                                           {"numa", "--numa"},
+                                          {"offline", "--offline"},
                                           {"port", "--port"},
                                           {"threads", "--threads"}}};
 

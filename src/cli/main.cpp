@@ -49,6 +49,7 @@ int run_inferno(int argc, char** argv) {
   add_inspect(app);
   add_tokenize(app);
   add_quantize(app);
+  add_imatrix(app);
   add_perplexity(app);
   add_logits(app);
   add_plan(app);
@@ -56,6 +57,11 @@ int run_inferno(int argc, char** argv) {
   add_bench(app);
   add_serve(app);
   add_machine(app);
+  add_pull(app);
+  add_list(app);
+  add_remove(app);
+  add_hub_names(app);
+  add_documentation(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

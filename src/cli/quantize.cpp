@@ -1,6 +1,7 @@
 // inferno quantize: a model file with its matrices in another type.
 #include <fmt/core.h>
 
+#include "base/error.h"
 #include "base/standard_streams.h"
 #include "base/text.h"
 #include "cli/cli.h"
@@ -9,31 +10,66 @@
 
 namespace inferno::cli {
 
+namespace {
+
+struct QuantizeCommand {
+  std::string input, output, type;
+  QuantizeOptions options;
+  std::vector<std::string> tensor_types;
+  bool quiet = false;
+
+  void run();
+};
+
+// "attn_v=Q6_K": the type is what follows the last =.
+QuantizeOptions::TensorType parse_tensor_type(const std::string& text) {
+  const size_t sign = text.find_last_of('=');
+  if (sign == std::string::npos || sign == 0 || sign + 1 == text.size()) {
+    fail_usage("\"{}\" is not PATTERN=TYPE, such as attn_v=Q6_K", printable(text));
+  }
+  return {text.substr(0, sign), text.substr(sign + 1)};
+}
+
+void QuantizeCommand::run() {
+  for (const std::string& text : tensor_types) options.tensor_types.push_back(parse_tensor_type(text));
+  options.on_progress = draw_progress(fmt::format("quantizing to {}", type), quiet);
+  const QuantizeReport report = quantize_model(input, output, type, options);
+  for (const std::string& line : report.warnings) print_stderr("inferno: warning: {}\n", line);
+  if (quiet) return;
+  for (const std::string& line : report.fallbacks) print_stderr("inferno: {}\n", line);
+  print_stderr("{} -> {} ({:.1f} %)\n", format_bytes(report.bytes_in), format_bytes(report.bytes_out),
+               100.0 * static_cast<double>(report.bytes_out) / static_cast<double>(report.bytes_in));
+}
+
+}  // namespace
+
 void add_quantize(CLI::App& app) {
-  struct Command {
-    std::string input, output, type;
-    int threads = 0;
-    bool quiet = false;
-  };
-  auto command = std::make_shared<Command>();
+  auto command = std::make_shared<QuantizeCommand>();
   CLI::App* sub = app.add_subcommand("quantize", "write a model file with its matrices in another type");
-  sub->footer("Types: " + weight_type_names() +
-              "\nQ4_K_M and Q5_K_M are mixes: the output head and some other tensors become Q6_K.\n"
-              "Example:\n  inferno quantize model-bf16.gguf model-q4_k_m.gguf Q4_K_M");
+  sub->footer(
+      "Types: " + weight_type_names() +
+      "\nA name means what it does elsewhere: nearly all keep the output head in Q6_K, and the mixes (_S, _M, _L,\n"
+      "Q2_K) give more bits to the tensors where errors cost most.\n"
+      "Examples:\n"
+      "  inferno quantize model-bf16.gguf model-q4_k_m.gguf Q4_K_M\n"
+      "  inferno imatrix model-bf16.gguf text.txt -o model.imatrix.gguf\n"
+      "  inferno quantize model-bf16.gguf model-q2_k.gguf Q2_K --imatrix model.imatrix.gguf");
   sub->add_option("input", command->input, "the .gguf file to read")->required();
   sub->add_option("output", command->output, "the .gguf file to write")->required();
   sub->add_option("type", command->type, "the type, or a mix")->required();
-  sub->add_option("--threads", command->threads, "CPU threads (0: all that pay off)")->check(CLI::Range(0, 4096));
+  sub->add_option("--imatrix", command->options.imatrix,
+                  "importances of the columns, from inferno imatrix or llama.cpp");
+  sub->add_option("--output-type", command->options.output_type, "type of the output head");
+  sub->add_option(
+         "--tensor-type", command->tensor_types,
+         "PATTERN=TYPE: type of tensors whose name holds a match of the pattern (repeatable, the first decides)")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  sub->add_flag("--pure", command->options.pure, "the main type of a mix for all matrices");
+  sub->add_option("--threads", command->options.threads, "CPU threads (0: all that pay off)")
+      ->check(CLI::Range(0, 4096));
   sub->add_flag("--quiet", command->quiet, "no progress, no summary");
-  sub->callback([command] {
-    const QuantizeReport report =
-        quantize_model(command->input, command->output, command->type, command->threads,
-                       draw_progress(fmt::format("quantizing to {}", command->type), command->quiet));
-    if (command->quiet) return;
-    for (const std::string& line : report.fallbacks) print_stderr("inferno: {}\n", line);
-    print_stderr("{} -> {} ({:.1f} %)\n", format_bytes(report.bytes_in), format_bytes(report.bytes_out),
-                 100.0 * static_cast<double>(report.bytes_out) / static_cast<double>(report.bytes_in));
-  });
+  sub->callback([command] { command->run(); });
 }
 
 }  // namespace inferno::cli

@@ -1,6 +1,9 @@
 #include "engine/builtin_model.h"
 
+#include <unistd.h>
+
 #include <span>
+#include <utility>
 
 #include "base/error.h"
 
@@ -35,8 +38,27 @@ GgufFile open_builtin_model() {
 #endif
 }
 
+namespace {
+
+ModelFinder& model_finder() {
+  static ModelFinder finder;
+  return finder;
+}
+
+}  // namespace
+
+void set_model_finder(ModelFinder finder) {
+  model_finder() = std::move(finder);
+}
+
+std::string find_model(const std::string& name) {
+  if (!model_finder() || ::access(name.c_str(), F_OK) == 0) return name;
+  std::string path = model_finder()(name);
+  return path.empty() ? name : path;
+}
+
 GgufFile open_model(const std::string& path) {
-  return path.empty() ? open_builtin_model() : GgufFile::open(path);
+  return path.empty() ? open_builtin_model() : GgufFile::open(find_model(path));
 }
 
 }  // namespace inferno

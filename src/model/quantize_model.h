@@ -4,14 +4,13 @@
 #include <string>
 #include <string_view>
 
-#include "base/progress.h"
 #include "gguf/gguf.h"
 #include "model/model_info.h"
 
 namespace inferno {
 
 // As the function of that name in inferno/tools.h.
-QuantizeReport quantize_model(const GgufFile& input, const std::string& output, std::string_view type, int threads = 0,
-                              const OnProgress& on_progress = {});
+QuantizeReport quantize_model(const GgufFile& input, const std::string& output, std::string_view type,
+                              const QuantizeOptions& options = {});
 
 }  // namespace inferno

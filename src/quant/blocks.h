@@ -138,13 +138,15 @@ void unpack_scales(const BlockIQ4_XS& block, int8_t* scales) noexcept;
 
 // Of every format:
 //   unpack_levels  levels[block]: what value = d * level... of weight_format.h calls level, those of a codebook looked
-//   up dequantize, quantize  src[n] and dst[n]; n a multiple of the block dot            one weight row times one
-//   activation row of the same block, as numerics.h states
-#define QUANTIZED(name, Name, ...)                                         \
-  static_assert(sizeof(Block##Name) == WeightFormat{__VA_ARGS__}.bytes);   \
-  void unpack_levels(const Block##Name& block, int8_t* levels) noexcept;   \
-  void dequantize(const Block##Name* src, float* dst, int64_t n) noexcept; \
-  void quantize(const float* src, Block##Name* dst, int64_t n) noexcept;   \
+//                  up
+//   dequantize     src[n] and dst[n]; n a multiple of the block
+//   quantize       the same; importance[n], or null: how much errors in each column matter (quant.h)
+//   dot            one weight row times one activation row of the same block, as numerics.h states
+#define QUANTIZED(name, Name, ...)                                                                \
+  static_assert(sizeof(Block##Name) == WeightFormat{__VA_ARGS__}.bytes);                          \
+  void unpack_levels(const Block##Name& block, int8_t* levels) noexcept;                          \
+  void dequantize(const Block##Name* src, float* dst, int64_t n) noexcept;                        \
+  void quantize(const float* src, const float* importance, Block##Name* dst, int64_t n) noexcept; \
   [[nodiscard]] float dot(const Block##Name* row, const ActivationView& x, int64_t k) noexcept;
 #include "tensor/weight_formats.inc"
 

@@ -31,7 +31,8 @@ struct Candidate {
 };
 
 // The best of the scales that put `peak` around `end`, a multiple of the codebook.
-Candidate best_around(const float* x, float peak, float end, float step, const int8_t* codebook) noexcept {
+Candidate best_around(const float* x, const float* w, float peak, float end, float step,
+                      const int8_t* codebook) noexcept {
   const std::array<float, kCodes - 1> middles = middles_of(codebook);
   Lanes inverse;
   for (size_t t = 0; t < kLanes; ++t) inverse[t] = (end + kStretch[t] * step) / peak;
@@ -47,8 +48,8 @@ Candidate best_around(const float* x, float peak, float end, float step, const i
       for (size_t t = 0; t < kLanes; ++t) level[t] = value[t] > middles[c] ? next : level[t];
     }
     for (size_t t = 0; t < kLanes; ++t) {
-      qq[t] += level[t] * level[t];
-      xq[t] += x[i] * level[t];
+      qq[t] += w[i] * (level[t] * level[t]);
+      xq[t] += w[i] * (x[i] * level[t]);
     }
   }
   size_t best = 0;
@@ -73,28 +74,29 @@ void assign_codes(const float* x, int n, float scale, const int8_t* codebook, ui
   }
 }
 
-float codebook_error(const float* x, int n, float scale, const int8_t* codebook) noexcept {
+float codebook_error(const float* x, const float* w, int n, float scale, const int8_t* codebook) noexcept {
   std::array<uint8_t, kCount> codes;
   assign_codes(x, n, scale, codebook, codes.data());
   float error = 0.0F;
   for (int i = 0; i < n; ++i) {
     const float distance = scale * static_cast<float>(codebook[codes[static_cast<size_t>(i)]]) - x[i];
-    error += distance * distance;
+    error += w[i] * (distance * distance);
   }
   return error;
 }
 
-CodebookSums codebook_sums(const float* x, int n, const uint8_t* codes, const int8_t* codebook) noexcept {
+CodebookSums codebook_sums(const float* x, const float* w, int n, const uint8_t* codes,
+                           const int8_t* codebook) noexcept {
   CodebookSums sums;
   for (int i = 0; i < n; ++i) {
     const auto level = static_cast<float>(codebook[codes[i]]);
-    sums.xq += x[i] * level;
-    sums.qq += level * level;
+    sums.xq += w[i] * (x[i] * level);
+    sums.qq += w[i] * (level * level);
   }
   return sums;
 }
 
-float fit_codebook_32(const float* x, const int8_t* codebook) noexcept {
+float fit_codebook_32(const float* x, const float* w, const int8_t* codebook) noexcept {
   float low = 0.0F;
   float high = 0.0F;
   for (int i = 0; i < kCount; ++i) {
@@ -104,14 +106,14 @@ float fit_codebook_32(const float* x, const int8_t* codebook) noexcept {
   const float peak = -low > high ? low : high;
   if (peak == 0.0F) return 0.0F;
   const auto end = [&](int code) { return static_cast<float>(codebook[code]); };
-  const Candidate first = best_around(x, peak, end(0), end(0) - end(1), codebook);
-  const Candidate last = best_around(x, peak, end(kCodes - 1), end(kCodes - 1) - end(kCodes - 2), codebook);
+  const Candidate first = best_around(x, w, peak, end(0), end(0) - end(1), codebook);
+  const Candidate last = best_around(x, w, peak, end(kCodes - 1), end(kCodes - 1) - end(kCodes - 2), codebook);
   float scale = first.gain >= last.gain ? first.scale : last.scale;
 
   std::array<uint8_t, kCount> codes;
   for (int round = 0; round < 2; ++round) {
     assign_codes(x, kCount, scale, codebook, codes.data());
-    const CodebookSums sums = codebook_sums(x, kCount, codes.data(), codebook);
+    const CodebookSums sums = codebook_sums(x, w, kCount, codes.data(), codebook);
     if (sums.qq == 0.0F) break;
     scale = sums.xq / sums.qq;
   }

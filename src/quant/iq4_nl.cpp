@@ -14,16 +14,16 @@ constexpr const int8_t* kValues = kCodebooks[static_cast<int>(Codebook::iq4_nl)]
 
 // The f16 scale of a block. The smallest halves are so far apart that the nearest to the wanted scale need not be the
 // best, nor its sign; none at all may be better.
-f16 block_scale(const float* x) noexcept {
-  const f16 nearest = to_f16_scale(fit_codebook_32(x, kValues));
+f16 block_scale(const float* x, const float* w) noexcept {
+  const f16 nearest = to_f16_scale(fit_codebook_32(x, w, kValues));
   const int bits = static_cast<int>(nearest) & 0x7fff;
   if (bits == 0 || bits >= 0x400) return nearest;
   f16 best = nearest;
-  float least = codebook_error(x, kBlock, to_float(nearest), kValues);
+  float least = codebook_error(x, w, kBlock, to_float(nearest), kValues);
   for (int other = bits - 1; other <= bits + 1; ++other) {
     for (const int sign : {0, 0x8000}) {
       const auto d = static_cast<f16>(other | sign);
-      const float error = codebook_error(x, kBlock, to_float(d), kValues);
+      const float error = codebook_error(x, w, kBlock, to_float(d), kValues);
       if (error < least) best = d, least = error;
     }
   }
@@ -47,12 +47,14 @@ void dequantize(const BlockIQ4_NL* src, float* dst, int64_t n) noexcept {
   }
 }
 
-void quantize(const float* src, BlockIQ4_NL* dst, int64_t n) noexcept {
+void quantize(const float* src, const float* importance, BlockIQ4_NL* dst, int64_t n) noexcept {
   for (int64_t b = 0; b < n / kBlock; ++b) {
     float x[kBlock];
+    float w[kBlock];
     uint8_t codes[kBlock];
     load_finite(src + b * kBlock, kBlock, x);
-    dst[b].d = block_scale(x);
+    load_weights(at_or_null(importance, b * kBlock), x, kBlock, w);
+    dst[b].d = block_scale(x, w);
     assign_codes(x, kBlock, to_float(dst[b].d), kValues, codes);
     for (int i = 0; i < kBlock / 2; ++i) dst[b].qs[i] = static_cast<uint8_t>(codes[i] | (codes[i + 16] << 4));
   }

@@ -24,26 +24,26 @@ int nearest_scale(float scale, float d) noexcept {
 }
 
 // The integer scale of a sub-block, among the neighbours of `scale`, with the least error.
-int best_scale(const float* x, float d, int scale) noexcept {
+int best_scale(const float* x, const float* w, float d, int scale) noexcept {
   int best = scale;
-  float least = codebook_error(x, kSub, d * static_cast<float>(scale), kValues);
+  float least = codebook_error(x, w, kSub, d * static_cast<float>(scale), kValues);
   for (const int other : {scale - 1, scale + 1}) {
     if (other < kLowestScale || other > kHighestScale) continue;
-    const float error = codebook_error(x, kSub, d * static_cast<float>(other), kValues);
+    const float error = codebook_error(x, w, kSub, d * static_cast<float>(other), kValues);
     if (error < least) best = other, least = error;
   }
   return best;
 }
 
 // d by least squares for the codes that the scales give.
-float refit(const float* x, float d, const int* scales) noexcept {
+float refit(const float* x, const float* w, float d, const int* scales) noexcept {
   float xq = 0.0F;
   float qq = 0.0F;
   for (int j = 0; j < kSubs; ++j) {
     uint8_t codes[kSub];
     const auto scale = static_cast<float>(scales[j]);
     assign_codes(x + j * kSub, kSub, d * scale, kValues, codes);
-    const CodebookSums sums = codebook_sums(x + j * kSub, kSub, codes, kValues);
+    const CodebookSums sums = codebook_sums(x + j * kSub, w + j * kSub, kSub, codes, kValues);
     xq += scale * sums.xq;
     qq += scale * scale * sums.qq;
   }
@@ -89,14 +89,16 @@ void dequantize(const BlockIQ4_XS* src, float* dst, int64_t n) noexcept {
   }
 }
 
-void quantize(const float* src, BlockIQ4_XS* dst, int64_t n) noexcept {
+void quantize(const float* src, const float* importance, BlockIQ4_XS* dst, int64_t n) noexcept {
   for (int64_t b = 0; b < n / kBlock; ++b) {
     float x[kBlock];
+    float w[kBlock];
     float wanted[kSubs];
     load_finite(src + b * kBlock, kBlock, x);
+    load_weights(at_or_null(importance, b * kBlock), x, kBlock, w);
     float peak = 0.0F;
     for (int j = 0; j < kSubs; ++j) {
-      wanted[j] = fit_codebook_32(x + j * kSub, kValues);
+      wanted[j] = fit_codebook_32(x + j * kSub, w + j * kSub, kValues);
       if (std::fabs(wanted[j]) > std::fabs(peak)) peak = wanted[j];
     }
     // The largest scale becomes the lowest integer, which is larger than the highest.
@@ -104,8 +106,8 @@ void quantize(const float* src, BlockIQ4_XS* dst, int64_t n) noexcept {
     float d = to_float(to_f16_scale(peak / static_cast<float>(kLowestScale)));
     for (int j = 0; j < kSubs; ++j) scales[j] = nearest_scale(wanted[j], d);
     for (int round = 0; round < 2; ++round) {
-      for (int j = 0; j < kSubs; ++j) scales[j] = best_scale(x + j * kSub, d, scales[j]);
-      d = to_float(to_f16_scale(refit(x, d, scales)));
+      for (int j = 0; j < kSubs; ++j) scales[j] = best_scale(x + j * kSub, w + j * kSub, d, scales[j]);
+      d = to_float(to_f16_scale(refit(x, w, d, scales)));
     }
     dst[b] = {};
     dst[b].d = to_f16_scale(d);

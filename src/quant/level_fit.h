@@ -1,4 +1,5 @@
-// The search for scales: which scale and offset represent a block of values with the least squared error.
+// The search for scales: which scale and offset represent a block of values with the least squared error, each value's
+// own weighted by w.
 // Internal to src/quant; the quantizers of the formats are built of it.
 //
 // How it works. A scale decides the levels (by rounding), and levels decide the best scale (by least squares), so the
@@ -23,6 +24,16 @@ inline constexpr float kInputFloor = 0x1p-25F;
 // dst[n] = src[n] with NaN and magnitudes below kInputFloor as 0, and larger ones cut to kInputLimit
 void load_finite(const float* src, int n, float* dst) noexcept;
 
+// How much an error of each value counts, w[n]: all alike, or by the importance of its column (an imatrix), more for
+// values that are large in the block; the largest is 1, none is below kLeastWeight. importance[n] is finite and >= 0,
+// or null; x is what load_finite made.
+inline constexpr float kLeastWeight = 1e-6F;
+void load_weights(const float* importance, const float* x, int n, float* w) noexcept;
+
+[[nodiscard]] inline const float* at_or_null(const float* values, int64_t offset) noexcept {
+  return values == nullptr ? nullptr : values + offset;
+}
+
 // The nearest finite half.
 [[nodiscard]] f16 to_finite_f16(float value) noexcept;
 // The same for a scale: one that is not 0 does not become 0, since any step serves a block better than none.
@@ -33,14 +44,14 @@ void load_finite(const float* src, int n, float* dst) noexcept;
 void assign_levels(const float* x, int n, float scale, float offset, int lowest, int highest, int8_t* levels) noexcept;
 
 // The scale for value = scale * level of 32 values, level in [lowest, highest], lowest < 0. Its sign is free.
-[[nodiscard]] float fit_scale_32(const float* x, int lowest, int highest) noexcept;
+[[nodiscard]] float fit_scale_32(const float* x, const float* w, int lowest, int highest) noexcept;
 
 struct AffineFit {
   float scale;  // >= 0
   float offset;
 };
 // The scale and offset for value = scale * level + offset of 32 values, level in [0, highest].
-[[nodiscard]] AffineFit fit_affine_32(const float* x, int highest) noexcept;
+[[nodiscard]] AffineFit fit_affine_32(const float* x, const float* w, int highest) noexcept;
 
 // 256 values as d * scale_j * level, sub-blocks of 16.
 struct ScaledSuperBlock {
@@ -52,7 +63,7 @@ struct ScaledLimits {
   int lowest_level, highest_level;
   int lowest_scale, highest_scale;
 };
-void fit_super_block(const float* x, const ScaledLimits& limits, ScaledSuperBlock* out) noexcept;
+void fit_super_block(const float* x, const float* w, const ScaledLimits& limits, ScaledSuperBlock* out) noexcept;
 
 // 256 values as d * scale_j * level - dmin * minimum_j, sub-blocks of 16 or 32.
 struct AffineSuperBlock {
@@ -67,6 +78,6 @@ struct AffineLimits {
   int highest_level;  // from 0
   int highest_scale;  // of scales and minimums, from 0
 };
-void fit_super_block(const float* x, const AffineLimits& limits, AffineSuperBlock* out) noexcept;
+void fit_super_block(const float* x, const float* w, const AffineLimits& limits, AffineSuperBlock* out) noexcept;
 
 }  // namespace inferno

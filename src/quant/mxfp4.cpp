@@ -24,13 +24,13 @@ uint8_t nearest_code(float value) noexcept {
 }
 
 // codes[32] for the scale 2^(e - 128), and the squared error.
-double assign_codes(const float* x, int e, uint8_t* codes) noexcept {
+double assign_codes(const float* x, const float* w, int e, uint8_t* codes) noexcept {
   const float d = to_float(e8m0_scale(static_cast<uint8_t>(e)));
   double error = 0.0;
   for (int i = 0; i < kBlock; ++i) {
     codes[i] = nearest_code(x[i] / d);
     const double distance = double{d} * kValues[codes[i]] - x[i];
-    error += distance * distance;
+    error += double{w[i]} * (distance * distance);
   }
   return error;
 }
@@ -52,7 +52,7 @@ void dequantize(const BlockMXFP4* src, float* dst, int64_t n) noexcept {
   }
 }
 
-void quantize(const float* src, BlockMXFP4* dst, int64_t n) noexcept {
+void quantize(const float* src, const float* importance, BlockMXFP4* dst, int64_t n) noexcept {
   for (int64_t b = 0; b < n / kBlock; ++b) {
     // As load_finite, but small values stay: an exponent of 8 bits has room for them.
     float x[kBlock];
@@ -64,12 +64,14 @@ void quantize(const float* src, BlockMXFP4* dst, int64_t n) noexcept {
     }
     dst[b] = {};
     if (peak == 0.0F) continue;
+    float w[kBlock];
+    load_weights(at_or_null(importance, b * kBlock), x, kBlock, w);
     // The exponent that puts the peak at 8 to 16 of the integer values, whose largest is 12, and its neighbours.
     const int middle = std::max(1, std::ilogb(peak) + 128 - 3);
     double best = -1.0;
     for (int e = middle - 1; e <= middle + 1; ++e) {
       uint8_t codes[kBlock];
-      const double error = assign_codes(x, e, codes);
+      const double error = assign_codes(x, w, e, codes);
       if (best >= 0.0 && error >= best) continue;
       best = error;
       dst[b].e = static_cast<uint8_t>(e);

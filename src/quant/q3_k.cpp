@@ -37,13 +37,15 @@ void dequantize(const BlockQ3_K* src, float* dst, int64_t n) noexcept {
   }
 }
 
-void quantize(const float* src, BlockQ3_K* dst, int64_t n) noexcept {
+void quantize(const float* src, const float* importance, BlockQ3_K* dst, int64_t n) noexcept {
   constexpr ScaledLimits kLimits = {.lowest_level = -4, .highest_level = 3, .lowest_scale = -32, .highest_scale = 31};
   for (int64_t b = 0; b < n / kBlock; ++b) {
     float x[kBlock];
+    float w[kBlock];
     ScaledSuperBlock fit;
     load_finite(src + b * kBlock, kBlock, x);
-    fit_super_block(x, kLimits, &fit);
+    load_weights(at_or_null(importance, b * kBlock), x, kBlock, w);
+    fit_super_block(x, w, kLimits, &fit);
     dst[b] = {};
     dst[b].d = fit.d;
     for (int j = 0; j < kBlock / kSub; ++j) {

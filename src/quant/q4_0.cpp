@@ -31,12 +31,14 @@ void dequantize(const BlockQ4_0* src, float* dst, int64_t n) noexcept {
   }
 }
 
-void quantize(const float* src, BlockQ4_0* dst, int64_t n) noexcept {
+void quantize(const float* src, const float* importance, BlockQ4_0* dst, int64_t n) noexcept {
   for (int64_t b = 0; b < n / kBlock; ++b) {
     float x[kBlock];
+    float w[kBlock];
     int8_t levels[kBlock];
     load_finite(src + b * kBlock, kBlock, x);
-    dst[b].d = to_f16_scale(fit_scale_32(x, -8, 7));
+    load_weights(at_or_null(importance, b * kBlock), x, kBlock, w);
+    dst[b].d = to_f16_scale(fit_scale_32(x, w, -8, 7));
     assign_levels(x, kBlock, to_float(dst[b].d), 0.0F, -8, 7, levels);
     pack_levels(levels, &dst[b]);
   }

@@ -34,12 +34,14 @@ void dequantize(const BlockQ4_K* src, float* dst, int64_t n) noexcept {
   }
 }
 
-void quantize(const float* src, BlockQ4_K* dst, int64_t n) noexcept {
+void quantize(const float* src, const float* importance, BlockQ4_K* dst, int64_t n) noexcept {
   for (int64_t b = 0; b < n / kBlock; ++b) {
     float x[kBlock];
+    float w[kBlock];
     AffineSuperBlock fit;
     load_finite(src + b * kBlock, kBlock, x);
-    fit_super_block(x, AffineLimits{.sub = kSub, .highest_level = 15, .highest_scale = 63}, &fit);
+    load_weights(at_or_null(importance, b * kBlock), x, kBlock, w);
+    fit_super_block(x, w, AffineLimits{.sub = kSub, .highest_level = 15, .highest_scale = 63}, &fit);
     dst[b] = {};
     dst[b].d = fit.d;
     dst[b].dmin = fit.dmin;

@@ -40,12 +40,14 @@ void dequantize(const BlockQ5_0* src, float* dst, int64_t n) noexcept {
   }
 }
 
-void quantize(const float* src, BlockQ5_0* dst, int64_t n) noexcept {
+void quantize(const float* src, const float* importance, BlockQ5_0* dst, int64_t n) noexcept {
   for (int64_t b = 0; b < n / kBlock; ++b) {
     float x[kBlock];
+    float w[kBlock];
     int8_t levels[kBlock];
     load_finite(src + b * kBlock, kBlock, x);
-    dst[b].d = to_f16_scale(fit_scale_32(x, -16, 15));
+    load_weights(at_or_null(importance, b * kBlock), x, kBlock, w);
+    dst[b].d = to_f16_scale(fit_scale_32(x, w, -16, 15));
     assign_levels(x, kBlock, to_float(dst[b].d), 0.0F, -16, 15, levels);
     pack_levels(levels, &dst[b]);
   }

@@ -41,12 +41,14 @@ void dequantize(const BlockQ5_1* src, float* dst, int64_t n) noexcept {
   }
 }
 
-void quantize(const float* src, BlockQ5_1* dst, int64_t n) noexcept {
+void quantize(const float* src, const float* importance, BlockQ5_1* dst, int64_t n) noexcept {
   for (int64_t b = 0; b < n / kBlock; ++b) {
     float x[kBlock];
+    float w[kBlock];
     int8_t levels[kBlock];
     load_finite(src + b * kBlock, kBlock, x);
-    const AffineFit fit = fit_affine_32(x, 31);
+    load_weights(at_or_null(importance, b * kBlock), x, kBlock, w);
+    const AffineFit fit = fit_affine_32(x, w, 31);
     dst[b].d = to_f16_scale(fit.scale);
     dst[b].m = to_finite_f16(fit.offset);
     assign_levels(x, kBlock, to_float(dst[b].d), to_float(dst[b].m), 0, 31, levels);

@@ -29,14 +29,16 @@ void dequantize(const BlockQ6_K* src, float* dst, int64_t n) noexcept {
   }
 }
 
-void quantize(const float* src, BlockQ6_K* dst, int64_t n) noexcept {
+void quantize(const float* src, const float* importance, BlockQ6_K* dst, int64_t n) noexcept {
   constexpr ScaledLimits kLimits = {
       .lowest_level = -32, .highest_level = 31, .lowest_scale = -128, .highest_scale = 127};
   for (int64_t b = 0; b < n / kBlock; ++b) {
     float x[kBlock];
+    float w[kBlock];
     ScaledSuperBlock fit;
     load_finite(src + b * kBlock, kBlock, x);
-    fit_super_block(x, kLimits, &fit);
+    load_weights(at_or_null(importance, b * kBlock), x, kBlock, w);
+    fit_super_block(x, w, kLimits, &fit);
     dst[b] = {};
     dst[b].d = fit.d;
     std::copy_n(fit.scales, kBlock / kSub, dst[b].scales);

@@ -25,7 +25,7 @@ void dequantize(const BlockQ8_0* src, float* dst, int64_t n) noexcept {
   }
 }
 
-void quantize(const float* src, BlockQ8_0* dst, int64_t n) noexcept {
+void quantize(const float* src, const float* /*importance*/, BlockQ8_0* dst, int64_t n) noexcept {
   for (int64_t b = 0; b < n / kBlock; ++b) {
     float x[kBlock];
     load_finite(src + b * kBlock, kBlock, x);

@@ -58,7 +58,7 @@ void dequantize_row(DType dtype, const void* src, float* dst, int64_t n) noexcep
   }
 }
 
-void quantize_row(DType dtype, const float* src, void* dst, int64_t n) noexcept {
+void quantize_row(DType dtype, const float* src, void* dst, int64_t n, const float* importance) noexcept {
   if (dtype == DType::f32) {
     std::memcpy(dst, src, static_cast<size_t>(n) * 4);
   } else if (dtype == DType::f16) {
@@ -68,7 +68,7 @@ void quantize_row(DType dtype, const float* src, void* dst, int64_t n) noexcept 
   } else {
     visit_block(dtype, [&](auto* block) {
       using Block = std::remove_const_t<std::remove_pointer_t<decltype(block)>>;
-      quantize(src, static_cast<Block*>(dst), n);
+      quantize(src, importance, static_cast<Block*>(dst), n);
     });
   }
 }

@@ -15,7 +15,9 @@ namespace inferno {
 void dequantize_row(DType dtype, const void* src, float* dst, int64_t n) noexcept;
 
 // src[n]; dst: row_bytes(dtype, n) bytes. F16 and BF16 round to nearest even and keep NaN and infinity as they are.
-void quantize_row(DType dtype, const float* src, void* dst, int64_t n) noexcept;
+// importance[n], finite and not negative, or null: how much an error in each column matters; formats that search for
+// their scales spend it there.
+void quantize_row(DType dtype, const float* src, void* dst, int64_t n, const float* importance = nullptr) noexcept;
 
 // Values per activation block that a quantized weight format meets: 32 or 256.
 [[nodiscard]] constexpr int activation_block(DType dtype) {

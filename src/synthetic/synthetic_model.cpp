@@ -32,13 +32,6 @@ std::string spell_byte(int byte) {
   return {static_cast<char>(0xC0 | (point >> 6)), static_cast<char>(0x80 | (point & 0x3F))};
 }
 
-// Users' files of fewer than six bits keep the output head in six.
-std::string_view type_of(std::string_view type, std::string_view tensor, bool tied) {
-  const bool head = tensor == kHeadTensor || (tied && tensor == kEmbeddingTensor);
-  const bool few_bits = type.size() > 1 && (type[0] == 'Q' || type[0] == 'q') && type[1] < '6';
-  return head && few_bits ? "Q6_K" : type;
-}
-
 // Llama 3's: wavelengths beyond 8192 positions are stretched 32-fold, those below 2048 not at all, smoothly between.
 std::vector<float> llama3_factors(const ModelShape& shape) {
   std::vector<float> factors;
@@ -153,10 +146,11 @@ void SyntheticModel::add_matrix(std::string name, const Shape& shape, DType dtyp
 
 // The embedding and the rope factors come first: with them the metadata says what the layers have.
 void SyntheticModel::add_tensors(std::string_view type) {
+  const MixInput mix{.layers = static_cast<int32_t>(shape_.layers),
+                     .tied = shape_.tied,
+                     .queries_per_value = static_cast<int32_t>(shape_.q_heads / shape_.kv_heads)};
   const auto matrix = [&](std::string name, const Shape& shape) {
-    const auto layers = static_cast<int32_t>(shape_.layers);
-    const std::string_view wanted = type_of(type, name, shape_.tied);
-    const DType dtype = choose_weight_type(wanted, name, shape, shape_.tied, layers).dtype;
+    const DType dtype = choose_weight_type(type, name, shape, mix).dtype;
     add_matrix(std::move(name), shape, dtype);
   };
   const Shape table(shape_.vocabulary, shape_.width);

@@ -168,6 +168,38 @@ TEST_F(Cli, QuantizeSaysWhichRowsDoNotFitTheirType) {
   EXPECT_NE(outcome.err.find("Q5_0 instead of Q4_K"), std::string::npos) << outcome.err;
 }
 
+TEST_F(Cli, QuantizeSaysWhenTheSourceIsQuantizedAlready) {
+  ASSERT_EQ(run({"quantize", kModel, path("q.gguf"), "q8_0", "--quiet"}).err, "");
+  const Outcome outcome = run({"quantize", path("q.gguf"), path("f.gguf"), "f16", "--quiet"});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_NE(outcome.err.find("quantized already"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("larger than the input"), std::string::npos) << outcome.err;
+  expect_error(run({"quantize", kModel, path("q.gguf"), "q8_0", "--tensor-type", "attn_v"}), 2, "PATTERN=TYPE");
+  expect_error(run({"quantize", kModel, path("q.gguf"), "q8_0", "--output-type", "Q9"}), 2, "Q9");
+}
+
+TEST_F(Cli, AnImatrixIsMeasuredAndUsed) {
+  std::ofstream text(path("text.txt"));
+  for (int i = 0; i < 2000; ++i) text << "The sea was " << i << " and the ship went on. ";
+  text.close();
+  const std::string builtin = INFERNO_SOURCE_DIR "/models/tiny-books-26m.gguf";
+  const Outcome measured =
+      run({"imatrix", builtin, path("text.txt"), "-o", path("i.gguf"), "--windows", "1", "--threads", "1"});
+  ASSERT_EQ(measured.code, 0) << measured.err;
+  EXPECT_NE(measured.err.find("56 matrices over 1 windows of 512"), std::string::npos) << measured.err;
+  ASSERT_EQ(run({"imatrix", builtin, path("text.txt"), "-o", path("j.gguf"), "--windows", "1", "--threads", "3"}).code,
+            0);
+  const auto read = [](const std::string& file) {
+    std::ifstream in(file, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  EXPECT_EQ(read(path("i.gguf")), read(path("j.gguf")));
+  EXPECT_EQ(run({"quantize", builtin, path("q.gguf"), "q2_k", "--imatrix", path("i.gguf"), "--quiet"}).code, 0);
+  expect_error(run({"quantize", kModel, path("q.gguf"), "q4_0", "--imatrix", path("i.gguf")}), 1, "another model");
+  expect_error(run({"quantize", kModel, path("q.gguf"), "q4_0", "--imatrix", path("text.txt")}), 1, "text.txt");
+  expect_error(run({"imatrix", kModel, path("text.txt"), "-o", path("no/such/i.gguf"), "--windows", "1"}), 1, "i.gguf");
+}
+
 TEST_F(Cli, AFullDiskLeavesTheOldFileAndNoTemporary) {
   std::ofstream(path("out.gguf")) << "old";
   const Outcome outcome = run({"quantize", kModel, path("out.gguf"), "f16"}, {.file_size_limit = 4096});

@@ -132,7 +132,7 @@ TEST_P(Golden, TinyBooksIsTransformersWithinTheRoundingOfItsType) {
   for (const std::string& source : find_data("models/tiny-books-26m/tiny-books-26m-bf16.gguf")) {
     check_tiny_books(source, GetParam(), 0.03, INFINITY, 0.1);
     const std::string path = ::testing::TempDir() + "tiny-books-f32-" + GetParam() + ".gguf";
-    quantize_model(GgufFile::open(source), path, "F32", 0);
+    quantize_model(GgufFile::open(source), path, "F32");
     check_tiny_books(path, GetParam(), 1e-3, 1e-3, 1e-3);
     std::remove(path.c_str());
   }

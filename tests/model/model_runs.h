@@ -58,7 +58,7 @@ inline const std::string& long_model(const std::string& type) {
   writer.finish();
   path = stem + type + ".gguf";
   files.paths["f32"] = stem + "f32.gguf";
-  if (type != "f32") quantize_model(GgufFile::open(stem + "f32.gguf"), path, type, 1);
+  if (type != "f32") quantize_model(GgufFile::open(stem + "f32.gguf"), path, type, {.threads = 1});
   return path;
 }
 

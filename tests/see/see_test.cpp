@@ -126,7 +126,7 @@ TEST(LockstepOnModels, AModelAgreesInEveryType) {
   for (const DTypeInfo& type : kDTypes) {
     if (type.dtype == DType::i32) continue;
     const std::string path = ::testing::TempDir() + "inferno-lockstep-" + std::string(type.name) + ".gguf";
-    quantize_model(source, path, type.name, 0);
+    quantize_model(source, path, type.name, {.pure = true});
     expect_agreement(path);
     std::remove(path.c_str());
   }

@@ -1,0 +1,25 @@
+#include "cli/environment.h"
+
+namespace inferno::cli {
+
+std::span<const EnvironmentVariable> environment_variables() {
+  static constexpr EnvironmentVariable kVariables[] = {
+      {"HF_ENDPOINT", "The hub that models are pulled from; https://huggingface.co when not set."},
+      {"HF_HUB_OFFLINE", "Set to anything but 0: nothing is fetched, as with --offline."},
+      {"HF_TOKEN", "A token for models that need one. Sent to the hub alone, never where it redirects to."},
+      {"HOME", "Where .cache is, when XDG_CACHE_HOME is not set."},
+      {"INFERNO_API_KEY", "A key that requests to inferno serve must have."},
+      {"INFERNO_CUDA_MEMORY", "MiB of the GPU's memory that may be used; the GPU appears smaller."},
+      {"INFERNO_CUDA_SYNC", "Set: the GPU is waited for after every op, so that an error names its own."},
+      {"INFERNO_ISA", "The instruction set to use instead of the best one; inferno machine lists them."},
+      {"INFERNO_LOG", "What is logged: off, error, warn, info, debug, trace."},
+      {"INFERNO_MODELS", "The folder of pulled models; inferno/models in the cache folder when not set."},
+      {"INFERNO_THREADS", "CPU threads, when --threads is not given."},
+      {"NO_COLOR", "Set: no colours on the terminal."},
+      {"OMP_NUM_THREADS", "CPU threads, when neither --threads nor INFERNO_THREADS is given."},
+      {"XDG_CACHE_HOME", "The cache folder; ~/.cache when not set. Pulled models and the machine's limits are there."},
+  };
+  return kVariables;
+}
+
+}  // namespace inferno::cli
