@@ -12,7 +12,7 @@ FUZZ_SECONDS ?= 10
 TIDY_FILES ?= src/.*(?<!_test)\.cpp$$
 
 .DEFAULT_GOAL := help
-.PHONY: help build run dev test test-slow check format check-format check-tidy check-asan check-avx2 check-macos tsan bench install \
+.PHONY: help build run dev test test-slow check format check-format check-tidy check-asan check-avx2 check-macos check-metal check-metal-sources tsan bench install \
         model clean deps deps-check check-fuzz fuzz check-templates test-threadpool-parity-quick test-threadpool-parity test-threadpool-parity-verbose \
         test-gemv-omp test-fusion-gemv test-model-check test-idle llamacpp-parity-full
 
@@ -83,7 +83,7 @@ llamacpp-parity-full: test-threadpool-parity build/kernel_results ## that suite,
 	@tools/install_deps check python
 	@"$$(bench/compare --peer-python)" tests/llamacpp/compare_kernels.py build/tests/llamacpp/kernel_results
 
-check: check-format check-asan check-fuzz check-tidy check-avx2 check-macos ## formatting, clang-tidy, clang 19 without warnings, tests under ASan and UBSan, fuzzers, AVX2, macOS
+check: check-format check-asan check-fuzz check-tidy check-avx2 check-macos check-metal-sources ## formatting, clang-tidy, clang 19 without warnings, tests under ASan and UBSan, fuzzers, AVX2, macOS, Metal
 
 check-format: deps-check
 	@echo "check: clang-format"
@@ -121,6 +121,13 @@ check-macos: deps-check ## compiles and links inferno for macOS on Apple silicon
 	@echo "check: clang 19 build for macOS"
 	@tools/install_deps macos
 	@tools/check_macos build-macos $(JOBS)
+
+check-metal-sources: deps-check
+	@echo "check: address spaces of the Metal kernels"
+	@tools/check_metal sources
+
+check-metal: deps-check ## the Metal kernels in the emulator, in three thread orders, under ASan and TSan
+	@tools/check_metal all $(JOBS)
 
 tsan: deps-check build-tsan/build.ninja ## tests under ThreadSanitizer
 	@cmake --build build-tsan -j $(JOBS) $(QUIET)

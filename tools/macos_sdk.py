@@ -96,8 +96,8 @@ def add_header_only(prefix, package, target, headers, definitions):
 
 def names_of_library(name):
     """The names that this machine's library exports, with the underscore that Darwin puts in front."""
-    flags = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
-    found = re.search(rf"lib{re.escape(name)}\.so\S* .*=> (\S+)", flags)
+    known = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
+    found = re.search(rf"lib{re.escape(name)}\.so\S* .*=> (\S+)", known)
     if not found:
         sys.exit(f"macos_sdk: no lib{name}.so; tools/install_deps build installs it")
     listing = subprocess.run(
