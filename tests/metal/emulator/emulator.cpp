@@ -63,9 +63,13 @@ Simdgroup& simdgroup_of(const Thread& thread) {
   return running->simdgroups[thread.position.index() / kSimdWidth];
 }
 
-[[noreturn]] void fail(const std::string& what) {
+void set_error(const char* what) {
   running->error = std::string(running->kernel->name) + ": " + what + " (thread " +
                    std::to_string(running->now->position.index()) + ")";
+}
+// The thread never runs again, so nothing on its stack may own memory.
+[[noreturn]] void fail(const char* what) {
+  set_error(what);
   for (;;) leave_fiber();
 }
 

@@ -75,6 +75,7 @@ namespace emulator {
 struct Fiber {
   void* stack_pointer = nullptr;
   void (*run)() = nullptr;
+  bool finished = false;  // waits in `entry` for something to run
   void* stack = nullptr;
   [[maybe_unused]] void* sanitizer = nullptr;  // its state while another fiber runs
 };
@@ -103,10 +104,12 @@ void entry() {
 #if defined(EMULATOR_ASAN)
   __sanitizer_finish_switch_fiber(nullptr, &main_stack, &main_stack_bytes);
 #endif
-  current->run();
-  begin_switch(nullptr, main_stack, main_stack_bytes, main_fiber);
-  inferno_switch_stack(&current->stack_pointer, entered_from);
-  std::abort();
+  // For ever: a stack that is used again costs the sanitizers less than a new one.
+  for (;;) {
+    current->run();
+    current->finished = true;
+    leave_fiber();
+  }
 }
 
 }  // namespace
@@ -122,10 +125,14 @@ Fiber* start_fiber(size_t index, void (*run)()) {
     fiber->sanitizer = __tsan_create_fiber(0);
 #endif
   }
+  fiber->run = run;
+  if (fiber->finished) {
+    fiber->finished = false;
+    return fiber;
+  }
 #if !defined(EMULATOR_TSAN)
   fiber->sanitizer = nullptr;
 #endif
-  fiber->run = run;
   // A stack as if it had been left at the beginning of `entry`.
   char* frame = static_cast<char*>(fiber->stack) + kStackBytes - kFrameBytes;
   std::memset(frame, 0, kFrameBytes);
