@@ -43,7 +43,7 @@ struct Threadgroup {
   uint32_t live = 0;
   uint32_t at_barrier = 0;
   Thread* now = nullptr;
-  std::string error;
+  const char* fault = nullptr;  // what `now` did wrong
 };
 
 Threadgroup* running = nullptr;
@@ -63,14 +63,16 @@ Simdgroup& simdgroup_of(const Thread& thread) {
   return running->simdgroups[thread.position.index() / kSimdWidth];
 }
 
-void set_error(const char* what) {
-  running->error = std::string(running->kernel->name) + ": " + what + " (thread " +
-                   std::to_string(running->now->position.index()) + ")";
+// It may never run again, after a fault of another thread; what it has done so far happens before the dispatch ends.
+void pause_thread() {
+  release_edge(&finish_edge);
+  leave_fiber();
 }
+
 // The thread never runs again, so nothing on its stack may own memory.
 [[noreturn]] void fail(const char* what) {
-  set_error(what);
-  for (;;) leave_fiber();
+  running->fault = what;
+  for (;;) pause_thread();
 }
 
 void release_simdgroup(Simdgroup& simdgroup) {
@@ -128,7 +130,7 @@ void prepare(Threadgroup& group, const Dispatch& what, const Size& at) {
 void run_to_end(Threadgroup& group, Order order, std::mt19937& random) {
   std::vector<size_t> turns(group.threads.size());
   for (size_t i = 0; i < turns.size(); ++i) turns[i] = order == Order::reverse ? turns.size() - 1 - i : i;
-  while (group.live > 0 && group.error.empty()) {
+  while (group.live > 0 && group.fault == nullptr) {
     if (order == Order::shuffled) std::shuffle(turns.begin(), turns.end(), random);
     bool ran = false;
     for (const size_t i : turns) {
@@ -136,9 +138,9 @@ void run_to_end(Threadgroup& group, Order order, std::mt19937& random) {
       ran = true;
       group.now = &group.threads[i];
       enter_fiber(group.now->fiber);
-      if (!group.error.empty()) return;
+      if (group.fault != nullptr) return;
     }
-    if (!ran) group.error = std::string(group.kernel->name) + ": threads wait where others never arrive";
+    if (!ran) group.fault = "threads wait where others never arrive";
   }
 }
 
@@ -160,7 +162,7 @@ SimdValues simd_exchange(float value, int op) {
   if (++simdgroup.arrived == simdgroup.live) {
     release_simdgroup(simdgroup);
   } else {
-    leave_fiber();
+    pause_thread();
   }
   copy(thread.seen, simdgroup.values[turn], kSimdWidth);
   return {thread.seen, simdgroup.lanes[turn]};
@@ -173,7 +175,7 @@ void threadgroup_barrier() {
   if (++running->at_barrier == running->live) {
     release_barrier();
   } else {
-    leave_fiber();
+    pause_thread();
   }
   acquire_edge(running);
 }
@@ -185,7 +187,9 @@ void* threadgroup_memory(int id, size_t bytes) {
     if (running->memory_bytes > kMaxThreadgroupBytes) fail("more than 32 KiB of threadgroup memory");
     memory.reset(new char[bytes]);
     for (size_t i = 0; i < bytes; ++i) static_cast<volatile char*>(memory.get())[i] = static_cast<char>(0xff);  // NaN
+    release_edge(memory.get());  // making it is not part of the kernel
   }
+  acquire_edge(memory.get());
   return memory.get();
 }
 
@@ -213,7 +217,6 @@ void dispatch(const Dispatch& what, const Buffers& buffers) {
   // Kept to the end: what one group frees another must not get, or ThreadSanitizer would see them share memory.
   std::vector<std::unique_ptr<Threadgroup>> groups;
   std::string error;
-  release_edge(&start_edge);
   for (uint32_t z = 0; z < what.groups.z; ++z) {
     for (uint32_t y = 0; y < what.groups.y; ++y) {
       for (uint32_t x = 0; x < what.groups.x && error.empty(); ++x) {
@@ -222,8 +225,12 @@ void dispatch(const Dispatch& what, const Buffers& buffers) {
         group.buffers = &buffers;
         running = &group;
         prepare(group, what, {x, y, z});
+        release_edge(
+            &start_edge);  // the groups stay concurrent to each other: nothing of theirs is acquired before the end
         run_to_end(group, what.order, random);
-        error = group.error;
+        if (group.fault != nullptr) {
+          error = what.kernel + ": " + group.fault + " (thread " + std::to_string(group.now->position.index()) + ")";
+        }
       }
     }
   }
