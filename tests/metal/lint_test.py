@@ -45,4 +45,4 @@ for message, text in BROKEN.items():
 status, output = lint(RIGHT)
 if status != 0:
     failures.append(f"nothing is wrong here: {output}")
-sys.exit("\n".join(failures))
+sys.exit("\n".join(failures) or 0)
