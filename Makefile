@@ -4,7 +4,7 @@
 # itself is CMake's, see CMakePresets.json.
 
 PREFIX ?= /usr/local
-JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
+JOBS   ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 PROMPT ?= Once upon a time
 # A log wants errors and results, a terminal also sees what is being compiled.
 QUIET  := $(if $(CI),-- --quiet)
@@ -12,7 +12,8 @@ FUZZ_SECONDS ?= 10
 TIDY_FILES ?= src/.*(?<!_test)\.cpp$$
 
 .DEFAULT_GOAL := help
-.PHONY: help build run dev test test-slow check format check-format check-tidy check-asan check-avx2 tsan bench install \
+.PHONY: help build run dev test test-slow check format check-format check-tidy check-asan check-avx2 check-macos \
+        check-metal check-metal-sources tsan bench install \
         model clean deps deps-check check-fuzz fuzz check-templates check-page check-clients compare-quantize \
         test-threadpool-parity-quick test-threadpool-parity test-threadpool-parity-verbose test-gemv-omp \
         test-fusion-gemv test-model-check test-idle llamacpp-parity-full
@@ -87,7 +88,7 @@ llamacpp-parity-full: test-threadpool-parity build/kernel_results ## that suite,
 compare-quantize: build ## perplexity of each type against llama-quantize's file of that name (PEER=.../llama-quantize MODEL=... TEXT=...)
 	@bench/compare_quantize --peer "$(PEER)" $(if $(IMATRIX),--imatrix "$(IMATRIX)") "$(MODEL)" "$(TEXT)"
 
-check: check-format check-asan check-fuzz check-tidy check-avx2 ## formatting, clang-tidy, clang 19 without warnings, tests under ASan and UBSan, fuzzers, AVX2
+check: check-format check-asan check-fuzz check-tidy check-avx2 check-macos check-metal-sources ## formatting, clang-tidy, clang 19 without warnings, tests under ASan and UBSan, fuzzers, AVX2, macOS, Metal
 
 check-format: deps-check
 	@echo "check: clang-format"
@@ -134,6 +135,18 @@ check-avx2: deps-check
 	@echo "check: the x86 kernels under qemu"
 	@tools/check_avx2 build-x86 $(JOBS)
 
+check-macos: deps-check ## compiles and links inferno for macOS on Apple silicon, here
+	@echo "check: clang 19 build for macOS"
+	@tools/install_deps macos
+	@tools/check_macos build-macos $(JOBS)
+
+check-metal-sources: deps-check
+	@echo "check: address spaces of the Metal kernels"
+	@tools/check_metal sources
+
+check-metal: deps-check ## the Metal kernels in the emulator, in three thread orders, under ASan and TSan
+	@tools/check_metal all $(JOBS)
+
 tsan: deps-check build-tsan/build.ninja ## tests under ThreadSanitizer
 	@cmake --build build-tsan -j $(JOBS) $(QUIET)
 	@tools/run_tests tsan $(JOBS)
@@ -155,4 +168,4 @@ model: ## fetch SmolLM2-135M-Instruct, a small real chat model, into models/
 	@tools/fetch_model
 
 clean: ## remove everything that was built
-	@rm -rf build build-debug build-clang build-asan build-tsan build-minimal build-x86
+	@rm -rf build build-debug build-clang build-asan build-tsan build-minimal build-x86 build-macos

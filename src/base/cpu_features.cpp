@@ -1,7 +1,7 @@
 #include "base/cpu_features.h"
 
-#if defined(__aarch64__) && defined(__linux__)
-#include <sys/auxv.h>
+#if defined(__aarch64__)
+#include "base/platform.h"
 #elif defined(__x86_64__)
 #include <cpuid.h>
 
@@ -15,26 +15,10 @@
 namespace inferno {
 namespace {
 
-#if defined(__aarch64__) && defined(__linux__)
+#if defined(__aarch64__)
 
 CpuFeatures detect() {
-  // Bits of the kernel's hardware capability words; older system headers do not name all of them.
-  constexpr unsigned long kAsimd = 1UL << 1;
-  constexpr unsigned long kAsimdHp = 1UL << 10;
-  constexpr unsigned long kAsimdDp = 1UL << 20;
-  constexpr unsigned long kAsimdFhm = 1UL << 23;
-  constexpr unsigned long kI8mm = 1UL << 13;  // second word
-  constexpr unsigned long kBf16 = 1UL << 14;  // second word
-  const unsigned long first = getauxval(AT_HWCAP);
-  const unsigned long second = getauxval(AT_HWCAP2);
-  CpuFeatures has;
-  has.neon = (first & kAsimd) != 0;
-  has.fp16 = (first & kAsimdHp) != 0;
-  has.dotprod = (first & kAsimdDp) != 0;
-  has.fp16fml = (first & kAsimdFhm) != 0;
-  has.i8mm = (second & kI8mm) != 0;
-  has.bf16 = (second & kBf16) != 0;
-  return has;
+  return platform::arm_features();
 }
 
 #elif defined(__x86_64__)
@@ -83,11 +67,7 @@ CpuFeatures detect() {
 #else
 
 CpuFeatures detect() {
-  CpuFeatures has;
-#if defined(__aarch64__)
-  has.neon = true;
-#endif
-  return has;
+  return {};
 }
 
 #endif

@@ -14,6 +14,7 @@
 
 #include "base/block_signals.h"
 #include "base/error.h"
+#include "base/platform.h"
 
 namespace inferno {
 namespace {
@@ -74,6 +75,7 @@ InputFile::InputFile(const std::string& path) : path_(path) {
     fail("\"{}\" is {}, not a regular file", path, directory ? "a directory" : "a device or pipe");
   }
   size_ = static_cast<uint64_t>(status.st_size);
+  platform::hint_read_once(fd_, size_);
 }
 
 InputFile::~InputFile() {

@@ -2,7 +2,6 @@
 #include "serve/server.h"
 
 #include <fmt/core.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -14,6 +13,7 @@
 #include "api/load_options.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/platform.h"
 #include "cli/chat_template.h"
 #include "cli/cli.h"
 #include "engine/builtin_model.h"
@@ -53,14 +53,6 @@ std::vector<std::string> ServeCommand::keys() const {
   return keys;
 }
 
-// One descriptor per connection: as many as the system allows.
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  (void)setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 void ServeCommand::run() {
   server.keys = keys();
   server.drain_time = std::chrono::seconds(drain_seconds);
@@ -70,7 +62,7 @@ void ServeCommand::run() {
   server.log = [json = server.log_json](std::string_view line) {
     fmt::print(stderr, "{}{}\n", json ? "" : serve::utc_time(serve::unix_now()) + " ", line);
   };
-  raise_descriptor_limit();
+  platform::raise_descriptor_limit();
 
   LoadOptions load = engine.load_options();
   load.max_sequences = parallel;

@@ -40,8 +40,8 @@ void end_by(int signal) noexcept {
   remove_temporary_files();
   (void)std::signal(signal, SIG_DFL);
   sigset_t only;
-  ::sigemptyset(&only);
-  ::sigaddset(&only, signal);
+  sigemptyset(&only);
+  sigaddset(&only, signal);
   (void)std::raise(signal);
   (void)::pthread_sigmask(SIG_UNBLOCK, &only, nullptr);  // inside its own handler it is blocked
   ::_exit(128 + signal);

@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "base/embed_file.h"
 #include "base/error.h"
 
 #ifdef INFERNO_BUILTIN_MODEL
@@ -13,18 +14,7 @@ extern "C" {
 extern const unsigned char inferno_builtin_model_begin[];
 extern const unsigned char inferno_builtin_model_end[];
 }
-__asm__(
-    ".section .rodata\n"
-    ".balign 64\n"
-    ".hidden inferno_builtin_model_begin\n"
-    ".hidden inferno_builtin_model_end\n"
-    ".global inferno_builtin_model_begin\n"
-    ".global inferno_builtin_model_end\n"
-    "inferno_builtin_model_begin:\n"
-    ".incbin \"" INFERNO_BUILTIN_MODEL
-    "\"\n"
-    "inferno_builtin_model_end:\n"
-    ".previous\n");
+INFERNO_EMBED_FILE(inferno_builtin_model, INFERNO_BUILTIN_MODEL);
 #endif
 
 namespace inferno {

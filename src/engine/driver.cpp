@@ -8,6 +8,8 @@
 
 #include "base/block_signals.h"
 #include "base/error.h"
+#include "base/platform.h"
+#include "threading/affinity.h"
 
 namespace inferno {
 
@@ -107,14 +109,13 @@ void Driver::start_thread() {
   } catch (const std::system_error& error) {
     fail("no thread can be made to compute requests on: {}", error.what());
   }
-#if defined(__linux__)
-  pthread_setname_np(thread_.native_handle(), "inferno-steps");
-#endif
   has_thread_.store(true, std::memory_order_release);
 }
 
 // Nothing here throws: what goes wrong in a step is its requests' error.
 void Driver::step_on_thread() noexcept {
+  platform::name_this_thread("inferno-steps");
+  prefer_performance_cores();
   role_->take();
   while (!ending_.load(std::memory_order_relaxed)) {
     if (!scheduler_.step()) scheduler_.wait_for_work(std::chrono::hours(1));

@@ -4,14 +4,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <map>
-#include <sstream>
 #include <vector>
 
 #include "base/cpu_features.h"
 #include "base/error.h"
-#include "base/text.h"
+#include "base/platform.h"
 #include "profile/machine_limits.h"
 #include "profile/machine_probe.h"
 #include "threading/thread_plan.h"
@@ -45,27 +43,12 @@ double seconds_since(Clock::time_point begin) {
 
 // CPU time used so far, in seconds: by all processes and by this one.
 struct CpuTime {
-  double all = 0;
+  platform::MachineTime all;
   double own = 0;
-  int cpus = 0;  // of the machine; 0: not known
 };
 
 CpuTime cpu_time() {
-  constexpr double kTicksPerSecond = 100;  // USER_HZ, part of the interface
-  CpuTime time;
-  std::ifstream file("/proc/stat");
-  for (std::string line; std::getline(file, line) && line.starts_with("cpu");) {
-    if (line[3] != ' ') {
-      ++time.cpus;
-      continue;
-    }
-    std::istringstream fields(line.substr(4));
-    double ticks = 0;
-    for (int i = 0; i < 8 && fields >> ticks; ++i) {
-      const bool idle = i == 3 || i == 4;
-      if (!idle) time.all += ticks / kTicksPerSecond;
-    }
-  }
+  CpuTime time{.all = platform::machine_time()};
   struct rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
   for (const timeval& part : {usage.ru_utime, usage.ru_stime}) {
@@ -77,25 +60,14 @@ CpuTime cpu_time() {
 // Whether other processes used more than a twentieth of the machine in between.
 bool was_disturbed(const CpuTime& before, const CpuTime& after, double seconds) {
   constexpr double kMuch = 0.05;
-  const double others = (after.all - before.all) - (after.own - before.own);
-  return after.cpus > 0 && others > kMuch * after.cpus * seconds;
+  const double others = (after.all.seconds - before.all.seconds) - (after.own - before.own);
+  return after.all.cpus > 0 && others > kMuch * after.all.cpus * seconds;
 }
 
 }  // namespace
 
 std::string cpu_name() {
-  std::ifstream file("/proc/cpuinfo");
-  std::string name;
-  for (std::string line; std::getline(file, line);) {
-    for (const char* key : {"model name", "CPU implementer", "CPU part", "CPU variant"}) {
-      const size_t colon = line.find(':');
-      if (line.starts_with(key) && colon != std::string::npos) {
-        if (!name.empty()) name += ' ';
-        name += trim(std::string_view(line).substr(colon + 1));
-      }
-    }
-    if (line.empty() && !name.empty()) break;  // the name of the first CPU
-  }
+  const std::string name = platform::cpu_name();
   return fmt::format("{}, {} CPUs", name.empty() ? "unknown" : name, available_cpu_count());
 }
 

@@ -1,17 +1,16 @@
 #include "serve/assets.h"
 
-// The linker places the bytes of a file between two symbols.
-#define INFERNO_ASSET(name, path)                                                                                    \
-  extern "C" {                                                                                                       \
-  extern const char inferno_##name##_begin[];                                                                        \
-  extern const char inferno_##name##_end[];                                                                          \
-  }                                                                                                                  \
-  __asm__(".section .rodata\n.hidden inferno_" #name "_begin\n.hidden inferno_" #name "_end\n.global inferno_" #name \
-          "_begin\n.global inferno_" #name "_end\ninferno_" #name "_begin:\n.incbin \"" path "\"\ninferno_" #name    \
-          "_end:\n.previous\n")
+#include "base/embed_file.h"
 
-INFERNO_ASSET(page, INFERNO_PAGE);
-INFERNO_ASSET(openapi, INFERNO_OPENAPI);
+extern "C" {
+extern const char inferno_page_begin[];
+extern const char inferno_page_end[];
+extern const char inferno_openapi_begin[];
+extern const char inferno_openapi_end[];
+}
+
+INFERNO_EMBED_FILE(inferno_page, INFERNO_PAGE);
+INFERNO_EMBED_FILE(inferno_openapi, INFERNO_OPENAPI);
 
 namespace inferno::serve {
 

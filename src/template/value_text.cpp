@@ -3,8 +3,9 @@
 #include <fmt/core.h>
 
 #include <array>
-#include <charconv>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 
 #include "template/object.h"
 #include "template/unicode.h"
@@ -164,11 +165,15 @@ Text to_repr(Run& run, const Value& value) {
 std::string format_float(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
+  // The fewest digits that read back as the value. (macOS has std::to_chars of floats only from 13.4 on.)
   std::array<char, 40> buffer{};
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::scientific);
-  const std::string_view shortest(buffer.data(), static_cast<size_t>(end.ptr - buffer.data()));
+  for (int decimals = 0; decimals < 17; ++decimals) {
+    std::snprintf(buffer.data(), buffer.size(), "%.*e", decimals, value);
+    if (std::strtod(buffer.data(), nullptr) == value) break;
+  }
+  const std::string_view shortest(buffer.data());
   const size_t mark = shortest.find('e');
-  const int exponent = std::atoi(shortest.data() + mark + 1);  // the buffer ends with zeros
+  const int exponent = std::atoi(shortest.data() + mark + 1);
   const std::string sign = shortest.starts_with('-') ? "-" : "";
   std::string digits;
   for (const char c : shortest.substr(0, mark)) {

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <cmath>
@@ -194,6 +193,13 @@ class Planner {
     // Prefer performance cores while there are enough of them.
     const std::vector<Cpu> fast = performance_cpus(usable_);
     const std::vector<Cpu>& pool = core_count(fast) >= plan_.threads ? fast : usable_;
+    if (!limits_.can_pin) {
+      if (request_.affinity != Affinity::automatic && request_.affinity != Affinity::none) {
+        plan_.warnings.emplace_back("`affinity` changes nothing: this system places the threads itself");
+      }
+      plan_.reasons.emplace_back("not pinned: this system places the threads itself, by their importance");
+      return;
+    }
     switch (request_.affinity) {
       case Affinity::none:
         plan_.reasons.emplace_back("not pinned: `affinity` none");
@@ -241,6 +247,7 @@ class Planner {
 
   // Whether threads may run on CPUs of both kinds.
   void find_uneven() {
+    if (!limits_.can_pin && plan_.threads <= core_count(performance_cpus(usable_))) return;
     std::set<int> places;
     for (const std::vector<int>& cpus : plan_.cpus) places.insert(cpus.begin(), cpus.end());
     const auto any = [&](bool performance) {
@@ -271,11 +278,10 @@ int available_cpu_count(const CpuLimits& limits) {
 }
 
 CpuLimits detect_cpu_limits() {
-  CpuLimits limits{.allowed = thread_cpus(pthread_self()), .quota = cgroup_cpu_quota(), .current_cpu = 0};
-#if defined(__linux__)
-  limits.current_cpu = std::max(0, sched_getcpu());
-#endif
-  return limits;
+  return {.allowed = thread_cpus(pthread_self()),
+          .quota = cgroup_cpu_quota(),
+          .current_cpu = current_cpu(),
+          .can_pin = can_pin_threads()};
 }
 
 int available_cpu_count() {

@@ -52,6 +52,7 @@ struct CpuLimits {
   std::vector<int> allowed;     // affinity mask within the cpuset, system CPU numbers
   std::optional<double> quota;  // control group, in CPUs
   int current_cpu = 0;          // where the caller runs now
+  bool can_pin = true;          // false: the system places threads itself, on performance cores while there are any
 };
 
 struct ThreadPlan {

@@ -314,6 +314,56 @@ TEST(ThreadRequest, EnvironmentIsAskedInOrder) {
   EXPECT_NE(message_of([&] { apply_environment(request, +kBad); }).find("INFERNO_THREADS"), std::string::npos);
 }
 
+// Four performance cores and two efficiency cores, one cache for each three cores, threads placed by the system.
+struct AppleLaptop {
+  Topology topology = Topology::from_levels({{.cores = 4, .cores_per_cache = 3}, {.cores = 2}});
+  CpuLimits limits{.allowed = range(0, 6), .quota = std::nullopt, .current_cpu = 0, .can_pin = false};
+};
+
+TEST(Topology, LevelsAreOnePackageWithTheFastestCoresFirst) {
+  const Topology topology = AppleLaptop().topology;
+  EXPECT_EQ(topology.packages, 1);
+  EXPECT_EQ(topology.nodes, 1);
+  EXPECT_EQ(topology.cores, 6);
+  EXPECT_EQ(topology.l3_groups, 3);
+  EXPECT_TRUE(topology.hybrid);
+  std::vector<int> caches;
+  std::vector<bool> performance;
+  for (const Cpu& cpu : topology.cpus) {
+    caches.push_back(cpu.l3);
+    performance.push_back(cpu.performance);
+  }
+  EXPECT_EQ(caches, (std::vector{0, 0, 0, 1, 2, 2}));
+  EXPECT_EQ(performance, (std::vector{true, true, true, true, false, false}));
+  EXPECT_FALSE(Topology::from_levels({{.cores = 8}}).hybrid);
+}
+
+TEST(ThreadPlan, WithoutPinningTheDefaultIsOneThreadPerPerformanceCore) {
+  const AppleLaptop mac;
+  const ThreadPlan plan = plan_threads(mac.topology, mac.limits, {});
+  EXPECT_EQ(plan.threads, 4);
+  EXPECT_TRUE(plan.cpus.empty()) << "the system would refuse";
+  EXPECT_FALSE(plan.uneven) << "all threads fit the performance cores";
+  EXPECT_TRUE(plan.warnings.empty());
+}
+
+TEST(ThreadPlan, WithoutPinningMoreThreadsThanPerformanceCoresAreUneven) {
+  const AppleLaptop mac;
+  const ThreadPlan plan = plan_threads(mac.topology, mac.limits, {.threads = 6, .threads_origin = "`threads`"});
+  EXPECT_EQ(plan.threads, 6);
+  EXPECT_TRUE(plan.uneven);
+}
+
+TEST(ThreadPlan, WithoutPinningARequestToPinIsAWarning) {
+  const AppleLaptop mac;
+  ThreadRequest request;
+  request.affinity = Affinity::compact;
+  const ThreadPlan plan = plan_threads(mac.topology, mac.limits, request);
+  EXPECT_TRUE(plan.cpus.empty());
+  ASSERT_EQ(plan.warnings.size(), 1U);
+  EXPECT_NE(plan.warnings[0].find("`affinity` changes nothing"), std::string::npos);
+}
+
 TEST(CpuList, RoundTrips) {
   EXPECT_EQ(parse_cpu_list("0-2,8, 5", "x"), (std::vector{0, 1, 2, 8, 5}));
   EXPECT_EQ(format_cpu_list({8, 0, 1, 2, 5}), "0-2,5,8");

@@ -1,7 +1,6 @@
 #include "threading/thread_pool.h"
 
 #include <pthread.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
@@ -14,6 +13,7 @@
 #include "base/block_signals.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/platform.h"
 #include "threading/affinity.h"
 #include "threading/protocol.h"
 #include "threading/thread_plan.h"
@@ -122,15 +122,16 @@ ThreadPool::ThreadPool(const ThreadPoolOptions& options) : uneven_(options.uneve
     const BlockSignals block;
     for (int ith = 1; ith < wanted; ++ith) {
       try {
-        workers_->threads.emplace_back([workers = workers_.get(), ith] { workers->run(ith); });
+        workers_->threads.emplace_back([workers = workers_.get(), ith] {
+          platform::name_this_thread(fmt::format("inferno-{}", ith).c_str());
+          prefer_performance_cores();
+          workers->run(ith);
+        });
       } catch (const std::system_error& error) {
         log(LogLevel::warn, "only {} of {} threads could be created ({}): using those", ith, wanted, error.what());
         break;
       }
       std::thread& thread = workers_->threads.back();
-#if defined(__linux__)
-      pthread_setname_np(thread.native_handle(), fmt::format("inferno-{}", ith).c_str());
-#endif
       if (const auto* list = cpus_of(ith); list && !list->empty() && !pin_thread(thread.native_handle(), *list)) {
         log(LogLevel::warn, "thread {} could not be pinned to its CPUs: it runs where the system puts it", ith);
       }

@@ -1,13 +1,10 @@
 #include "backend/cpu/aligned_memory.h"
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
 #include <algorithm>
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/platform.h"
 #include "base/text.h"
 
 namespace inferno {
@@ -28,9 +25,7 @@ AlignedMemory aligned_memory(size_t bytes, PageHint hint) {
   if (data == nullptr) {
     fail("out of memory: {} more are needed; use a smaller model or type, or a smaller `context`", format_bytes(bytes));
   }
-#if defined(__linux__)
-  if (large) madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // a hint: failing is no harm
-#endif
+  if (large) platform::hint_huge_pages(data, bytes / kHugePage * kHugePage);
   return AlignedMemory(static_cast<std::byte*>(data));
 }
 

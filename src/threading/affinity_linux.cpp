@@ -1,15 +1,11 @@
 #include "threading/affinity.h"
 
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <numeric>
 
 namespace inferno {
-
-#if defined(__linux__)
 
 std::vector<int> thread_cpus(pthread_t thread) {
   // The kernel refuses a buffer smaller than its own mask, whose size cannot be queried; so the buffer grows.
@@ -38,19 +34,14 @@ bool pin_thread(pthread_t thread, const std::vector<int>& cpus) {
   return pthread_setaffinity_np(thread, bytes, reinterpret_cast<const cpu_set_t*>(mask.data())) == 0;
 }
 
-#else
-
-std::vector<int> thread_cpus(pthread_t) {
-  const long online = sysconf(_SC_NPROCESSORS_ONLN);
-  std::vector<int> cpus(static_cast<size_t>(std::max(online, 1L)));
-  std::iota(cpus.begin(), cpus.end(), 0);
-  return cpus;
+bool can_pin_threads() {
+  return true;
 }
 
-bool pin_thread(pthread_t, const std::vector<int>&) {
-  return false;
+int current_cpu() {
+  return std::max(0, sched_getcpu());
 }
 
-#endif
+void prefer_performance_cores() {}
 
 }  // namespace inferno

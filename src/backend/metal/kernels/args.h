@@ -1,0 +1,110 @@
+// Arguments of the kernels, as both sides see them: C++ fills them in, Metal reads them. Fixed-width scalars alone, the
+// widest first, so that no compiler adds padding; both sides check the sizes.
+#ifndef INFERNO_METAL_ARGS_H
+#define INFERNO_METAL_ARGS_H
+
+#ifdef __METAL_VERSION__
+typedef int args_int;
+typedef uint args_uint;
+typedef ulong args_ulong;
+#else
+#include <cstdint>
+namespace inferno::metal {
+using args_int = int32_t;
+using args_uint = uint32_t;
+using args_ulong = uint64_t;
+#endif
+
+// A weight in the planes of weight_planes.h: where each begins in its buffer, in bytes.
+struct PlaneArgs {
+  args_ulong q;
+  args_ulong h;
+  args_ulong s;
+  args_ulong d;
+  args_uint groups;      // of 32 values in a row; quantized types
+  args_uint row_stride;  // bytes from row to row of q; plain types
+  args_uint rows;
+  args_uint cols;
+};
+static_assert(sizeof(PlaneArgs) == 48, "no padding");
+
+// out [tokens, rows] = x [tokens, cols] * weight^T (+ bias) (+ residual); with x_rows, token t is row x_rows[t] of x
+struct LinearArgs {
+  PlaneArgs weight;
+  args_uint has_bias;
+  args_uint has_residual;
+  args_uint has_x_rows;
+  args_uint padding;
+};
+static_assert(sizeof(LinearArgs) == 64, "no padding");
+
+// out [ids, cols] = rows ids of the weight * scale
+struct EmbedArgs {
+  PlaneArgs weight;
+  float scale;
+  args_uint padding;
+};
+static_assert(sizeof(EmbedArgs) == 56, "no padding");
+
+struct RmsNormArgs {  // rows of `cols`; a threadgroup each
+  args_uint cols;
+  args_uint has_weight;
+  float eps;
+};
+static_assert(sizeof(RmsNormArgs) == 12, "no padding");
+
+struct ActivateArgs {  // element by element
+  args_uint count;
+  args_uint has_factor;
+  args_uint activation;  // a value of the enum Activation
+};
+static_assert(sizeof(ActivateArgs) == 12, "no padding");
+
+// out = residual + scale * x, then with a cap cap * tanh(out / cap); element by element
+struct FinishArgs {
+  args_uint count;
+  args_uint has_residual;
+  float scale;
+  float softcap;  // 0: none
+};
+static_assert(sizeof(FinishArgs) == 16, "no padding");
+
+// The cache as kv_view.h describes it.
+struct CacheArgs {
+  args_ulong k_row_bytes;
+  args_ulong v_row_bytes;
+  args_uint page_size;
+  args_uint kv_heads;
+  args_uint head_dim;
+  args_uint value_dim;
+};
+static_assert(sizeof(CacheArgs) == 32, "no padding");
+
+struct RopeStoreArgs {
+  CacheArgs cache;
+  args_uint q_heads;
+  args_uint rotated_dims;
+  args_uint interleaved;  // pairs (2i, 2i + 1) instead of (i, i + n / 2)
+  args_uint stores;       // 0: q alone is rotated
+};
+static_assert(sizeof(RopeStoreArgs) == 48, "no padding");
+
+struct AttentionArgs {
+  CacheArgs cache;
+  float scale;
+  float softcap;    // 0: none
+  args_int window;  // 0: none
+  args_uint causal;
+  args_uint q_heads;
+  args_uint max_pages;
+  args_uint splits;  // parts that the positions of a sequence are cut into
+  args_uint has_sinks;
+  args_uint gate;             // 0: none, 1: one per element of the output, 2: one per head
+  args_uint gate_activation;  // a value of the enum Activation
+};
+static_assert(sizeof(AttentionArgs) == 72, "no padding");
+
+#ifndef __METAL_VERSION__
+}  // namespace inferno::metal
+#endif
+#endif

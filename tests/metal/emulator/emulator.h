@@ -1,0 +1,70 @@
+// Runs kernels of a translated Metal source on this CPU, strictly.
+//
+// The threads of a threadgroup are fibers of one CPU thread, in simdgroups of 32; they change at simd operations and
+// barriers alone. Errors, each with the kernel's name: lanes of a simdgroup at different simd operations; a barrier
+// that not all threads of the group reach; more than 1,024 threads; more than 32 KiB of threadgroup memory; a buffer
+// that was not bound. Threadgroup memory is allocated to the byte and begins as NaN. AddressSanitizer and
+// ThreadSanitizer know the fibers: under the latter all threads of a dispatch are concurrent, except for what barriers
+// order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace emulator {
+
+struct Size {
+  uint32_t x = 1;
+  uint32_t y = 1;
+  uint32_t z = 1;
+};
+
+struct Position {
+  Size group;    // of this threadgroup in the grid
+  Size local;    // of this thread in the threadgroup
+  Size threads;  // of a threadgroup
+  [[nodiscard]] uint32_t index() const { return (local.z * threads.y + local.y) * threads.x + local.x; }
+};
+
+using Buffers = std::map<int, void*>;
+
+struct Kernel {
+  const char* name;
+  std::vector<int> buffers;  // that must be bound
+  void (*run)(const Buffers& buffers, const Position& position);
+};
+
+struct Registration {
+  explicit Registration(const Kernel& kernel);
+};
+
+enum class Order { forward, reverse, shuffled };
+
+struct Dispatch {
+  std::string kernel;
+  Size groups;   // threadgroups in the grid
+  Size threads;  // in each
+  Order order = Order::forward;
+};
+
+// std::runtime_error for each of the errors above.
+void dispatch(const Dispatch& what, const Buffers& buffers);
+[[nodiscard]] bool has_kernel(const std::string& name);
+
+// ---- for translated sources, called in a running thread ----
+
+// The array number `id` of the threadgroup.
+void* threadgroup_memory(int id, size_t bytes);
+// Every live lane of the simdgroup comes here with its value; afterwards all see all of them. lanes: which took part,
+// by bit.
+struct SimdValues {
+  const float* values;
+  uint32_t lanes;
+};
+SimdValues simd_exchange(float value, int op);
+void threadgroup_barrier();
+
+}  // namespace emulator

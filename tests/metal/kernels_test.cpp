@@ -1,0 +1,70 @@
+// Every Metal kernel, in the emulator, against the definition of the ops it is for: the cases of the parity tests with
+// their odd sizes, all weight types, all cache types and every optional argument.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "backend/factory.h"
+#include "emulated_ops.h"
+#include "verify/compare.h"
+#include "verify/op_cases.h"
+
+namespace inferno {
+namespace {
+
+using emulator::Order;
+
+class MetalKernels : public testing::TestWithParam<std::tuple<OpId, Order>> {};
+
+TEST_P(MetalKernels, GiveWhatTheDefinitionGives) {
+  const auto [op, order] = GetParam();
+  const auto scalar = create_backend("scalar", {.fused = false});
+  int ran = 0;
+  for (const OpCase& c : op_cases(op)) {
+    SCOPED_TRACE(c.name);
+    const OpImage tested = c.image.clone();
+    if (!test::EmulatedOps(order).run(tested)) continue;
+    ++ran;
+    const double limit = nmse_limit(c.image.record(), Numerics::definition);
+    for (const FieldDifference& d : compare_written(c.image, run_on(*scalar, c.image), tested)) {
+      EXPECT_FALSE(d.beyond(limit)) << d.field << ": nmse " << d.nmse << " of " << limit << ", largest difference "
+                                    << d.max_abs << " at " << d.worst << ": " << d.worst_tested << " instead of "
+                                    << d.worst_reference;
+    }
+  }
+  EXPECT_GT(ran, 0);
+}
+
+constexpr OpId kOps[] = {OpId::embed,          OpId::rms_norm,  OpId::activate,  OpId::linear, OpId::kv_store,
+                         OpId::qkv_rope_store, OpId::attention, OpId::gated_mlp, OpId::logits};
+
+std::string name_of(const testing::TestParamInfo<MetalKernels::ParamType>& info) {
+  constexpr const char* kOrders[] = {"forward", "reverse", "shuffled"};
+  return std::string(op_name(std::get<0>(info.param))) + "_" + kOrders[static_cast<int>(std::get<1>(info.param))];
+}
+
+// The order in which threads run changes nothing. tools/check_metal tries them all.
+std::vector<Order> orders() {
+  if (std::getenv("INFERNO_METAL_ORDERS") == nullptr) return {Order::shuffled};
+  return {Order::forward, Order::reverse, Order::shuffled};
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, MetalKernels, testing::Combine(testing::ValuesIn(kOps), testing::ValuesIn(orders())),
+                         name_of);
+
+TEST(MetalKernels, EveryWeightTypeHasKernels) {
+  for (const DType dtype : kWeightTypes) {
+    std::string name(dtype_name(dtype));
+    std::transform(name.begin(), name.end(), name.begin(), [](char c) { return static_cast<char>(std::tolower(c)); });
+    EXPECT_TRUE(emulator::has_kernel("linear_" + name)) << name;
+    EXPECT_TRUE(emulator::has_kernel("embed_" + name)) << name;
+  }
+}
+
+}  // namespace
+}  // namespace inferno
