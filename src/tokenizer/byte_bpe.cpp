@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "tokenizer/normalize.h"
+#include "tokenizer/unknown_token.h"
 
 namespace inferno {
 
@@ -181,8 +182,8 @@ void ByteBpe::encode_word(std::string_view word, Workspace& work, std::vector<in
   std::vector<Symbol>& symbols = work.symbols;
   symbols.clear();
   for (const char byte : word) {
-    const int32_t id = byte_ids_[static_cast<unsigned char>(byte)];
-    if (id < 0) continue;
+    int32_t id = byte_ids_[static_cast<unsigned char>(byte)];
+    if (id < 0) id = unknown_token(vocabulary(), {&byte, 1});
     const auto position = static_cast<int32_t>(symbols.size());
     symbols.push_back({id, position - 1, position + 1});
   }
