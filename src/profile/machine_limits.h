@@ -11,6 +11,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backend/op_cost.h"
@@ -44,6 +45,8 @@ struct MachineLimits {
 
 // The CPU's model and the number of CPUs.
 [[nodiscard]] std::string cpu_name();
+// The same of the text of /proc/cpuinfo, without the number of CPUs.
+[[nodiscard]] std::string cpu_name_in(std::string_view cpuinfo);
 // Its instruction sets, in one line.
 [[nodiscard]] std::string cpu_isa();
 // Runs the measurement now.

@@ -83,22 +83,6 @@ bool was_disturbed(const CpuTime& before, const CpuTime& after, double seconds) 
 
 }  // namespace
 
-std::string cpu_name() {
-  std::ifstream file("/proc/cpuinfo");
-  std::string name;
-  for (std::string line; std::getline(file, line);) {
-    for (const char* key : {"model name", "CPU implementer", "CPU part", "CPU variant"}) {
-      const size_t colon = line.find(':');
-      if (line.starts_with(key) && colon != std::string::npos) {
-        if (!name.empty()) name += ' ';
-        name += trim(std::string_view(line).substr(colon + 1));
-      }
-    }
-    if (line.empty() && !name.empty()) break;  // the name of the first CPU
-  }
-  return fmt::format("{}, {} CPUs", name.empty() ? "unknown" : name, available_cpu_count());
-}
-
 std::string cpu_isa() {
   return fmt::format("{}", fmt::join(cpu_feature_names(), " "));
 }

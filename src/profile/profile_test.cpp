@@ -301,5 +301,13 @@ TEST(ProfilingBackend, TimesOfRealOpsFillTheirSteps) {
   }
 }
 
+TEST(CpuName, ArmCoresHaveTheNamesPeopleKnow) {
+  EXPECT_EQ(cpu_name_in("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n\nprocessor\t: 1\n"),
+            "Arm Neoverse V1");
+  EXPECT_EQ(cpu_name_in("CPU implementer : 0x99\nCPU part : 0x001\n"), "implementer 0x99 part 0x001");
+  EXPECT_EQ(cpu_name_in("model name : Intel(R) Xeon(R)\n\nmodel name : other\n"), "Intel(R) Xeon(R)");
+  EXPECT_EQ(cpu_name_in(""), "unknown");
+}
+
 }  // namespace
 }  // namespace inferno
