@@ -35,6 +35,7 @@ struct ChatCommand {
   std::optional<int32_t> max_new;
   bool no_think = false;
   bool hide_thinking = false;
+  bool ignore_end = false;
 
   void run();
   [[nodiscard]] ChatSetup setup(const Llm& llm) const;
@@ -50,6 +51,7 @@ ChatSetup ChatCommand::setup(const Llm& llm) const {
   result.model = model.empty() ? "the built-in model" : std::filesystem::path(model).filename().string();
   result.continues = model.empty() && chat_template.empty() && !llm.has_chat_template();
   result.generate.max_new_tokens = max_new.value_or(result.continues ? kStoryTokens : -1);
+  result.generate.stop_at_end = !ignore_end;
   // Says now, not after the first question, that there is no template or that it cannot be read.
   if (!result.continues) (void)llm.can_switch_thinking(result.chat.chat_template);
   return result;
@@ -165,6 +167,7 @@ void add_chat(CLI::App& app) {
   sub->add_option("-n", command->max_new, "tokens of an answer at most (default: -1, no limit)")
       ->check(CLI::Range(-1, INT32_MAX));
   command->sampling.add_to(*sub);
+  sub->add_flag("--ignore-end", command->ignore_end, "do not stop at the model's end tokens");
   sub->add_flag("--no-think", command->no_think, "ask for answers without thinking, where the model's template can");
   sub->add_flag("--hide-thinking", command->hide_thinking, "fold thinking into one line");
   sub->add_option(

@@ -17,7 +17,8 @@ class Chat : public Folder {
  protected:
   // A model of random weights: its answers mean nothing and end at the limit.
   [[nodiscard]] std::vector<std::string> talk(const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> args = {"chat", kModel, "--chat-template", "chatml", "-n", "8", "--seed", "7"};
+    std::vector<std::string> args = {"chat",   kModel, "--chat-template", "chatml", "-n", "8",
+                                     "--seed", "7",    "--ignore-end"};
     args.insert(args.end(), more.begin(), more.end());
     return args;
   }
@@ -96,30 +97,30 @@ TEST_F(Chat, LinesAreEditedAndTheHistoryIsKept) {
 
 TEST_F(Chat, SeveralLinesAreOneQuestion) {
   Terminal terminal(talk(), home());
-  terminal.wait_for("> ");
-  terminal.type("one\\\r");
-  terminal.wait_for(". ");
-  terminal.type("two\r");
-  terminal.wait_for("[cut after");
-  terminal.wait_for("> ");
-  terminal.type("\"\"\"three\r");
-  terminal.wait_for(". ");
-  terminal.type("four\"\"\"\r");
-  terminal.wait_for("[cut after");
-  terminal.wait_for("> ");
-  terminal.type("five\x1b\rsix\r");
-  terminal.wait_for("[cut after");
-  terminal.wait_for("> ");
-  terminal.type("\x1b[200~seven\r\neight\x1b[201~\r");
-  terminal.wait_for("[cut after");
-  terminal.wait_for("> ");
-  terminal.type("/save " + path("talk.json") + "\r");
-  terminal.wait_for("8 messages");
-  std::vector<std::string> questions;
-  for (const auto& message : nlohmann::json::parse(file("talk.json"))["messages"]) {
-    if (message["role"] == "user") questions.push_back(message["content"]);
-  }
-  EXPECT_EQ(questions, (std::vector<std::string>{"one\ntwo", "three\nfour", "five\nsix", "seven\neight"}));
+  const auto ask = [&](const std::vector<std::string>& lines) {
+    terminal.wait_for("> ");
+    for (size_t i = 0; i < lines.size(); ++i) {
+      if (i > 0) terminal.wait_for(". ");
+      terminal.type(lines[i] + "\r");
+    }
+    terminal.wait_for("[cut after");
+  };
+  const auto first_of = [&](const std::string& name) {
+    terminal.wait_for("> ");
+    terminal.type("/save " + path(name) + "\r");
+    terminal.wait_for("2 messages");
+    terminal.type("/clear\r");
+    terminal.wait_for("[a new conversation]");
+    return nlohmann::json::parse(file(name), nullptr, false)["messages"][0]["content"];
+  };
+  ask({"one\\", "two"});
+  EXPECT_EQ(first_of("a.json"), "one\ntwo");
+  ask({"\"\"\"three", "four\"\"\""});
+  EXPECT_EQ(first_of("b.json"), "three\nfour");
+  ask({"five\x1b\rsix"});  // Alt-Enter
+  EXPECT_EQ(first_of("c.json"), "five\nsix");
+  ask({"\x1b[200~seven\reight\x1b[201~"});  // pasted
+  EXPECT_EQ(first_of("d.json"), "seven\neight");
 }
 
 TEST_F(Chat, CommandsChangeTheConversation) {
@@ -218,7 +219,7 @@ TEST_F(Chat, APipeIsOneQuestionAndOneAnswer) {
 }
 
 TEST_F(Chat, ASeedThatWasNotGivenIsRandomAndShown) {
-  const std::vector<std::string> args = {"chat", kModel, "--chat-template", "chatml", "-n", "20"};
+  const std::vector<std::string> args = {"chat", kModel, "--chat-template", "chatml", "-n", "20", "--ignore-end"};
   const auto seed_of = [](const std::string& text) {
     const size_t at = text.find("seed ");
     return at == std::string::npos ? "" : text.substr(at + 5, text.find(']', at) - at - 5);

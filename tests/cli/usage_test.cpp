@@ -95,7 +95,7 @@ TEST_F(Usage, APipedPromptIsRead) {
 
 TEST_F(Usage, TheLastLineEndAndAByteOrderMarkOfAPromptAreNoPartOfIt) {
   const auto expected = json_of({kModel, "The\nsea"})["prompt_ids"];
-  for (const std::string text : {"The\nsea", "The\nsea\n", "\xEF\xBB\xBFThe\nsea\r\n"}) {
+  for (const std::string& text : std::vector<std::string>{"The\nsea", "The\nsea\n", "\xEF\xBB\xBFThe\nsea\r\n"}) {
     std::ofstream(path("prompt.txt"), std::ios::binary) << text;
     EXPECT_EQ(json_of({kModel, "--file", path("prompt.txt")})["prompt_ids"], expected);
     EXPECT_EQ(json_of({kModel}, text)["prompt_ids"], expected);
@@ -215,7 +215,9 @@ TEST_F(Usage, JsonLinesAnswerEveryLineInOrderAsEachWouldBeAlone) {
     const auto made = nlohmann::json::parse(line);
     EXPECT_EQ(made["index"], count);
     EXPECT_EQ(made["id"], "line-" + std::to_string(count));
-    if (count % 13 == 0) EXPECT_EQ(made["text"], json_of({kModel, "The sea " + std::to_string(count)})["text"]);
+    if (count % 13 == 0) {
+      EXPECT_EQ(made["text"], json_of({kModel, "The sea " + std::to_string(count)})["text"]);
+    }
   }
   EXPECT_EQ(count, kLines);
 }
