@@ -89,9 +89,8 @@ std::optional<std::vector<int32_t>> ChatSession::fit() {
         size(), context);
   }
   if (!confirm_) fail("the context of {} positions is full: the conversation takes {}", context, was);
-  if (!offer(
-          fmt::format("the context of {} positions is full: the conversation takes {}. Drop the {} oldest {}? [Y/n] ",
-                      context, was, dropped, dropped == 1 ? "turn" : "turns"))) {
+  screen_.note("the context of {} positions is full: the conversation takes {}", context, was);
+  if (!offer(fmt::format("drop the {} oldest {}? [Y/n] ", dropped, dropped == 1 ? "turn" : "turns"))) {
     screen_.note("nothing was asked; /clear starts anew");
     return std::nullopt;
   }

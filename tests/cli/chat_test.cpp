@@ -173,11 +173,11 @@ TEST_F(Chat, TheEndOfTheContextIsSaidAndTheOldestTurnsCanBeDropped) {
   terminal.wait_for("[cut after");
   terminal.type(question);
   terminal.wait_for("the context of 256 positions is full");
-  terminal.wait_for("Drop the 1 oldest turn? [Y/n] ");
+  terminal.wait_for("drop the 1 oldest turn? [Y/n] ");
   terminal.type("n\r");
   terminal.wait_for("nothing was asked");
   terminal.type(question);
-  terminal.wait_for("Drop the 1 oldest turn? [Y/n] ");
+  terminal.wait_for("drop the 1 oldest turn? [Y/n] ");
   terminal.type("\r");
   terminal.wait_for("[cut after");
   terminal.type("/stats\r");
