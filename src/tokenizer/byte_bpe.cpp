@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "tokenizer/normalize.h"
-#include "tokenizer/unknown_token.h"
 
 namespace inferno {
 
@@ -182,8 +181,9 @@ void ByteBpe::encode_word(std::string_view word, Workspace& work, std::vector<in
   std::vector<Symbol>& symbols = work.symbols;
   symbols.clear();
   for (const char byte : word) {
-    int32_t id = byte_ids_[static_cast<unsigned char>(byte)];
-    if (id < 0) id = unknown_token(vocabulary(), {&byte, 1});
+    const int32_t id = byte_ids_[static_cast<unsigned char>(byte)];
+    // The unknown token of such vocabularies is a control token, which text must not become.
+    if (id < 0) fail("the vocabulary has no token for \"{}\"", printable({&byte, 1}));
     const auto position = static_cast<int32_t>(symbols.size());
     symbols.push_back({id, position - 1, position + 1});
   }

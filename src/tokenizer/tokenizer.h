@@ -2,8 +2,8 @@
 //
 // Two kinds, chosen by the vocabulary: byte-level BPE ("gpt2") and SentencePiece-style BPE ("llama"). Both take any
 // bytes: what is not UTF-8 is encoded by its bytes, never replaced, and decode() gives it back. What a vocabulary lacks
-// becomes its unknown token, or is an Error where it has none. Encoding takes O(n log n) time and O(n) memory. A
-// Tokenizer is immutable and may be used from several threads at once.
+// is an Error, or becomes the unknown token of SentencePiece-style ones. Encoding takes O(n log n) time and O(n)
+// memory. A Tokenizer is immutable and may be used from several threads at once.
 #pragma once
 
 #include <cstdint>
