@@ -43,7 +43,7 @@ dev: deps ## build everything with warnings as errors, as CI does; `make test` a
 	@cmake --build build -j $(JOBS) $(QUIET)
 
 run: build ## tell a story with the built-in model (PROMPT="..." begins it)
-	@build/inferno generate "$(PROMPT)" -n 200 --temp 0.8 --top-k 40 --repeat-penalty 1.15
+	@build/inferno generate "$(PROMPT)" -n 200 --temp 0.8 --top-k 40 --repeat-penalty 1.15 --seed 7
 
 test: deps build/build.ninja ## build everything and run all tests
 	@cmake --build build -j $(JOBS) $(QUIET)

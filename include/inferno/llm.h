@@ -95,8 +95,9 @@ class INFERNO_API Llm {
   [[nodiscard]] Perplexity perplexity(std::span<const int32_t> tokens, int64_t max_windows = 0,
                                       const OnProgress& on_progress = {});
 
-  // The ids that generate() begins with.
-  [[nodiscard]] std::vector<int32_t> encode(const Prompt& prompt) const;
+  // The ids that generate() begins with. `before`: the ids of an earlier prompt and its answer; as far as the text
+  // begins alike these are kept instead of encoding it anew, so that all of it is found in the cache.
+  [[nodiscard]] std::vector<int32_t> encode(const Prompt& prompt, std::span<const int32_t> before = {}) const;
   // The ids of a text alone. Added tokens such as <|im_end|> are recognised unless parse_special is false.
   [[nodiscard]] std::vector<int32_t> tokenize(std::string_view text, bool parse_special = true) const;
   [[nodiscard]] std::string detokenize(std::span<const int32_t> ids) const;  // raw bytes
@@ -104,6 +105,11 @@ class INFERNO_API Llm {
   [[nodiscard]] int32_t vocabulary() const;
   [[nodiscard]] int32_t context() const;
   [[nodiscard]] std::vector<int32_t> end_tokens() const;
+  // How the model's file says that its texts are best drawn (general.sampling.*); empty: it does not.
+  [[nodiscard]] std::optional<SamplingSettings> suggested_sampling() const;
+  [[nodiscard]] bool has_chat_template() const;
+  // Whether ChatOptions::enable_thinking changes anything; with a template as in ChatOptions::chat_template.
+  [[nodiscard]] bool can_switch_thinking(std::string_view chat_template = {}) const;
   [[nodiscard]] std::string backend() const;
   [[nodiscard]] std::string kv_type() const;
   [[nodiscard]] EngineStats stats() const;

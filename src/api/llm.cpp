@@ -11,13 +11,16 @@
 #include "engine/builtin_model.h"
 #include "engine/generate.h"
 #include "engine/perplexity.h"
+#include "engine/prompt.h"
+#include "engine/suggested_sampling.h"
 #include "inferno/inferno.h"
 #include "profile/profiling_backend.h"
 
 namespace inferno {
 
 struct Llm::Impl {
-  Impl(const ModelFile& file, const LoadOptions& options) : engine(file, with_profile(options)) {}
+  Impl(const ModelFile& file, const LoadOptions& options)
+      : engine(file, with_profile(options)), suggested(inferno::suggested_sampling(file)) {}
 
   EngineOptions with_profile(const LoadOptions& options) {
     EngineOptions result = engine_options(options);
@@ -39,6 +42,7 @@ struct Llm::Impl {
   std::optional<Profile> profile;         // before the engine, which fills it
   ProfilingBackend* profiling = nullptr;  // owned by the engine
   Engine engine;
+  std::optional<SamplingSettings> suggested;
 };
 
 Llm::Llm(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -123,8 +127,10 @@ Perplexity Llm::perplexity(std::span<const int32_t> tokens, int64_t max_windows,
   return measure_perplexity(impl().engine, tokens, max_windows, on_progress);
 }
 
-std::vector<int32_t> Llm::encode(const Prompt& prompt) const {
-  return prompt_ids(impl().engine.tokenizer(), prompt);
+std::vector<int32_t> Llm::encode(const Prompt& prompt, std::span<const int32_t> before) const {
+  std::vector<int32_t> ids = prompt_ids(impl().engine.tokenizer(), prompt);
+  if (before.empty() || !has_vocabulary()) return ids;
+  return keep_ids(impl().tokenizer(), before, ids);
 }
 std::vector<int32_t> Llm::tokenize(std::string_view text, bool parse_special) const {
   return impl().tokenizer().encode(text, {.parse_special = parse_special});
@@ -143,6 +149,15 @@ int32_t Llm::context() const {
 }
 std::vector<int32_t> Llm::end_tokens() const {
   return impl().engine.end_tokens();
+}
+std::optional<SamplingSettings> Llm::suggested_sampling() const {
+  return impl().suggested;
+}
+bool Llm::has_chat_template() const {
+  return has_vocabulary() && !impl().tokenizer().chat_template().empty();
+}
+bool Llm::can_switch_thinking(std::string_view chat_template) const {
+  return ChatFormat::from_tokenizer(impl().tokenizer(), chat_template).has_thinking_switch();
 }
 std::string Llm::backend() const {
   return std::string(impl().engine.backend().name());

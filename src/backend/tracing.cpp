@@ -5,6 +5,7 @@
 #include <cctype>
 #include <chrono>
 
+#include "backend/op_fields.h"
 #include "backend/op_print.h"
 #include "base/log.h"
 
@@ -18,6 +19,8 @@ TracingBackend::TracingBackend(std::unique_ptr<Backend> inner, Sink sink)
 
 void TracingBackend::begin_step(StepMode mode) {
   planning_ = mode == StepMode::plan;
+  if (!planning_) ++step_;
+  layer_ = kNoLayer;
   inner().begin_step(mode);
 }
 
@@ -45,10 +48,12 @@ void TracingBackend::trace(const Args& args) {
   const std::chrono::duration<double, std::micro> time = Clock::now() - begin;
   OpRecord record;
   record.assign(args);
+  layer_ = layer_of(record).value_or(layer_);
   std::string line;
   for (int i = 0; i < depth_; ++i) line += "-> ";
-  line += fmt::format("[{}] [{}] ({}) {}", label_, op_name(OpOf<Args>::kId), format_args(record),
-                      format_time(time.count()));
+  line += fmt::format("[{}] [{}] ({}) {} step {}", label_, op_name(OpOf<Args>::kId), format_args(record),
+                      format_time(time.count()), step_);
+  if (layer_ != kNoLayer) line += fmt::format(" layer {}", layer_);
   sink_(line);
 }
 

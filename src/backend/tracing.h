@@ -1,12 +1,13 @@
 // A decorator that prints every op as it finishes:
 //
-//   [PARALLEL] [linear] (x=f32[1,1024], w=q8_0[3072,1024]) 82.4us
+//   [PARALLEL] [linear] (x=f32[1,1024], w=q8_0[3072,1024]) 82.4us step 3 layer 7
 //
 // An op inside a default body has "-> " in front for every level and comes before the op it is part of. The backend is
 // synchronized around each op, so times are true, but a step is no longer one piece and groups of ops are not fused.
 // Nothing is printed while planning.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -33,6 +34,8 @@ class TracingBackend final : public BackendDecorator {
   Sink sink_;
   std::string label_;  // the backend's name in capitals
   bool planning_ = false;
+  int64_t step_ = -1;
+  int layer_ = -1;  // of the latest op with weights
   int depth_ = 0;
 };
 

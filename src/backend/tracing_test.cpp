@@ -17,7 +17,7 @@ std::vector<std::string> trace_linear(bool fused) {
                          [&](const std::string& line) { lines.push_back(line); });
   OpImage image;
   LinearArgs args{.x = image.tensor({1, 64})};
-  args.w[0] = image.weight("w", DType::q8_0, Shape(3, 64), std::vector<std::byte>(3 * 68));
+  args.w[0] = image.weight("w", DType::q8_0, Shape(3, 64), std::vector<std::byte>(3 * 68), 7);
   args.out[0] = image.tensor({1, 3});
   image.add(args);
   WeightCopies weights(backend);
@@ -27,10 +27,10 @@ std::vector<std::string> trace_linear(bool fused) {
   return lines;
 }
 
-TEST(Tracing, PrintsBackendOpArgumentsAndTime) {
+TEST(Tracing, PrintsBackendOpArgumentsTimeStepAndLayer) {
   const std::vector<std::string> lines = trace_linear(true);
   ASSERT_EQ(lines.size(), 1U);
-  const std::regex form(R"(\[SCALAR\] \[linear\] \(x=f32\[1,64\], w=q8_0\[3,64\]\) \d+\.\d+(us|ms))");
+  const std::regex form(R"(\[SCALAR\] \[linear\] \(x=f32\[1,64\], w=q8_0\[3,64\]\) \d+\.\d+(us|ms) step \d+ layer 7)");
   EXPECT_TRUE(std::regex_match(lines[0], form)) << lines[0];
 }
 

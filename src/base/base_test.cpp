@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/platform.h"
 #include "base/progress.h"
 #include "base/text.h"
 
@@ -199,6 +200,14 @@ TEST_F(TemporaryFolder, ReadTextStopsAtItsLimit) {
   std::ofstream(path("x")) << "12345";
   EXPECT_EQ(read_text(path("x"), 5), "12345");
   EXPECT_THROW(read_text(path("x"), 4), Error);
+}
+
+TEST(CpuName, ArmCoresHaveTheNamesPeopleKnow) {
+  EXPECT_EQ(platform::cpu_name_in("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n\nprocessor\t: 1\n"),
+            "Arm Neoverse V1");
+  EXPECT_EQ(platform::cpu_name_in("CPU implementer : 0x99\nCPU part : 0x001\n"), "implementer 0x99 part 0x001");
+  EXPECT_EQ(platform::cpu_name_in("model name : Intel(R) Xeon(R)\n\nmodel name : other\n"), "Intel(R) Xeon(R)");
+  EXPECT_EQ(platform::cpu_name_in(""), "");
 }
 
 }  // namespace

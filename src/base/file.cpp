@@ -105,7 +105,8 @@ void InputFile::read_at(uint64_t offset, std::span<std::byte> out) const {
 
 AtomicOutputFile::AtomicOutputFile(const std::string& path) : path_(path) {
   struct stat status{};
-  if (::stat(path.c_str(), &status) == 0) {
+  const bool exists = ::stat(path.c_str(), &status) == 0;
+  if (exists) {
     if (S_ISDIR(status.st_mode)) fail("cannot write \"{}\": it is a directory", path);
     if (!S_ISREG(status.st_mode)) {  // nothing to keep whole, and a rename would destroy the device
       fd_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
@@ -120,10 +121,10 @@ AtomicOutputFile::AtomicOutputFile(const std::string& path) : path_(path) {
     if (fd_ >= 0) list_temporary(temporary_);
   }
   if (fd_ < 0) fail("cannot write \"{}\": {}", path, std::strerror(errno));
-  // mkostemp creates private files; give the result the permissions of a plain open.
+  // mkostemp creates private files; give the result the permissions of the file it replaces, or of a plain open.
   const mode_t mask = ::umask(0);
   ::umask(mask);
-  (void)::fchmod(fd_, 0666 & ~mask);
+  (void)::fchmod(fd_, exists ? status.st_mode & 0777 : 0666 & ~mask);
 }
 
 AtomicOutputFile::~AtomicOutputFile() {

@@ -15,6 +15,8 @@ namespace inferno::platform {
 
 // The CPU's name, "" where it is not known.
 [[nodiscard]] std::string cpu_name();
+// The same of the first CPU in a text as Linux's /proc/cpuinfo.
+[[nodiscard]] std::string cpu_name_in(const std::string& cpuinfo);
 
 // CPU time that all processes have used since the machine started.
 struct MachineTime {

@@ -1,13 +1,12 @@
-#include <fmt/format.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
 #include <fstream>
+#include <iterator>
 #include <sstream>
 
 #include "base/platform.h"
-#include "base/text.h"
 
 #if defined(__aarch64__)
 #include <sys/auxv.h>
@@ -39,18 +38,7 @@ CpuFeatures arm_features() {
 
 std::string cpu_name() {
   std::ifstream file("/proc/cpuinfo");
-  std::string name;
-  for (std::string line; std::getline(file, line);) {
-    for (const char* key : {"model name", "CPU implementer", "CPU part", "CPU variant"}) {
-      const size_t colon = line.find(':');
-      if (line.starts_with(key) && colon != std::string::npos) {
-        if (!name.empty()) name += ' ';
-        name += trim(std::string_view(line).substr(colon + 1));
-      }
-    }
-    if (line.empty() && !name.empty()) break;  // the name of the first CPU
-  }
-  return name;
+  return cpu_name_in({std::istreambuf_iterator<char>(file), {}});
 }
 
 MachineTime machine_time() {

@@ -1,12 +1,17 @@
 // inferno bench: how fast models run here, and how far that is from what the machine allows.
 #include "api/bench.h"
 
+#include <fmt/chrono.h>
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <ctime>
 #include <optional>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/standard_streams.h"
 #include "cli/bench_rows.h"
 #include "cli/cli.h"
 #include "cli/instruments.h"
@@ -27,12 +32,47 @@ struct BenchCommand {
 
   void run();
   [[nodiscard]] std::vector<BenchRow> run_model(const std::string& path, int threads);
+  [[nodiscard]] std::string settings() const;
+  void warn_if_busy(double& load) const;
+  void note_fewer_threads(const std::vector<BenchRow>& rows) const;
 };
 
 std::vector<BenchRow> BenchCommand::run_model(const std::string& path, int threads) {
   EngineOptions options = engine.options_for(threads);
   instruments.install(options);
   return bench_model(open_model(path), options, what, [&](Engine&) { instruments.finish(); });
+}
+
+std::string BenchCommand::settings() const {
+  std::string text =
+      fmt::format("prompt {}, gen {}, depth {}, repeat {}", what.prompt, what.generate, what.depth, what.repeat);
+  if (!engine.backend.empty()) text += fmt::format(", backend {}", engine.backend);
+  if (!engine.affinity.empty()) text += fmt::format(", affinity {}", engine.affinity);
+  if (engine.fused != "on") text += ", fused off";
+  return text;
+}
+
+void BenchCommand::warn_if_busy(double& load) const {
+  if (::getloadavg(&load, 1) != 1) load = 0;
+  constexpr double kBusy = 0.5;  // of one CPU
+  if (load > kBusy && !engine.quiet) {
+    print_stderr("bench: the machine is busy (load average {:.1f}): expect figures that are too low\n", load);
+  }
+}
+
+// Where threads were compared and one of them is faster than several.
+void BenchCommand::note_fewer_threads(const std::vector<BenchRow>& rows) const {
+  if (engine.quiet) return;
+  for (const BenchRow& one : rows) {
+    if (one.threads != 1) continue;
+    const auto faster = std::ranges::find_if(rows, [&](const BenchRow& more) {
+      return more.threads > 1 && more.name == one.name && more.phase == one.phase && more.batch == one.batch &&
+             more.tokens_per_second.median < one.tokens_per_second.median;
+    });
+    if (faster != rows.end()) {
+      print_stderr("bench: {} of {} is faster with 1 thread than with {}\n", one.phase, one.name, faster->threads);
+    }
+  }
 }
 
 void BenchCommand::run() {
@@ -45,8 +85,14 @@ void BenchCommand::run() {
   std::optional<AtomicOutputFile> picture;
   if (!plot.empty()) picture.emplace(plot);
   std::vector<BenchRow> rows;
-  const auto add = [&](const std::vector<BenchRow>& measured) {
+  BenchContext context{.version = INFERNO_VERSION,
+                       .cpu = cpu_name(),
+                       .date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))),
+                       .settings = settings()};
+  warn_if_busy(context.load);
+  const auto add = [&](const std::vector<BenchRow>& measured, const std::string& file = "") {
     rows.insert(rows.end(), measured.begin(), measured.end());
+    context.files.resize(rows.size(), file);
   };
   for (const int threads : engine.thread_counts()) {
     if (ops) {
@@ -54,9 +100,10 @@ void BenchCommand::run() {
       continue;
     }
     for (const std::string& model : models.empty() ? std::vector<std::string>{""} : models)
-      add(run_model(model, threads));
+      add(run_model(model, threads), model);
   }
-  if (what.repeat > 0) write_stdout(format_rows(rows, format));
+  if (what.repeat > 0) write_stdout(format_rows(rows, context, format));
+  note_fewer_threads(rows);
   if (picture) {
     picture->write(plot_rows(rows, fmt::format("{} on {}", rows.front().name, cpu_name())));
     picture->commit();
@@ -83,6 +130,7 @@ void add_bench(CLI::App& app) {
       ->check(CLI::Range(0, 1 << 20));
   sub->add_option("--batch", command->what.batches, "sequences decoded together, one number or several: 1,8,32")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->check(CLI::Range(1, 1024));
   sub->add_option("--repeat", command->what.repeat,
                   "measurements of each row; 0: only run the model, for tools that watch it")

@@ -66,7 +66,7 @@ std::string markdown(const std::vector<BenchRow>& rows) {
   return out;
 }
 
-Json to_json(const BenchRow& r) {
+Json to_json(const BenchRow& r, const BenchContext& context, size_t index) {
   Json json = {{"phase", r.phase},
                {r.microseconds ? "op" : "model", r.name},
                {"type", r.type},
@@ -85,13 +85,19 @@ Json to_json(const BenchRow& r) {
                {"percent_of_limit", nullptr}};
   if (r.percent_of_limit) json["percent_of_limit"] = *r.percent_of_limit;
   if (r.microseconds) json["microseconds"] = *r.microseconds;
+  json["file"] = context.files[index];
+  json["version"] = context.version;
+  json["cpu"] = context.cpu;
+  json["date"] = context.date;
+  json["settings"] = context.settings;
+  json["load_average"] = context.load;
   return json;
 }
 
-std::string csv(const std::vector<BenchRow>& rows) {
+std::string csv(const std::vector<BenchRow>& rows, const BenchContext& context) {
   std::string out;
-  for (const BenchRow& row : rows) {
-    const Json json = to_json(row);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Json json = to_json(rows[i], context, i);
     if (out.empty()) {
       for (const auto& [key, value] : json.items()) out += (out.empty() ? "" : ",") + key;
       out += '\n';
@@ -129,12 +135,12 @@ std::string escaped(const std::string& text) {
 
 }  // namespace
 
-std::string format_rows(const std::vector<BenchRow>& rows, const std::string& format) {
+std::string format_rows(const std::vector<BenchRow>& rows, const BenchContext& context, const std::string& format) {
   if (rows.empty()) fail("nothing was measured");
   if (format == "md") return markdown(rows);
-  if (format == "csv") return csv(rows);
+  if (format == "csv") return csv(rows, context);
   Json json = Json::array();
-  for (const BenchRow& row : rows) json.push_back(to_json(row));
+  for (size_t i = 0; i < rows.size(); ++i) json.push_back(to_json(rows[i], context, i));
   return json.dump(2) + "\n";
 }
 

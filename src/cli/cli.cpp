@@ -3,7 +3,9 @@
 #include <fmt/core.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -12,8 +14,8 @@
 #include "base/error.h"
 #include "base/standard_streams.h"
 #include "base/text.h"
+#include "cli/flag_names.h"
 #include "cli/progress_bar.h"
-#include "hub/hub_name.h"
 
 namespace inferno::cli {
 
@@ -21,7 +23,7 @@ void EngineFlags::add_to(CLI::App& command) {
   command.add_option("--backend", backend, "what computes: scalar, simd, parallel, cuda, metal")
       ->default_str(std::string(default_backend_name()));
   add_thread_options(command);
-  command.add_option("--ctx", context, "positions of context (0: the model's own, at most 4096)")
+  command.add_option("-c,--ctx", context, "positions of context (0: the model's own, at most 4096)")
       ->check(CLI::Range(int64_t{0}, int64_t{INT32_MAX}));
   command.add_option("--kv-type", kv_type, "type of the KV cache: f32, f16, bf16, q8_0 (default: the backend's)");
   command
@@ -35,7 +37,7 @@ void EngineFlags::add_to(CLI::App& command) {
 }
 
 void EngineFlags::add_thread_options(CLI::App& command) {
-  command.add_option("--threads", threads, "CPU threads (default: $INFERNO_THREADS, else all that pay off)");
+  command.add_option("-t,--threads", threads, "CPU threads (default: $INFERNO_THREADS, else all that pay off)");
   command.add_option("--affinity", affinity,
                      "where threads run: auto, none, compact, spread, or a list of CPUs such as 0-3,8");
   command.add_option("--numa", numa, "on several memory nodes: distribute, isolate, numactl");
@@ -99,8 +101,11 @@ void show_loading(LoadOptions& options) {
 
 bool looks_like_model(const std::string& argument) {
   struct stat status{};
-  return argument.ends_with(".gguf") || (::stat(argument.c_str(), &status) == 0 && S_ISREG(status.st_mode)) ||
-         hub::parse_name(argument);
+  if (argument.ends_with(".gguf") || ::stat(argument.c_str(), &status) == 0) return true;
+  if (argument.find_first_of(" \t\n") != std::string::npos) return false;
+  // One word with a separator inside: a path, a name with a tag, a file's extension.
+  const size_t separator = argument.find_first_of("/:.\\");
+  return separator != std::string::npos && argument.find_first_not_of("/:.\\!?,;\"'", separator) != std::string::npos;
 }
 
 std::vector<int32_t> parse_ids(std::string_view text) {
@@ -119,14 +124,28 @@ std::vector<int32_t> parse_ids(std::string_view text) {
   }
 }
 
+void report_error(std::string_view message) {
+  std::string line = with_flags(message);
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  print_stderr("inferno: error: {}\n", line);
+}
+
+namespace {
+
+// A reader that has seen enough (head) is no failure of anybody's.
+[[noreturn]] void fail_stdout() {
+  if (errno == EPIPE) throw Exit{.signal = SIGPIPE};
+  fail("cannot write to standard output: {}", std::strerror(errno));
+}
+
+}  // namespace
+
 void write_stdout(std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) {
-    fail("cannot write to standard output: {}", std::strerror(errno));
-  }
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) fail_stdout();
 }
 
 void flush_stdout() {
-  if (std::fflush(stdout) != 0) fail("cannot write to standard output: {}", std::strerror(errno));
+  if (std::fflush(stdout) != 0) fail_stdout();
 }
 
 }  // namespace inferno::cli

@@ -16,6 +16,7 @@ namespace inferno::cli {
 
 // One function per subcommand, each in its own file: adds the subcommand, whose callback does the work.
 void add_bench(CLI::App& app);
+void add_chat(CLI::App& app);
 void add_documentation(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_imatrix(CLI::App& app);
@@ -72,12 +73,14 @@ struct EngineFlags {
 
 // What is worth seeing while an engine is made goes to stderr: the device, and a progress bar.
 void show_loading(LoadOptions& options);
-// A first argument that is a file, ends in .gguf or is a name of a hub is the model; otherwise there is none, and it is
-// the prompt.
+// Whether a first argument is meant as a model: it exists, ends in .gguf, or is one word that looks like a path or a
+// name (ORG/NAME, qwen3:0.6b). Otherwise it is the prompt of the built-in model.
 [[nodiscard]] bool looks_like_model(const std::string& argument);
 // "1,2,3" or "1 2 3" -> ids; anything else is a usage Error.
 [[nodiscard]] std::vector<int32_t> parse_ids(std::string_view text);
-// Writes all of it, or throws an Error that says why not (a closed pipe, a full disk).
+// "inferno: error: message" on stderr, on one line, with the names of flags.
+void report_error(std::string_view message);
+// Writes all of it, or throws an Error that says why not (a full disk); Exit, silently, when the reader has gone.
 void write_stdout(std::string_view text);
 void flush_stdout();
 

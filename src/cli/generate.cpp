@@ -1,21 +1,23 @@
-// inferno generate, and model-generate, its second name.
+// inferno generate: a text goes on.
 #include "engine/generate.h"
-#include "base/standard_streams.h"
 
 #include <fmt/core.h>
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <nlohmann/json.hpp>
+#include <utility>
 
-#include "api/load_options.h"
 #include "base/error.h"
-#include "base/file.h"
-#include "base/text.h"
+#include "base/standard_streams.h"
 #include "cli/chat_template.h"
 #include "cli/cli.h"
+#include "cli/generate_jsonl.h"
 #include "cli/instruments.h"
+#include "cli/prompt_input.h"
+#include "cli/prompt_progress.h"
+#include "cli/sampling_flags.h"
 #include "cli/signals.h"
 #include "engine/builtin_model.h"
 #include "engine/prompt.h"
@@ -24,14 +26,16 @@
 namespace inferno::cli {
 namespace {
 
-constexpr std::string_view kDefaultPrompt = "Once upon a time";
-constexpr uint64_t kMaxPromptBytes = uint64_t{64} << 20;
+constexpr std::string_view kStoryPrompt = "Once upon a time";
 constexpr int64_t kMaxNewTokens = int64_t{1} << 24;
+// For those who ask for draws without saying how hot.
+constexpr float kTemperature = 0.8F;
 
 struct GenerateCommand {
   EngineFlags engine;
   Instruments instruments;
-  std::string first, second;  // [MODEL] [PROMPT]
+  SamplingFlags sampling;
+  ModelAndPrompt named;
   std::string prompt_file;
   std::string ids;
   std::string kv = "basic";
@@ -40,30 +44,40 @@ struct GenerateCommand {
   bool chat = false;
   std::string chat_template;
   bool json = false;
+  bool jsonl = false;
+  int32_t parallel = 8;
+  bool no_echo = false;
   bool ignore_end = false;
 
   // What the arguments and options amount to.
   std::string model;
   std::string prompt;
+  double load_ms = 0;
 
   void resolve();
   void run();
+  void run_lines();
   [[nodiscard]] std::vector<int32_t> prompt_ids_of(const Engine& instance) const;
+  void report(const Completion& made, const RequestMetrics& metrics, int32_t context) const;
+  [[nodiscard]] std::string as_json(const std::vector<int32_t>& prompt_ids, const Completion& made,
+                                    const RequestMetrics& metrics) const;
 };
 
 void GenerateCommand::resolve() {
-  const bool has_model = !first.empty() && looks_like_model(first);
-  if (!has_model && !second.empty()) {
-    fail_usage("\"{}\" is not a model file (a model's name ends in .gguf); quote a prompt of several words",
-               printable(first));
+  const auto [named_model, named_prompt] = named.resolve();
+  model = named_model;
+  const int given = (named_prompt ? 1 : 0) + (prompt_file.empty() ? 0 : 1) + (ids.empty() ? 0 : 1);
+  if (given > 1) fail_usage("give the prompt once: as an argument, with --prompt, --file or --ids");
+  if (named_prompt) prompt = *named_prompt;
+  if (!prompt_file.empty() && !jsonl) prompt = read_prompt(prompt_file);
+  if (given == 0 && !jsonl && has_piped_input()) prompt = read_prompt("-");
+  // The built-in model alone has something to tell by itself.
+  if (given == 0 && model.empty() && prompt.empty()) prompt = kStoryPrompt;
+  if (!jsonl && ids.empty() && prompt.empty()) {
+    fail_usage("the prompt is {}: give a text, --file, or pipe one in", given == 0 ? "missing" : "empty");
   }
-  model = has_model ? first : "";
-  prompt = has_model ? second : first;
-  const int given = (prompt.empty() ? 0 : 1) + (prompt_file.empty() ? 0 : 1) + (ids.empty() ? 0 : 1);
-  if (given > 1) fail_usage("give the prompt once: as an argument, with --file, or with --ids");
-  if (!prompt_file.empty()) prompt = read_text(prompt_file, kMaxPromptBytes);
-  if (given == 0) prompt = kDefaultPrompt;
   request.max_new_tokens = static_cast<int32_t>(max_new);
+  request.sampling = sampling.over({.temperature = sampling.asks_for_draws() ? kTemperature : 0.0F});
   chat = chat || !chat_template.empty();
   request.recompute = kv == "off";
   request.stop_at_end = !ignore_end;
@@ -78,12 +92,67 @@ std::vector<int32_t> GenerateCommand::prompt_ids_of(const Engine& instance) cons
   return encode_chat(*tokenizer, {&message, 1}, {.chat_template = read_chat_template(chat_template)});
 }
 
+std::string GenerateCommand::as_json(const std::vector<int32_t>& prompt_ids, const Completion& made,
+                                     const RequestMetrics& m) const {
+  nlohmann::ordered_json line;
+  line["prompt_ids"] = prompt_ids;
+  line["generated_ids"] = made.ids;
+  line["text"] = made.text;
+  line["stop_reason"] = to_string(made.reason);
+  if (request.sampling.temperature > 0) line["seed"] = request.sampling.seed;
+  line["metrics"] = {
+      {"prompt_tokens", m.prompt_tokens},
+      {"generated_tokens", m.generated_tokens},
+      {"load_ms", load_ms},
+      {"time_to_first_token_ms", m.time_to_first_token_ms},
+      {"prompt_tokens_per_second", m.prompt_tokens_per_second},
+      {"decode_tokens_per_second", m.decode_tokens_per_second},
+      {"per_forward_ms",
+       {{"min", m.forward_min_ms}, {"max", m.forward_max_ms}, {"mean", m.forward_mean_ms}, {"n", m.forwards}}}};
+  return line.dump() + "\n";
+}
+
+// What is worth knowing about a text that is not the text.
+void GenerateCommand::report(const Completion& made, const RequestMetrics& m, int32_t context) const {
+  if (made.reason == StopReason::context_full) {
+    print_stderr("inferno: the context of {} positions is full; raise --ctx for more\n", context);
+  }
+  if (engine.quiet || json) return;
+  if (made.reason == StopReason::length && max_new > 0) {
+    print_stderr("inferno: cut after {} tokens; -n makes it more, -n -1 has no limit\n", max_new);
+  }
+  print_stderr("\n{}", format_metrics(m));
+  print_stderr("  prompt: {} tokens, {:.1f} per second\n", m.prompt_tokens, m.prompt_tokens_per_second);
+  print_stderr("  load_ms: {:.1f}\n  stop_reason: {}\n", load_ms, to_string(made.reason));
+  if (request.sampling.temperature > 0) print_stderr("  seed: {}\n", request.sampling.seed);
+}
+
+void GenerateCommand::run_lines() {
+  LoadOptions load = engine.load_options();
+  load.max_sequences = parallel;
+  Llm llm = model.empty() ? Llm::builtin(load) : Llm::load(model, load);
+  GenerateOptions options;
+  options.max_new_tokens = request.max_new_tokens;
+  options.sampling = request.sampling;
+  options.stop = request.stop_strings;
+  options.stop_at_end = request.stop_at_end;
+  options.recompute = request.recompute;
+  generate_lines(llm, prompt_file.empty() ? "-" : prompt_file, options,
+                 {.chat = chat, .chat_template = read_chat_template(chat_template), .at_once = 2 * parallel});
+}
+
 void GenerateCommand::run() {
   resolve();
+  if (jsonl) {
+    run_lines();
+    return;
+  }
+  const auto began = std::chrono::steady_clock::now();
   const GgufFile file = open_model(model);
   EngineOptions engine_options = engine.options();
   instruments.install(engine_options);
   Engine instance(file, engine_options);
+  load_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count();
   request.prompt = prompt_ids_of(instance);
   const std::atomic<bool>& interrupted = watch_interrupt();
 
@@ -93,8 +162,14 @@ void GenerateCommand::run() {
     flush_stdout();
   };
   const bool has_text = instance.tokenizer() != nullptr;
+  // A text is shown with its beginning; an answer without its question. Not before there is more of it: it may be
+  // refused, and a bar shows how far it is computed.
+  std::string_view beginning = has_text && !chat && !no_echo && ids.empty() ? std::string_view(prompt) : "";
+  PromptProgress progress(instance.scheduler(), request.prompt.size(), engine.quiet);
   bool is_first = true;
   request.on_token = [&](const TokenEvent& event) {
+    progress.stop();
+    show(std::exchange(beginning, {}));
     if (has_text) {
       show(event.text);
     } else {
@@ -103,87 +178,17 @@ void GenerateCommand::run() {
     is_first = false;
     return true;
   };
-  // A text is shown with its beginning; an answer without its question.
-  if (has_text && !chat && ids.empty()) show(prompt);
   const std::vector<int32_t> prompt_ids = request.prompt;
-  const RequestResult result = generate(instance, std::move(request), &interrupted);
+  Request copy = request;
+  const RequestResult result = generate(instance, std::move(copy), &interrupted);
+  progress.stop();
+  show(std::exchange(beginning, {}));
   const Completion& made = result.samples.front();
-  const RequestMetrics& m = result.metrics;
-  if (json) {
-    nlohmann::ordered_json line;
-    line["prompt_ids"] = prompt_ids;
-    line["generated_ids"] = made.ids;
-    line["text"] = made.text;
-    line["stop_reason"] = to_string(made.reason);
-    line["metrics"] = {
-        {"prompt_tokens", m.prompt_tokens},
-        {"generated_tokens", m.generated_tokens},
-        {"time_to_first_token_ms", m.time_to_first_token_ms},
-        {"decode_tokens_per_second", m.decode_tokens_per_second},
-        {"per_forward_ms",
-         {{"min", m.forward_min_ms}, {"max", m.forward_max_ms}, {"mean", m.forward_mean_ms}, {"n", m.forwards}}}};
-    write_stdout(line.dump() + "\n");
-  } else {
-    write_stdout("\n");
-  }
+  write_stdout(json ? as_json(prompt_ids, made, result.metrics) : "\n");
   flush_stdout();
-  if (made.reason == StopReason::context_full) {
-    print_stderr("inferno: the context of {} positions is full; raise --ctx for more\n", instance.context());
-  }
-  if (!engine.quiet && !json) print_stderr("\n{}", format_metrics(m));
+  report(made, result.metrics, instance.context());
   instruments.finish();
   if (made.reason == StopReason::cancelled) throw Exit{.signal = SIGINT};
-}
-
-struct ModelGenerateArgs {
-  std::string backend;
-  std::string path;
-  std::string prompt{kDefaultPrompt};
-  int32_t max_new_tokens = 32;
-  bool kv = false;
-};
-
-constexpr std::string_view kModelGenerateUsage =
-    "usage: model-generate [--kv [basic]] [--backend scalar|simd|parallel|metal|cuda] <gguf_path> [prompt] "
-    "[max_new_tokens]";
-
-ModelGenerateArgs parse_model_generate(std::span<const char* const> args) {
-  ModelGenerateArgs parsed;
-  std::vector<std::string> positional;
-  for (size_t i = 0; i < args.size(); ++i) {
-    const std::string arg = args[i];
-    const std::string next = i + 1 < args.size() ? args[i + 1] : "";
-    if (arg == "--kv") {
-      parsed.kv = true;
-      if (next == "basic") ++i;
-    } else if (arg == "--kv=basic") {
-      parsed.kv = true;
-    } else if (arg == "--backend") {
-      if (next.empty()) fail_usage("--backend needs a name. {}", kModelGenerateUsage);
-      parsed.backend = next;
-      ++i;
-    } else if (arg.starts_with("--backend=")) {
-      parsed.backend = arg.substr(arg.find('=') + 1);
-    } else if (arg == "-h" || arg == "--help") {
-      write_stdout(fmt::format("{}\n", kModelGenerateUsage));
-      throw Exit{0};
-    } else if (arg.starts_with("--")) {
-      fail_usage("unknown option {}. {}", printable(arg), kModelGenerateUsage);
-    } else {
-      positional.push_back(arg);
-    }
-  }
-  if (positional.empty() || positional.size() > 3) fail_usage("{}", kModelGenerateUsage);
-  parsed.path = positional[0];
-  if (positional.size() > 1) parsed.prompt = positional[1];
-  if (positional.size() > 2) {
-    const std::optional<int64_t> count = parse_int(positional[2]);
-    if (!count || *count < 0 || *count > kMaxNewTokens) {
-      fail_usage("max_new_tokens must be a number from 0 to {}, not \"{}\"", kMaxNewTokens, printable(positional[2]));
-    }
-    parsed.max_new_tokens = static_cast<int32_t>(*count);
-  }
-  return parsed;
 }
 
 }  // namespace
@@ -196,69 +201,37 @@ void add_generate(CLI::App& app) {
       "  inferno generate                                       the built-in model tells a story\n"
       "  inferno generate --temp 0.8 --top-k 40 \"The sea\"       sampled instead of greedy\n"
       "  inferno generate model.gguf --chat \"What is a GPU?\"    a chat model answers\n"
-      "  inferno generate model.gguf --file prompt.txt -n 500   a prompt from a file (- for standard input)");
-  sub->add_option("model_or_prompt", command->first, "a .gguf file; otherwise it is the prompt of the built-in model");
-  sub->add_option("prompt", command->second, "the text to continue (default: Once upon a time)");
-  sub->add_option("-n", command->max_new, "tokens to make at most")
-      ->check(CLI::Range(int64_t{0}, kMaxNewTokens))
+      "  inferno generate model.gguf --file prompt.txt -n 500   a prompt from a file (- for standard input)\n"
+      "  echo \"The sea\" | inferno generate -m model.gguf        the same from a pipe\n"
+      "  inferno generate model.gguf --jsonl < in > out         many prompts: one {\"prompt\": ...} per line");
+  command->named.add_to(*sub);
+  sub->add_option("-n", command->max_new, "tokens to make at most; -1: no limit but the context")
+      ->check(CLI::Range(int64_t{-1}, kMaxNewTokens))
       ->capture_default_str();
   sub->add_option("--kv", command->kv, "off: recompute everything for every token")
       ->check(CLI::IsMember({"off", "basic"}))
       ->capture_default_str();
-  SamplingSettings& sampling = command->request.sampling;
-  sub->add_option("--temp", sampling.temperature, "temperature; 0 always takes the likeliest token")
-      ->check(CLI::Range(0.0, 100.0))
-      ->capture_default_str();
-  sub->add_option("--top-k", sampling.top_k, "draw from the k likeliest tokens (0: all)")
-      ->check(CLI::Range(0, INT32_MAX));
-  sub->add_option("--top-p", sampling.top_p, "draw from the likeliest tokens that hold this probability")
-      ->check(CLI::Range(0.0, 1.0));
-  sub->add_option("--min-p", sampling.min_p, "drop tokens below this share of the likeliest")
-      ->check(CLI::Range(0.0, 1.0));
-  sub->add_option("--repeat-penalty", sampling.repeat_penalty, "above 1: make the latest 64 tokens less likely")
-      ->check(CLI::Range(0.01, 100.0));
-  sub->add_option("--seed", sampling.seed, "the same seed gives the same text");
+  command->sampling.add_to(*sub);
   sub->add_option("--stop", command->request.stop_strings,
-                  "end where this text would appear (may be given several times)");
+                  "end where this text would appear (may be given several times)")
+      ->allow_extra_args(false);
   sub->add_flag("--ignore-end", command->ignore_end, "do not stop at the model's end tokens");
+  sub->add_flag("--no-echo", command->no_echo, "do not print the prompt before its continuation");
   sub->add_flag("--chat", command->chat, "wrap the prompt in the model's chat format");
   sub->add_option("--chat-template", command->chat_template,
                   "a chat format instead of the model's own: a file with a Jinja template, or one of " +
                       known_template_names() + "; implies --chat");
-  sub->add_option("--file", command->prompt_file, "read the prompt from a file, or - for standard input");
+  sub->add_option("-f,--file", command->prompt_file, "read the prompt from a file, or - for standard input");
   sub->add_option("--ids", command->ids, "the prompt as token ids, for example 1,2,3");
-  sub->add_flag("--json", command->json, "one line of JSON instead of text");
+  CLI::Option* json = sub->add_flag("--json", command->json, "one line of JSON instead of text");
+  sub->add_flag("--jsonl", command->jsonl, "many prompts: a line of JSON in, a line of JSON out, in their order")
+      ->excludes(json);
+  sub->add_option("--parallel", command->parallel, "prompts of --jsonl that are computed at once")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   command->engine.add_to(*sub);
   command->instruments.add_to(*sub);
   sub->callback([command] { command->run(); });
-}
-
-int model_generate(std::span<const char* const> args) {
-  const ModelGenerateArgs parsed = parse_model_generate(args);
-  const GgufFile file = GgufFile::open(parsed.path);
-  LoadOptions options;
-  options.backend = parsed.backend;
-  options.max_sequences = 1;
-  show_loading(options);
-  Engine engine(file, engine_options(options));
-  const Tokenizer* tokenizer = engine.tokenizer();
-  if (tokenizer == nullptr)
-    fail("\"{}\" has no vocabulary, or this build no tokenizers: use inferno generate --ids", parsed.path);
-  write_stdout(fmt::format("backend: {}\nkv cache: {}\n", engine.backend().name(), parsed.kv ? "basic" : "off"));
-  const std::atomic<bool>& interrupted = watch_interrupt();
-  write_stdout(parsed.prompt);
-  Request request{.prompt = encode_prompt(*tokenizer, parsed.prompt), .max_new_tokens = parsed.max_new_tokens};
-  request.recompute = !parsed.kv;
-  request.on_token = [&](const TokenEvent& event) {
-    write_stdout(event.text);
-    flush_stdout();
-    return true;
-  };
-  const RequestResult result = generate(engine, std::move(request), &interrupted);
-  write_stdout(fmt::format("\n{}", format_metrics(result.metrics)));
-  flush_stdout();
-  if (result.samples.front().reason == StopReason::cancelled) throw Exit{.signal = SIGINT};
-  return 0;
 }
 
 }  // namespace inferno::cli

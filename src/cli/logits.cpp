@@ -1,5 +1,6 @@
 // inferno logits: raw float32 logits, for comparing engines.
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "cli/cli.h"
@@ -20,6 +21,8 @@ struct LogitsCommand {
 void LogitsCommand::run() const {
   const std::vector<int32_t> tokens = parse_ids(ids);
   if (tokens.empty()) fail_usage("--ids is empty; give token ids such as 1,2,3");
+  if (::isatty(STDOUT_FILENO) == 1)
+    fail_usage("logits are raw numbers, nothing for a terminal: send them to a file (> logits.bin)");
   LoadOptions options = engine.load_options();
   if (options.kv_type.empty()) options.kv_type = "f32";
   options.all_logits = all;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
@@ -225,8 +226,9 @@ void MachineCommand::run() const {
     if (choice.type.empty()) vectors.push_back(fmt::format("{} {}", choice.op, choice.kernel));
   }
   fmt::format_to(out, "  vectors: {}\n\n{}", join(vectors, ", "), draw_thread_plan(topology, cpu_limits, plan));
-  fmt::format_to(out, "\nlimits, kept in {} (--measure takes them anew):\n",
-                 machine_limits_file().empty() ? "no file: no cache folder" : machine_limits_file());
+  const std::string kept = machine_limits_file();
+  fmt::format_to(out, "\nlimits, {} (--measure takes them anew):\n",
+                 !kept.empty() && std::filesystem::exists(kept) ? "kept in " + kept : "measured now and kept nowhere");
   for (const MachineLimits& entry : limits) fmt::format_to(out, "  {}\n", limits_text(entry));
   fmt::format_to(out, "GPU: {}\n", gpu_line());
   if (stats) fmt::format_to(out, "\nthread pool, empty work:\n{}", format_pool_stats(pool, kOps));

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/standard_streams.h"
+#include "base/text.h"
 #include "cli/cli.h"
 #include "cli/flag_names.h"
 #include "cli/signals.h"
@@ -23,18 +24,24 @@ constexpr int kOk = 0;
 constexpr int kFailed = 1;
 constexpr int kUsage = 2;
 
-// One line, whatever the message holds.
-void print_error(std::string_view message) {
-  std::string line = with_flags(message);
-  std::replace(line.begin(), line.end(), '\n', ' ');
-  print_stderr("inferno: error: {}\n", line);
+// A word that is no subcommand, with the one that was probably meant.
+void check_subcommand(const CLI::App& app, const std::string& word) {
+  if (word.starts_with('-')) return;
+  std::vector<std::string> names;
+  for (const CLI::App* one : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(one->get_name());
+  if (std::ranges::find(names, word) != names.end()) return;
+  const std::vector<std::string_view> candidates(names.begin(), names.end());
+  const std::string_view meant = nearest(word, candidates);
+  fail_usage("there is no subcommand \"{}\"{} (see inferno --help)", printable(word, 40),
+             meant.empty() ? "" : fmt::format("; did you mean {}?", meant));
 }
 
 int run_inferno(int argc, char** argv) {
   CLI::App app{
       "inferno runs large language models from GGUF files.\n\n"
       "  inferno generate \"Once upon a time\"            the built-in model continues a text\n"
-      "  inferno generate model.gguf --chat \"Hello\"     a model of yours answers\n"
+      "  inferno chat model.gguf                        a conversation with a model of yours\n"
       "  inferno serve model.gguf                       OpenAI's API on http://127.0.0.1:8080\n"
       "  inferno inspect model.gguf                     what is in a file\n"
       "  inferno bench model.gguf --threads 1,2         how fast it runs here\n"
@@ -42,9 +49,12 @@ int run_inferno(int argc, char** argv) {
       "inferno"};
   app.set_version_flag("--version", "inferno " INFERNO_VERSION);
   app.require_subcommand(1);
+  // Wrappers put defaults first.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.failure_message([](const CLI::App* command, const CLI::Error& error) {
     return fmt::format("inferno: error: {} (see {} --help)\n", error.what(), command->get_name());
   });
+  add_chat(app);
   add_generate(app);
   add_inspect(app);
   add_tokenize(app);
@@ -62,6 +72,11 @@ int run_inferno(int argc, char** argv) {
   add_remove(app);
   add_hub_names(app);
   add_documentation(app);
+  if (argc < 2) {
+    write_stdout(app.help());
+    return kOk;
+  }
+  check_subcommand(app, argv[1]);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -93,12 +108,12 @@ int guarded(int argc, char** argv) {
     if (exit.signal != 0) end_by(exit.signal);
     return exit.code;
   } catch (const Error& error) {
-    print_error(error.what());
+    report_error(error.what());
     return error.kind() == Error::Kind::usage ? kUsage : kFailed;
   } catch (const std::bad_alloc&) {
-    print_error("out of memory; use a smaller model, type or `context`");
+    report_error("out of memory; use a smaller model, type or `context`");
   } catch (const std::exception& error) {
-    print_error(error.what());
+    report_error(error.what());
   }
   return kFailed;
 }

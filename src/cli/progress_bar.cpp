@@ -1,6 +1,7 @@
 #include "cli/progress_bar.h"
 
 #include <fmt/core.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +19,13 @@ constexpr auto kFirstDraw = std::chrono::milliseconds(500);
 constexpr auto kBarInterval = std::chrono::milliseconds(100);
 constexpr auto kLineInterval = std::chrono::seconds(5);
 constexpr int kBarWidth = 30;
+constexpr int kLeastBarWidth = 4;
+
+int terminal_width() {
+  winsize size{};
+  constexpr int kUsual = 80;
+  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kUsual;
+}
 
 }  // namespace
 
@@ -44,9 +52,14 @@ void ProgressBar::draw(bool last) {
     if (!last || done_ == total_) print_stderr("{}: {:.0f} %\n", label_, share * 100);
     return;
   }
-  const int filled = static_cast<int>(share * kBarWidth);
-  print_stderr("\r{} [{}{}] {:3.0f} %{}", label_, std::string(static_cast<size_t>(filled), '#'),
-               std::string(static_cast<size_t>(kBarWidth - filled), '.'), share * 100, last ? "\n" : "");
+  // Beside the label, the brackets and the number; without a bar where there is no room for one.
+  const int width = std::min(kBarWidth, terminal_width() - static_cast<int>(label_.size()) - 11);
+  std::string bar;
+  if (width >= kLeastBarWidth) {
+    const auto filled = static_cast<size_t>(share * width);
+    bar = fmt::format("[{}{}] ", std::string(filled, '#'), std::string(static_cast<size_t>(width) - filled, '.'));
+  }
+  print_stderr("\r{} {}{:3.0f} %{}", label_, bar, share * 100, last ? "\n" : "");
 }
 
 OnProgress draw_progress(std::string label, bool quiet) {

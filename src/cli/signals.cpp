@@ -1,5 +1,6 @@
 #include "cli/signals.h"
 
+#include <termios.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -11,9 +12,27 @@ namespace {
 
 std::atomic<bool> watching{false};
 std::atomic<bool> interrupted{false};
-static_assert(std::atomic<bool>::is_always_lock_free);
+std::atomic<Llm*> guarded{nullptr};
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<Llm*>::is_always_lock_free);
+
+struct {
+  int fd = -1;
+  termios state{};
+} terminal;
+
+void restore_terminal() noexcept {
+  if (terminal.fd < 0) return;
+  constexpr char kNoBrackets[] = "\x1b[?2004l";  // around pasted text
+  (void)!::write(terminal.fd, kNoBrackets, sizeof kNoBrackets - 1);
+  ::tcsetattr(terminal.fd, TCSANOW, &terminal.state);
+}
 
 void on_signal(int signal) {
+  if (Llm* llm = guarded.load(); signal == SIGINT && llm != nullptr) {
+    interrupted.store(true);
+    llm->cancel();
+    return;
+  }
   if (signal == SIGINT && watching.load() && !interrupted.exchange(true)) return;
   end_by(signal);
 }
@@ -36,7 +55,24 @@ const std::atomic<bool>& watch_interrupt() noexcept {
   return interrupted;
 }
 
+InterruptGuard::InterruptGuard(Llm& llm) noexcept {
+  guarded.store(&llm);
+}
+
+InterruptGuard::~InterruptGuard() {
+  guarded.store(nullptr);
+}
+
+bool take_interrupt() noexcept {
+  return interrupted.exchange(false);
+}
+
+void restore_terminal_at_end(int fd) noexcept {
+  if (::tcgetattr(fd, &terminal.state) == 0) terminal.fd = fd;
+}
+
 void end_by(int signal) noexcept {
+  restore_terminal();
   remove_temporary_files();
   (void)std::signal(signal, SIG_DFL);
   sigset_t only;

@@ -2,8 +2,8 @@
 #include <fmt/core.h>
 
 #include "base/error.h"
-#include "base/text.h"
 #include "cli/cli.h"
+#include "cli/prompt_input.h"
 #include "inferno/tools.h"
 
 namespace inferno::cli {
@@ -11,7 +11,7 @@ namespace {
 
 struct VerifyCommand {
   EngineFlags engine;
-  std::string first, second;  // [MODEL] [PROMPT]
+  ModelAndPrompt named;
   std::string ids;
   std::string against = "scalar";
   std::string plant;
@@ -35,14 +35,8 @@ struct VerifyCommand {
 }
 
 void VerifyCommand::run() const {
-  const bool has_model = !first.empty() && looks_like_model(first);
-  if (!has_model && !second.empty()) {
-    fail_usage("\"{}\" is not a model file (a model's name ends in .gguf); quote a prompt of several words",
-               printable(first));
-  }
-  const std::string model = has_model ? first : "";
-  const std::string& text = has_model ? second : first;
-  const Prompt prompt = !ids.empty() ? Prompt(parse_ids(ids)) : text.empty() ? VerifyOptions().prompt : Prompt(text);
+  const auto [model, text] = named.resolve();
+  const Prompt prompt = !ids.empty() ? Prompt(parse_ids(ids)) : text ? Prompt(*text) : VerifyOptions().prompt;
   if (!replay.empty()) {
     run_replay(model);
   } else if (whole > 0) {
@@ -98,8 +92,7 @@ void add_verify(CLI::App& app) {
       "part\n"
       "                                                         only where two tokens are as likely as makes no "
       "difference");
-  sub->add_option("model_or_prompt", command->first, "a .gguf file; otherwise it is the prompt of the built-in model");
-  sub->add_option("prompt", command->second, "the text to run (default: Once upon a time)");
+  command->named.add_to(*sub);
   sub->add_option("--against", command->against, "the reference backend")->capture_default_str();
   sub->add_option("-n", command->tokens, "tokens to make after the prompt")
       ->check(CLI::Range(0, 1 << 20))

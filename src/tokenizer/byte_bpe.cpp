@@ -182,7 +182,8 @@ void ByteBpe::encode_word(std::string_view word, Workspace& work, std::vector<in
   symbols.clear();
   for (const char byte : word) {
     const int32_t id = byte_ids_[static_cast<unsigned char>(byte)];
-    if (id < 0) continue;
+    // The unknown token of such vocabularies is a control token, which text must not become.
+    if (id < 0) fail("the vocabulary has no token for \"{}\"", printable({&byte, 1}));
     const auto position = static_cast<int32_t>(symbols.size());
     symbols.push_back({id, position - 1, position + 1});
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "tokenizer/unknown_token.h"
 
 namespace inferno {
 
@@ -146,8 +147,8 @@ void SentencePieceBpe::append_bytes(std::string_view bytes, std::vector<int32_t>
   const auto id_of = [&](char byte) { return byte_ids_[static_cast<unsigned char>(byte)]; };
   if (std::all_of(bytes.begin(), bytes.end(), [&](char byte) { return id_of(byte) >= 0; })) {
     for (const char byte : bytes) ids.push_back(id_of(byte));
-  } else if (vocabulary().unknown) {
-    ids.push_back(*vocabulary().unknown);
+  } else {
+    ids.push_back(unknown_token(vocabulary(), bytes));
   }
 }
 

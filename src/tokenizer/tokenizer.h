@@ -1,9 +1,9 @@
 // Text to token ids and back.
 //
 // Two kinds, chosen by the vocabulary: byte-level BPE ("gpt2") and SentencePiece-style BPE ("llama"). Both take any
-// bytes: what is not UTF-8 is encoded by its bytes, never replaced, and decode() gives it back as far as the vocabulary
-// has tokens for them. Encoding takes O(n log n) time and O(n) memory. A Tokenizer is immutable and may be used from
-// several threads at once.
+// bytes: what is not UTF-8 is encoded by its bytes, never replaced, and decode() gives it back. What a vocabulary lacks
+// is an Error, or becomes the unknown token of SentencePiece-style ones. Encoding takes O(n log n) time and O(n)
+// memory. A Tokenizer is immutable and may be used from several threads at once.
 #pragma once
 
 #include <cstdint>

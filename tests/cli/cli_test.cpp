@@ -25,9 +25,8 @@ TEST_F(Cli, HelpAndVersionSucceed) {
 }
 
 TEST_F(Cli, WrongUsageIsExitCode2AndOneLine) {
-  expect_error(run({}), 2, "subcommand");
   expect_error(run({"generate", "--no-such-option"}), 2, "no-such-option");
-  expect_error(run({"generate", kModel, "x", "-n", "-1"}), 2, "-n");
+  expect_error(run({"generate", kModel, "x", "-n", "-2"}), 2, "-n");
   expect_error(run({"generate", kModel, "x", "-n", "99999999999999999999"}), 2, "-n");
   expect_error(run({"generate", kModel, "x", "--temp", "hot"}), 2, "temp");
   expect_error(run({"generate", kModel, "x", "--backend", "x"}), 2, "unknown backend \"x\" (supported: scalar");
@@ -212,12 +211,6 @@ TEST_F(Cli, AFullDiskLeavesTheOldFileAndNoTemporary) {
 
 TEST_F(Cli, AnUnwritableOutputIsAnError) {
   expect_error(run({"quantize", kModel, path("no/such/folder/x.gguf"), "f16"}), 1, "x.gguf");
-}
-
-TEST_F(Cli, AClosedPipeIsAnErrorNotADeath) {
-  const Outcome outcome = run({"generate", kModel, "The sea", "-n", "100", "--ignore-end"}, {.close_stdout = true});
-  EXPECT_EQ(outcome.code, 1) << outcome.err;
-  EXPECT_NE(outcome.err.find("standard output"), std::string::npos) << outcome.err;
 }
 
 TEST_F(Cli, CtrlCPrintsTheMetricsSoFar) {

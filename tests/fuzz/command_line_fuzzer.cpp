@@ -1,5 +1,6 @@
 // Any arguments, one per line: exit code 0, 1 or 2, never a crash. They run in a folder of their own that holds one
 // small model, m.gguf; no argument leads out of it.
+#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -20,6 +21,8 @@ bool enter_folder() {
   std::filesystem::copy_file(INFERNO_SOURCE_DIR "/tests/fixtures/llama.gguf", folder + "/m.gguf");
   ::setenv("XDG_CACHE_HOME", folder.c_str(), 1);
   ::setenv("HF_HUB_OFFLINE", "1", 1);
+  ::setenv("XDG_STATE_HOME", folder.c_str(), 1);
+  ::dup2(::open("/dev/null", O_RDWR), STDIN_FILENO);  // nobody types prompts
   return ::chdir(folder.c_str()) == 0;
 }
 
