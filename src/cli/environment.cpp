@@ -7,7 +7,7 @@ std::span<const EnvironmentVariable> environment_variables() {
       {"HF_ENDPOINT", "The hub that models are pulled from; https://huggingface.co when not set."},
       {"HF_HUB_OFFLINE", "Set to anything but 0: nothing is fetched, as with --offline."},
       {"HF_TOKEN", "A token for models that need one. Sent to the hub alone, never where it redirects to."},
-      {"HOME", "Where .cache is, when XDG_CACHE_HOME is not set."},
+      {"HOME", "Where .cache and .local/state are, when the XDG variables are not set."},
       {"INFERNO_API_KEY", "A key that requests to inferno serve must have."},
       {"INFERNO_CUDA_MEMORY", "MiB of the GPU's memory that may be used; the GPU appears smaller."},
       {"INFERNO_CUDA_SYNC", "Set: the GPU is waited for after every op, so that an error names its own."},
@@ -17,7 +17,9 @@ std::span<const EnvironmentVariable> environment_variables() {
       {"INFERNO_THREADS", "CPU threads, when --threads is not given."},
       {"NO_COLOR", "Set: no colours on the terminal."},
       {"OMP_NUM_THREADS", "CPU threads, when neither --threads nor INFERNO_THREADS is given."},
+      {"TERM", "dumb: inferno chat writes no escape sequences."},
       {"XDG_CACHE_HOME", "The cache folder; ~/.cache when not set. Pulled models and the machine's limits are there."},
+      {"XDG_STATE_HOME", "What was typed in inferno chat is kept there; ~/.local/state when not set."},
   };
   return kVariables;
 }

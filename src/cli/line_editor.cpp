@@ -62,13 +62,13 @@ void append_history(const std::string& file, std::string_view entry) {
 }  // namespace
 
 std::string chat_history_file() {
-  const auto variable = [](const char* name) {
+  const auto environment = [](const char* name) {
     const char* value = std::getenv(name);
     return std::string(value == nullptr ? "" : value);
   };
-  std::string folder = variable("XDG_STATE_HOME");
+  std::string folder = environment("XDG_STATE_HOME");
   if (!folder.starts_with('/')) {
-    folder = variable("HOME");
+    folder = environment("HOME");
     if (folder.empty()) return {};
     folder += "/.local/state";
   }
