@@ -112,7 +112,10 @@ bool ChatSession::answer() {
     }
   });
   bool stopped = false;
-  (void)take_interrupt();
+  if (take_interrupt()) {  // since the question was sent
+    screen_.note("stopped");
+    return false;
+  }
   last_ = llm_.generate(*ids, setup_.generate, [&](const TokenEvent& token) {
     splitter.push(token.text);
     stopped = stopped || take_interrupt();

@@ -75,8 +75,8 @@ void TerminalInput::end_line() const {
 TerminalInput::Event TerminalInput::fill(int timeout_ms) {
   // Signals are let in only while waiting, so that none comes between a look at its flag and the wait.
   sigset_t watched, before;
-  ::sigemptyset(&watched);
-  for (const int signal : {SIGINT, SIGWINCH, SIGCONT}) ::sigaddset(&watched, signal);
+  sigemptyset(&watched);
+  for (const int signal : {SIGINT, SIGWINCH, SIGCONT}) sigaddset(&watched, signal);
   ::pthread_sigmask(SIG_BLOCK, &watched, &before);
   Event event = Event::character;
   while (true) {

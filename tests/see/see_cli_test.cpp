@@ -98,7 +98,7 @@ TEST_F(SeeCli, WrongNamesAreUsageErrorsThatHelp) {
 TEST_F(SeeCli, TraceLogPrintsOpsOneLineEach) {
   ASSERT_EQ(run("generate " + kModel + kIds + "-n 1 --quiet --backend simd --fused off", "INFERNO_LOG=trace"), 0);
   const std::regex form(
-      R"((-> )*\[SIMD\] \[[a-z_0-9]+\] \(([a-z_0-9]+=[a-z0-9_]+\[[0-9,]+\](, )?)*\) [0-9]+\.[0-9]+(us|ms))");
+      R"((-> )*\[SIMD\] \[[a-z_0-9]+\] \(([a-z_0-9]+=[a-z0-9_]+\[[0-9,]+\](, )?)*\) [0-9]+\.[0-9]+(us|ms) step [0-9]+( layer [0-9]+)?)");
   std::istringstream lines(err_);
   int count = 0;
   int nested = 0;
