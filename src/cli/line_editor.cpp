@@ -171,6 +171,8 @@ LineEditor::Result LineEditor::read(const std::string& prompt, std::string& line
   parts_->prompt = prompt;
   parts_->interrupted = false;
   parts_->input.begin_line();
+  ::el_set(parts_->editor, EL_PREP_TERM,
+           1);  // before the prompt, or keys pressed at once would go to the terminal's own
   int length = 0;
   const char* text = ::el_gets(parts_->editor, &length);
   parts_->input.end_line();

@@ -69,7 +69,12 @@ class Terminal {
   }
   // Reads to the end; the exit code, or 128 + signal.
   int finish() {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (read_some()) {
+      if (std::chrono::steady_clock::now() < limit) continue;
+      ADD_FAILURE() << "it does not end; all that was shown: " << without_escapes(raw_);
+      ::kill(child_, SIGKILL);
+      break;
     }
     int status = 0;
     ::waitpid(child_, &status, 0);
