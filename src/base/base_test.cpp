@@ -210,5 +210,13 @@ TEST(CpuName, ArmCoresHaveTheNamesPeopleKnow) {
   EXPECT_EQ(platform::cpu_name_in(""), "");
 }
 
+TEST(Text, NumbersAreReadWholeOrNotAtAll) {
+  EXPECT_EQ(parse_double("0.5"), 0.5);
+  EXPECT_EQ(parse_double("-1.5e3"), -1500);
+  for (const char* text : {"", "x", "1x", " 1", "1 ", "nan", "inf", "0x10", "1e999", "1,5", "-"}) {
+    EXPECT_EQ(parse_double(text), std::nullopt) << text;
+  }
+}
+
 }  // namespace
 }  // namespace inferno

@@ -19,6 +19,9 @@ namespace inferno {
 [[nodiscard]] bool is_valid_utf8(std::string_view text);
 // A whole decimal integer, nothing before or after it; nullopt otherwise or when it does not fit.
 [[nodiscard]] std::optional<int64_t> parse_int(std::string_view text);
+// A decimal number such as -1.5e3, nothing before or after it; nullopt otherwise or when it does not fit. As written in
+// programs, whatever the locale. (Not every libc++ has std::from_chars of floats.)
+[[nodiscard]] std::optional<double> parse_double(std::string_view text);
 // "12.3 MiB"
 [[nodiscard]] std::string format_bytes(uint64_t bytes);
 // The candidate with the smallest edit distance to `word`, for "did you mean"; empty when none is close.

@@ -1,7 +1,6 @@
 // What one types with a slash in a conversation.
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 
 #include "backend/sampling.h"
@@ -32,12 +31,9 @@ constexpr std::array<std::string_view, 14> kCommands = {"/system", "/clear", "/u
                                                         "/quit",   "/help",  "/bye",   "/?"};
 
 float parse_number(std::string_view text) {
-  float value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) {
-    fail_usage("\"{}\" is not a number", printable(text, 40));
-  }
-  return value;
+  const std::optional<double> value = parse_double(text);
+  if (!value) fail_usage("\"{}\" is not a number", printable(text, 40));
+  return static_cast<float>(*value);
 }
 
 int64_t parse_whole(std::string_view text, int64_t least, int64_t most) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http.hpp>
-#include <charconv>
 #include <cmath>
 #include <utility>
 
@@ -202,9 +201,8 @@ void Connection::check_head() {
   }
   if (message.count("X-Request-Timeout") > 0) {
     const std::string_view text = view(message["X-Request-Timeout"]);
-    double seconds = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-    if (error != std::errc() || end != text.data() + text.size() || !(seconds > 0 && seconds <= kMaxTimeoutSeconds)) {
+    const double seconds = parse_double(text).value_or(0);
+    if (!(seconds > 0 && seconds <= kMaxTimeoutSeconds)) {
       throw ApiError(400, fmt::format("X-Request-Timeout is a number of seconds, at most {}", kMaxTimeoutSeconds));
     }
     head_.timeout = std::chrono::milliseconds(static_cast<int64_t>(std::ceil(seconds * 1e3)));

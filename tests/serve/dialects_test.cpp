@@ -181,7 +181,7 @@ TEST(ServeNative, CompletionHasTheFieldsOfLlamaServer) {
   std::string streamed;
   const std::vector<std::string> events = client.post("/completion", body.dump()).events();
   for (const std::string& event : events) streamed += Json::parse(event)["content"];
-  EXPECT_EQ(streamed, whole["content"]);
+  EXPECT_EQ(streamed, whole["content"].get<std::string>());
   EXPECT_EQ(Json::parse(events.back())["stop"], true);
   body["stream"] = false;
   body["prompt"] = {"The sea was", "A man"};
