@@ -1,9 +1,9 @@
 // Any logits and settings: a token that may be drawn, the same one on one thread and on several.
 #include <fuzzer/FuzzedDataProvider.h>
-#include <cmath>
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <vector>
 
 #include "backend/factory.h"
