@@ -37,7 +37,7 @@ std::string explain_logits(Backend& backend, const Model& model, const KvCache& 
           fmt::format("; the first result that is not finite is {} of {}{}", found->field, op_name(found->op), layer);
     }
   } catch (const Error&) {
-    // No memory to look again: what is known is said.
+    first.clear();  // no memory to look again: what is known is said
   }
   return fmt::format("the model's logits are not finite numbers: its weights are damaged or overflow{}", first);
 }

@@ -73,7 +73,7 @@ std::string list_of(const Models& models) {
   return text;
 }
 
-const std::vector<std::string>& whole(const std::vector<std::string>& files, const ModelName& name) {
+std::vector<std::string> whole(std::vector<std::string> files, const ModelName& name) {
   const std::optional<Part> first = parse_part(files.front());
   if (first && static_cast<int>(files.size()) != first->count) {
     fail("{} has {} of the {} parts of {}", name.repository(), files.size(), first->count, printable(files.front()));

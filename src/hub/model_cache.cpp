@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <ranges>
 #include <system_error>
 #include <utility>
 
@@ -114,7 +115,7 @@ std::vector<CachedFile> ModelCache::remove(const ModelName& name) const {
     remove_file(entry.path());
   }
   const std::vector<fs::directory_entry> left = files_below(folder);
-  for (auto entry = left.rbegin(); entry != left.rend(); ++entry) remove_empty_folders(entry->path(), folder_);
+  for (const fs::directory_entry& entry : std::views::reverse(left)) remove_empty_folders(entry.path(), folder_);
   remove_empty_folders(folder, folder_);
   if (gone.empty()) fail("{} is not in \"{}\"", name.repository(), folder_);
   return gone;
