@@ -167,7 +167,7 @@ Value Value::without_markup() const {
 }
 
 std::string Value::undefined_message() const {
-  const std::string name = printable(as_view());
+  std::string name = printable(as_view());
   if (scalar_.owner == nullptr) return fmt::format("'{}' is undefined", name);
   if (*scalar_.owner == '\0') return name;
   if (name.empty()) return fmt::format("a {} does not have the element that is used", scalar_.owner);
