@@ -25,9 +25,11 @@
 namespace inferno::cli {
 namespace {
 
+constexpr std::string_view kReturnText = "\u23CE";
+
+#if INFERNO_LIBEDIT
 constexpr size_t kMaxEntries = 1000;
 constexpr uint64_t kMaxHistoryBytes = uint64_t{16} << 20;
-constexpr std::string_view kReturnText = "\u23CE";
 
 // The latest entries, oldest first. A file that has grown to twice as many is written anew.
 std::deque<std::string> read_history(const std::string& file) {
@@ -48,6 +50,7 @@ std::deque<std::string> read_history(const std::string& file) {
   for (const std::string& entry : entries) out << entry << "\n";
   return entries;
 }
+#endif
 
 void append_history(const std::string& file, std::string_view entry) {
   if (file.empty()) return;

@@ -69,7 +69,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto choice = input.ConsumeIntegralInRange<size_t>(0, shipped().size());
   try {
     if (choice < shipped().size()) {
-      check(*shipped()[choice], input.ConsumeRemainingBytesAsString(), true);
+      constexpr size_t kQwen2 = 2;  // composes characters first: what comes back is the composed text
+      check(*shipped()[choice], input.ConsumeRemainingBytesAsString(), choice != kQwen2);
     } else {
       const auto tokenizer = Tokenizer::create(random_vocabulary(input));
       check(*tokenizer, input.ConsumeRemainingBytesAsString(), false);
