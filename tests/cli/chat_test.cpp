@@ -71,6 +71,7 @@ TEST_F(Chat, CtrlCStopsTheAnswerAndNotTheProgramAndClearsALine) {
   terminal.wait_for("> ");
   terminal.type("/stats\r");
   terminal.wait_for("ended by cancelled");
+  terminal.wait_for("> ");  // the end of input is the editor's, not the terminal's own
   terminal.type("\x04");
   EXPECT_EQ(terminal.finish(), 0);
   EXPECT_EQ(terminal.raw().find("there is no /no"), std::string::npos);
@@ -90,6 +91,7 @@ TEST_F(Chat, LinesAreEditedAndTheHistoryIsKept) {
   terminal.wait_for("> ");
   terminal.type("\x1b[A\x1b[A\r");  // up, up
   terminal.wait_for("[temp 0.7");
+  terminal.wait_for("> ");  // the end of input is the editor's, not the terminal's own
   terminal.type("\x04");
   EXPECT_EQ(terminal.finish(), 0);
 }
