@@ -111,13 +111,7 @@ void ChatSession::regenerate() {
     fail_usage("there is no question to answer again");
   }
   ++setup_.generate.sampling.seed;
-  try {
-    if (!answer()) messages_ = before;
-  } catch (...) {
-    screen_.finish_answer();
-    messages_ = before;
-    throw;
-  }
+  answer_or_restore(before);
 }
 
 void ChatSession::think(std::string_view argument) {

@@ -45,6 +45,10 @@ int ChatSession::turns() const {
 void ChatSession::ask(std::string text) {
   const std::vector<ChatMessage> before = messages_;
   messages_.push_back({.role = "user", .content = std::move(text)});
+  answer_or_restore(before);
+}
+
+void ChatSession::answer_or_restore(const std::vector<ChatMessage>& before) {
   try {
     if (!answer()) messages_ = before;
   } catch (...) {

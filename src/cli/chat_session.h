@@ -39,6 +39,8 @@ class ChatSession {
   // ---- answering (chat_session.cpp)
   // The answer to the last message; false: there is none, and that has been said.
   bool answer();
+  // answer(); without one the conversation is `before` again.
+  void answer_or_restore(const std::vector<ChatMessage>& before);
   [[nodiscard]] std::vector<int32_t> encode(const std::vector<ChatMessage>& messages) const;
   // The ids of a conversation that leaves room for an answer; offers to drop turns where this one does not.
   [[nodiscard]] std::optional<std::vector<int32_t>> fit();
