@@ -175,14 +175,16 @@ bool EmulatedOps::op(const KvStoreArgs& a) {
   return true;
 }
 
+const float* EmulatedOps::input_of(const Tensor& x, const Weight* norm_weight, float eps) {
+  if (norm_weight == nullptr) return x.f32();
+  float* normed = temporary(x.elements());
+  norm(x.f32(), norm_weight, x.rows(), x.cols(), eps, normed);
+  return normed;
+}
+
 bool EmulatedOps::op(const QkvRopeStoreArgs& a) {
   const int64_t tokens = a.x.rows();
-  const float* h = a.x.f32();
-  if (a.norm != nullptr) {
-    float* normed = temporary(a.x.elements());
-    norm(h, a.norm, tokens, a.x.cols(), a.eps, normed);
-    h = normed;
-  }
+  const float* h = input_of(a.x, a.norm, a.eps);
   const auto product = [&](int i, const Weight* weight, const Weight* norm_weight) {
     const int64_t count = tokens * weight->rows();
     float* out = temporary(count);
@@ -239,12 +241,7 @@ bool EmulatedOps::op(const AttentionArgs& a) {
 
 bool EmulatedOps::op(const GatedMlpArgs& a) {
   const int64_t tokens = a.x.rows();
-  const float* h = a.x.f32();
-  if (a.norm != nullptr) {
-    float* normed = temporary(a.x.elements());
-    norm(h, a.norm, tokens, a.x.cols(), a.eps, normed);
-    h = normed;
-  }
+  const float* h = input_of(a.x, a.norm, a.eps);
   const int64_t count = tokens * a.up->rows();
   float* up = temporary(count);
   multiply(*a.up, h, tokens, a.bias[1], nullptr, {}, up);

@@ -33,6 +33,8 @@ class EmulatedOps {
                 const std::vector<const void*>& buffers) const;
   // One row of `cols` of x and out.
   void norm(const float* x, const Weight* weight, int64_t rows, int64_t cols, float eps, float* out);
+  // The rows of x, normed where there is a norm.
+  const float* input_of(const Tensor& x, const Weight* norm_weight, float eps);
   void activate(Activation activation, const float* x, const float* factor, int64_t count, float* out) const;
   void finish(const float* x, const float* residual, float scale, float softcap, int64_t count, float* out) const;
   void multiply(const Weight& weight, const float* x, int64_t tokens, const Weight* bias, const float* residual,
