@@ -13,12 +13,12 @@ void AlignedFree::operator()(void* data) const noexcept {
   std::free(data);
 }
 
-AlignedMemory aligned_memory(size_t bytes, PageHint hint) {
+AlignedMemory aligned_memory(size_t bytes, PageHint hint, size_t alignment) {
   // Large allocations use huge pages where the system has them: walking down the columns of a matrix needs an address
   // translation for every row.
   constexpr size_t kHugePage = size_t{2} << 20;
   const bool large = bytes >= kHugePage && hint == PageHint::huge;
-  const size_t alignment = large ? kHugePage : 64;
+  if (large) alignment = kHugePage;
   // aligned_alloc demands a multiple of the alignment; the rest is never touched, so it occupies no memory.
   const size_t rounded = std::max(bytes + (alignment - bytes % alignment) % alignment, alignment);
   void* data = std::aligned_alloc(alignment, rounded);

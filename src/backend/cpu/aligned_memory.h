@@ -13,6 +13,7 @@ struct AlignedFree {
 using AlignedMemory = std::unique_ptr<std::byte, AlignedFree>;
 enum class PageHint { huge, none };
 // An Error when there is no memory.
-[[nodiscard]] AlignedMemory aligned_memory(size_t bytes, PageHint hint = PageHint::huge);
+// `alignment` is at least this, a power of two of 64 or more.
+[[nodiscard]] AlignedMemory aligned_memory(size_t bytes, PageHint hint = PageHint::huge, size_t alignment = 64);
 
 }  // namespace inferno
