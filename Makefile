@@ -9,7 +9,7 @@ PROMPT ?= Once upon a time
 # A log wants errors and results, a terminal also sees what is being compiled.
 QUIET  := $(if $(CI),-- --quiet)
 FUZZ_SECONDS ?= 10
-TIDY_FILES ?= src/.*(?<!_test)\.cpp$$
+TIDY_FILES ?= (build-asan/)?src/(?!.*_test[./]).*\.c(pp|xx)$$
 
 .DEFAULT_GOAL := help
 .PHONY: help build run dev test test-slow check format check-format check-tidy check-asan check-avx2 check-macos \

@@ -1,19 +1,18 @@
-# inferno_library(NAME SOURCES a.cpp ... [DEPS base tensor ...] [LINK PkgConfig::X ...] [TESTS a_test.cpp ...])
+# inferno_library(NAME [SEPARATE] SOURCES a.cpp ... [DEPS base tensor ...] [LINK PkgConfig::X ...] [TESTS a_test.cpp ...])
 #
 # One static library per folder of src/, named inferno_NAME. Unit tests are next to the code and become one
-# executable NAME_test whose cases ctest lists one by one.
+# executable NAME_test whose cases ctest lists one by one. The preset asan compiles several files of a library at once
+# (a unity build, half the time); SEPARATE: not this one, whose files use the same names for the same things.
 function(inferno_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LINK;TESTS" ${ARGN})
+  cmake_parse_arguments(ARG "SEPARATE" "" "SOURCES;DEPS;LINK;TESTS" ${ARGN})
   add_library(inferno_${name} STATIC ${ARG_SOURCES})
   target_link_libraries(inferno_${name} PUBLIC inferno_options)
   foreach(dep IN LISTS ARG_DEPS)
     target_link_libraries(inferno_${name} PUBLIC inferno_${dep})
   endforeach()
   target_link_libraries(inferno_${name} PUBLIC ${ARG_LINK})
-  if(INFERNO_PRECOMPILE AND name STREQUAL "base")
-    target_precompile_headers(inferno_base PRIVATE <string> <vector> error.h)
-  elseif(INFERNO_PRECOMPILE)
-    target_precompile_headers(inferno_${name} REUSE_FROM inferno_base)
+  if(ARG_SEPARATE)
+    set_target_properties(inferno_${name} PROPERTIES UNITY_BUILD OFF)
   endif()
   if(ARG_TESTS)
     inferno_test(${name}_test SOURCES ${ARG_TESTS} DEPS ${name})

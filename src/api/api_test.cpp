@@ -7,15 +7,15 @@
 #include <fstream>
 
 #include "inferno/inferno.h"
+#include "support/test_data.h"
 
 namespace inferno {
 namespace {
 
-const std::string kModel = INFERNO_SOURCE_DIR "/tests/fixtures/llama.gguf";
 
 Llm load(LoadOptions options = {}) {
   options.backend = "scalar";
-  return Llm::load(kModel, options);
+  return Llm::load(testing::kLlamaFile, options);
 }
 
 TEST(Api, GenerateStreamsExactlyTheTextItReturns) {
@@ -150,7 +150,7 @@ TEST(Api, AProfileHasTheOpsThatRan) {
 // ---- tools
 
 TEST(Tools, InspectSaysWhatIsInAFile) {
-  const ModelInfo info = inspect_model(kModel);
+  const ModelInfo info = inspect_model(testing::kLlamaFile);
   EXPECT_EQ(info.architecture, "llama");
   EXPECT_GT(info.layers, 0);
   EXPECT_GT(info.gguf_version, 0U);
@@ -162,14 +162,14 @@ TEST(Tools, InspectSaysWhatIsInAFile) {
 
 TEST(Tools, QuantizeWritesAFileThatLoads) {
   const std::string output = ::testing::TempDir() + "inferno_api_quantized.gguf";
-  const QuantizeReport report = quantize_model(kModel, output, "q8_0");
+  const QuantizeReport report = quantize_model(testing::kLlamaFile, output, "q8_0");
   EXPECT_EQ(report.bytes_out, std::filesystem::file_size(output));
   EXPECT_EQ(Llm::load(output).generate(std::vector<int32_t>{1}, {.max_new_tokens = 1}).metrics.prompt_tokens, 1);
   std::filesystem::remove(output);
 }
 
 TEST(Tools, PlanFillsMemoryPlacementAndSpeeds) {
-  const ModelPlan plan = plan_model(kModel, {.backend = "simd", .max_sequences = 1});
+  const ModelPlan plan = plan_model(testing::kLlamaFile, {.backend = "simd", .max_sequences = 1});
   EXPECT_EQ(plan.architecture, "llama");
   EXPECT_FALSE(plan.placement.empty());
   ASSERT_EQ(plan.weight_bytes.size(), 1U);
@@ -183,11 +183,11 @@ TEST(Tools, PlanFillsMemoryPlacementAndSpeeds) {
 
 TEST(Tools, VerifyAgreesAndFindsWhatWasPlanted) {
   const LoadOptions options{.backend = "simd"};
-  const VerifyReport good = verify_model(kModel, options, {.tokens = 2});
+  const VerifyReport good = verify_model(testing::kLlamaFile, options, {.tokens = 2});
   EXPECT_FALSE(good.first_divergence);
   EXPECT_GT(good.checked, 0);
   const std::string dump = ::testing::TempDir() + "inferno_api_verify.dump";
-  const VerifyReport bad = verify_model(kModel, options, {.tokens = 2, .plant = "attention", .dump_file = dump});
+  const VerifyReport bad = verify_model(testing::kLlamaFile, options, {.tokens = 2, .plant = "attention", .dump_file = dump});
   ASSERT_TRUE(bad.first_divergence);
   EXPECT_NE(bad.first_divergence->ops.find("attention"), std::string::npos);
   EXPECT_TRUE(bad.dumped);
@@ -196,13 +196,13 @@ TEST(Tools, VerifyAgreesAndFindsWhatWasPlanted) {
 }
 
 TEST(Tools, WholeModelsOfTwoBackendsAreTheSame) {
-  const WholeModelReport report = verify_whole_model(kModel, {.backend = "simd"}, {.prompts = 2, .tokens = 3});
+  const WholeModelReport report = verify_whole_model(testing::kLlamaFile, {.backend = "simd"}, {.prompts = 2, .tokens = 3});
   EXPECT_EQ(report.verdict, "");
 }
 
 TEST(Tools, BenchHasARowForEveryPhaseAndBatch) {
   const std::vector<BenchRow> rows =
-      bench_model(kModel, {.backend = "simd"}, {.prompt = 8, .generate = 2, .batches = {1, 2}, .repeat = 1});
+      bench_model(testing::kLlamaFile, {.backend = "simd"}, {.prompt = 8, .generate = 2, .batches = {1, 2}, .repeat = 1});
   ASSERT_EQ(rows.size(), 3U);
   for (const BenchRow& row : rows) EXPECT_GT(row.tokens_per_second.median, 0);
 }

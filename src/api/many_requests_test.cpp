@@ -7,14 +7,14 @@
 #include <thread>
 
 #include "inferno/inferno.h"
+#include "support/test_data.h"
 
 namespace inferno {
 namespace {
 
-const std::string kModel = INFERNO_SOURCE_DIR "/tests/fixtures/llama.gguf";
 
-Llm load() {
-  return Llm::load(kModel, {.backend = "simd", .max_sequences = 4});
+Llm load_for_four() {
+  return Llm::load(testing::kLlamaFile, {.backend = "simd", .max_sequences = 4});
 }
 
 GenerateOptions options_of(int i) {
@@ -30,10 +30,10 @@ TEST(ManyRequests, EachHasTheTextItHasAlone) {
   constexpr int kRequests = 12;
   std::vector<GenerateResult> alone;
   {
-    Llm llm = load();
+    Llm llm = load_for_four();
     for (int i = 0; i < kRequests; ++i) alone.push_back(llm.generate(prompt_of(i), options_of(i)));
   }
-  Llm llm = load();
+  Llm llm = load_for_four();
   std::vector<Generation> together;
   for (int i = 0; i < kRequests; ++i) together.push_back(llm.submit(prompt_of(i), options_of(i)));
   for (int i = 0; i < kRequests; ++i) {
@@ -43,7 +43,7 @@ TEST(ManyRequests, EachHasTheTextItHasAlone) {
 }
 
 TEST(ManyRequests, NextGivesTheWholeTextPieceByPiece) {
-  Llm llm = load();
+  Llm llm = load_for_four();
   const Generation generation = llm.submit("The sea", {.max_new_tokens = 20, .stop_at_end = false});
   std::string text;
   int pieces = 0;
@@ -62,10 +62,10 @@ TEST(ManyRequests, GenerateAndSubmitFromSeveralThreadsAllFinish) {
   constexpr int kEach = 6;
   std::vector<std::vector<int32_t>> alone;
   {
-    Llm llm = load();
+    Llm llm = load_for_four();
     for (int i = 0; i < kThreads * kEach; ++i) alone.push_back(llm.generate(prompt_of(i), options_of(i)).ids());
   }
-  Llm llm = load();
+  Llm llm = load_for_four();
   std::atomic<int> wrong{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
@@ -84,7 +84,7 @@ TEST(ManyRequests, GenerateAndSubmitFromSeveralThreadsAllFinish) {
 }
 
 TEST(ManyRequests, ASubmitInACallbackRunsAfterTheGenerateThatMadeIt) {
-  Llm llm = load();
+  Llm llm = load_for_four();
   std::optional<Generation> inner;
   const GenerateResult outer =
       llm.generate("The sea", {.max_new_tokens = 4, .stop_at_end = false}, [&](const TokenEvent&) {
@@ -96,7 +96,7 @@ TEST(ManyRequests, ASubmitInACallbackRunsAfterTheGenerateThatMadeIt) {
 }
 
 TEST(ManyRequests, CancelFromAnotherThreadEndsWhatRuns) {
-  Llm llm = load();
+  Llm llm = load_for_four();
   const GenerateOptions endless{.max_new_tokens = -1, .stop_at_end = false};
   std::thread other;
   const GenerateResult result = llm.generate("The sea", endless, [&](const TokenEvent&) {
@@ -110,7 +110,7 @@ TEST(ManyRequests, CancelFromAnotherThreadEndsWhatRuns) {
 }
 
 TEST(ManyRequests, CancelAtAnyMomentEndsThatRequestAlone) {
-  Llm llm = load();
+  Llm llm = load_for_four();
   const Generation stays = llm.submit(prompt_of(0), {.max_new_tokens = 40, .stop_at_end = false});
   for (int i = 0; i < 30; ++i) {
     const Generation goes = llm.submit(prompt_of(i), {.max_new_tokens = -1, .stop_at_end = false});
@@ -126,7 +126,7 @@ TEST(ManyRequests, CancelAtAnyMomentEndsThatRequestAlone) {
 TEST(ManyRequests, TheEndOfTheLlmEndsItsRequestsAndHandlesStayReadable) {
   std::optional<Generation> generation;
   {
-    Llm llm = load();
+    Llm llm = load_for_four();
     generation = llm.submit("The sea", {.max_new_tokens = -1, .stop_at_end = false});
   }
   EXPECT_TRUE(generation->is_done());
@@ -135,7 +135,7 @@ TEST(ManyRequests, TheEndOfTheLlmEndsItsRequestsAndHandlesStayReadable) {
 }
 
 TEST(ManyRequests, NothingRunsWhileThereIsNothingToDo) {
-  Llm llm = load();
+  Llm llm = load_for_four();
   llm.submit("The sea", {.max_new_tokens = 2}).wait();
   const auto cpu_seconds = [] {
     rusage usage{};

@@ -7,11 +7,11 @@
 #include <limits>
 
 #include "inferno/inferno.h"
+#include "support/test_data.h"
 
 namespace inferno {
 namespace {
 
-const std::string kModel = INFERNO_SOURCE_DIR "/tests/fixtures/llama.gguf";
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 // The message of the usage Error that the call ends with.
@@ -27,7 +27,7 @@ std::string usage_error(Call call) {
 }
 
 TEST(Misuse, SamplingOutOfRangeIsAnError) {
-  Llm llm = Llm::load(kModel, {.backend = "scalar"});
+  Llm llm = Llm::load(testing::kLlamaFile, {.backend = "scalar"});
   const auto generate = [&](const SamplingSettings& sampling) {
     return usage_error([&] { return llm.generate("The sea", {.max_new_tokens = 1, .sampling = sampling}); });
   };
@@ -45,7 +45,7 @@ TEST(Misuse, SamplingOutOfRangeIsAnError) {
 }
 
 TEST(Misuse, RequestsThatCannotBeCarriedOutAreErrorsAtOnce) {
-  Llm llm = Llm::load(kModel, {.backend = "scalar"});
+  Llm llm = Llm::load(testing::kLlamaFile, {.backend = "scalar"});
   const auto refuses = [&](const Prompt& prompt, const GenerateOptions& options) {
     EXPECT_THROW((void)llm.submit(prompt, options), Error);
     EXPECT_THROW((void)llm.generate(prompt, options), Error);
@@ -65,7 +65,7 @@ TEST(Misuse, RequestsThatCannotBeCarriedOutAreErrorsAtOnce) {
 }
 
 TEST(Misuse, LoadOptionsOutOfRangeAreErrors) {
-  const auto load = [](const LoadOptions& options) { return usage_error([&] { return Llm::load(kModel, options); }); };
+  const auto load = [](const LoadOptions& options) { return usage_error([&] { return Llm::load(testing::kLlamaFile, options); }); };
   EXPECT_EQ(load({.threads = -1}).substr(0, 9), "`threads`");
   EXPECT_EQ(load({.context = -1}).substr(0, 9), "`context`");
   EXPECT_EQ(load({.max_sequences = 0}).substr(0, 15), "`max_sequences`");
@@ -74,13 +74,13 @@ TEST(Misuse, LoadOptionsOutOfRangeAreErrors) {
   EXPECT_EQ(load({.affinity = "everywhere"}).substr(0, 10), "`affinity`");
   EXPECT_NE(load({.backend = "abacus"}).find("unknown backend"), std::string::npos);
   EXPECT_THROW((void)Llm::load("no/such/file.gguf"), Error);
-  EXPECT_THROW((void)plan_model(kModel, {}, {.prompt_tokens = -1}), Error);
-  EXPECT_THROW((void)quantize_model(kModel, "/dev/null/x", "q8_0", {.threads = -1}), Error);
-  EXPECT_THROW((void)bench_model(kModel, {}, {.batches = {}}), Error);
+  EXPECT_THROW((void)plan_model(testing::kLlamaFile, {}, {.prompt_tokens = -1}), Error);
+  EXPECT_THROW((void)quantize_model(testing::kLlamaFile, "/dev/null/x", "q8_0", {.threads = -1}), Error);
+  EXPECT_THROW((void)bench_model(testing::kLlamaFile, {}, {.batches = {}}), Error);
 }
 
 TEST(Misuse, GenerateInsideItsOwnCallbackIsAnError) {
-  Llm llm = Llm::load(kModel, {.backend = "scalar"});
+  Llm llm = Llm::load(testing::kLlamaFile, {.backend = "scalar"});
   std::string message;
   const GenerateResult result = llm.generate("The sea", {.max_new_tokens = 3}, [&](const TokenEvent&) {
     message = usage_error([&] { return llm.generate("The ship", {.max_new_tokens = 1}); });
@@ -99,7 +99,7 @@ TEST(Misuse, GenerateInsideItsOwnCallbackIsAnError) {
 }
 
 TEST(Misuse, AnExceptionInACallbackEndsThatGenerationAlone) {
-  Llm llm = Llm::load(kModel, {.backend = "scalar"});
+  Llm llm = Llm::load(testing::kLlamaFile, {.backend = "scalar"});
   const Generation other = llm.submit("The ship", {.max_new_tokens = 5});
   const auto throws = [](const TokenEvent&) -> bool { throw std::runtime_error("enough"); };
   EXPECT_THROW((void)llm.generate("The sea", {}, throws), std::runtime_error);
@@ -107,7 +107,7 @@ TEST(Misuse, AnExceptionInACallbackEndsThatGenerationAlone) {
 }
 
 TEST(Misuse, AnLlmThatWasMovedFromIsAnError) {
-  Llm llm = Llm::load(kModel, {.backend = "scalar"});
+  Llm llm = Llm::load(testing::kLlamaFile, {.backend = "scalar"});
   Llm moved = std::move(llm);
   EXPECT_NE(usage_error([&] { return llm.generate("The sea"); }).find("moved from"), std::string::npos);
   EXPECT_THROW((void)llm.submit("The sea"), Error);
@@ -122,7 +122,7 @@ TEST(Misuse, AnLlmThatWasMovedFromIsAnError) {
 
 // In the child of a process whose model has threads: all of it must be refused, and nothing may hang.
 TEST(Misuse, AChildAfterForkGetsAnErrorAndEnds) {
-  Llm llm = Llm::load(kModel, {.backend = "parallel", .threads = 2});
+  Llm llm = Llm::load(testing::kLlamaFile, {.backend = "parallel", .threads = 2});
   const Generation before = llm.submit("The sea", {.max_new_tokens = 2});
   before.wait();
   const pid_t child = ::fork();

@@ -22,7 +22,7 @@ constexpr std::string_view kPasteEnd = "\x1b[201~";
 volatile std::sig_atomic_t resized = 0;
 volatile std::sig_atomic_t continued = 0;
 
-void on_signal(int signal) {
+void note_signal(int signal) {
   (signal == SIGWINCH ? resized : continued) = 1;
 }
 
@@ -53,7 +53,7 @@ int wait_readable(int fd, int timeout_ms, const sigset_t& mask) {
 
 TerminalInput::TerminalInput(int fd) : fd_(fd) {
   struct sigaction action{};
-  action.sa_handler = on_signal;
+  action.sa_handler = note_signal;
   ::sigaction(SIGWINCH, &action, nullptr);
   ::sigaction(SIGCONT, &action, nullptr);
   restore_terminal_at_end(fd);

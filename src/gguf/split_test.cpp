@@ -22,12 +22,12 @@ struct PartSpec {
   int32_t total = 4;
 };
 
-class GgufSplitTest : public testing::Test {
+class GgufSplitTest : public ::testing::Test {
  public:
   ~GgufSplitTest() override { std::filesystem::remove_all(folder_); }
 
  protected:
-  GgufSplitTest() : folder_(testing::TempDir() + "inferno_split_" + std::to_string(::getpid())) {
+  GgufSplitTest() : folder_(::testing::TempDir() + "inferno_split_" + std::to_string(::getpid())) {
     std::filesystem::create_directories(folder_);
   }
 

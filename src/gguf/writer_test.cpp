@@ -17,12 +17,12 @@
 namespace inferno {
 namespace {
 
-class GgufWriterTest : public testing::Test {
+class GgufWriterTest : public ::testing::Test {
  public:
   ~GgufWriterTest() override { std::filesystem::remove_all(folder_); }
 
  protected:
-  GgufWriterTest() : folder_(testing::TempDir() + "inferno_writer_" + std::to_string(::getpid())) {
+  GgufWriterTest() : folder_(::testing::TempDir() + "inferno_writer_" + std::to_string(::getpid())) {
     std::filesystem::create_directories(folder_);
   }
   [[nodiscard]] std::string path(const std::string& name = "file.gguf") const { return folder_ + "/" + name; }

@@ -9,7 +9,7 @@
 namespace inferno {
 namespace {
 
-constexpr int32_t kPage = 4;
+constexpr int32_t kPoolPage = 4;
 using Tokens = std::vector<int32_t>;
 
 const PageKey kRoot = root_key("");
@@ -18,8 +18,8 @@ const PageKey kRoot = root_key("");
 std::vector<int32_t> add_text(PagePool& pool, const Tokens& text, const PageKey& root = kRoot) {
   std::vector<int32_t> pages;
   PageKey parent = root;
-  for (size_t begin = 0; begin < text.size(); begin += kPage) {
-    const auto own = std::span(text).subspan(begin, std::min<size_t>(kPage, text.size() - begin));
+  for (size_t begin = 0; begin < text.size(); begin += kPoolPage) {
+    const auto own = std::span(text).subspan(begin, std::min<size_t>(kPoolPage, text.size() - begin));
     pages.push_back(pool.allocate());
     pool.list(pages.back(), parent, own);
     parent = page_key(parent, own);
@@ -31,14 +31,14 @@ void release(PagePool& pool, const std::vector<int32_t>& pages) {
 }
 PagePool::Match find(const PagePool& pool, const Tokens& text, std::vector<int32_t>& found,
                      const PageKey& root = kRoot) {
-  found.assign(text.size() / kPage + 1, -1);
+  found.assign(text.size() / kPoolPage + 1, -1);
   const PagePool::Match match = pool.find(root, text, found);
   found.resize(static_cast<size_t>(match.pages));
   return match;
 }
 
 TEST(PagePool, FullPagesAreFoundAgainAfterTheirSequenceEnded) {
-  PagePool pool(8, kPage);
+  PagePool pool(8, kPoolPage);
   const std::vector<int32_t> pages = add_text(pool, {1, 2, 3, 4, 5, 6, 7, 8, 9});
   release(pool, pages);
   EXPECT_EQ(pool.available(), 8);
@@ -51,7 +51,7 @@ TEST(PagePool, FullPagesAreFoundAgainAfterTheirSequenceEnded) {
 }
 
 TEST(PagePool, AMatchSaysWhyItEnds) {
-  PagePool pool(8, kPage);
+  PagePool pool(8, kPoolPage);
   release(pool, add_text(pool, {1, 2, 3, 4, 5, 6, 7, 8}));
   std::vector<int32_t> found;
   EXPECT_EQ(find(pool, {9, 9, 9, 9}, found).end, ReuseEnd::differs);
@@ -68,7 +68,7 @@ TEST(PagePool, AMatchSaysWhyItEnds) {
 }
 
 TEST(PagePool, TheLeastRecentlyUsedPageIsEvictedAndHeldOnesNever) {
-  PagePool pool(3, kPage);
+  PagePool pool(3, kPoolPage);
   const std::vector<int32_t> a = add_text(pool, {1, 1, 1, 1});
   const std::vector<int32_t> b = add_text(pool, {2, 2, 2, 2});
   const std::vector<int32_t> held = add_text(pool, {3, 3, 3, 3});
@@ -84,7 +84,7 @@ TEST(PagePool, TheLeastRecentlyUsedPageIsEvictedAndHeldOnesNever) {
 }
 
 TEST(PagePool, APromisedPageIsWaitedForAndFreeWhenItsOwnerLeaves) {
-  PagePool pool(4, kPage);
+  PagePool pool(4, kPoolPage);
   const Tokens text = {1, 2, 3, 4};
   const int32_t page = pool.allocate();
   pool.promise(page, kRoot, text);
@@ -104,7 +104,7 @@ TEST(PagePool, APromisedPageIsWaitedForAndFreeWhenItsOwnerLeaves) {
 }
 
 TEST(PagePool, TheSameTokensAfterOtherTokensAreAnotherPage) {
-  PagePool pool(8, kPage);
+  PagePool pool(8, kPoolPage);
   release(pool, add_text(pool, {1, 2, 3, 4, 7, 7, 7, 7}));
   std::vector<int32_t> found;
   EXPECT_EQ(find(pool, {4, 3, 2, 1, 7, 7, 7, 7}, found).pages, 0);
@@ -114,7 +114,7 @@ TEST(PagePool, TheSameTokensAfterOtherTokensAreAnotherPage) {
 // 10,000 random operations beside a model that is too simple to be wrong: texts as vectors, pages as a map.
 TEST(PagePool, TenThousandRandomOperationsLoseNoPageAndNeverFindAnotherText) {
   constexpr int32_t kPages = 24;
-  PagePool pool(kPages, kPage);
+  PagePool pool(kPages, kPoolPage);
   std::mt19937 random(7);
   struct Held {
     Tokens text;
@@ -136,11 +136,11 @@ TEST(PagePool, TenThousandRandomOperationsLoseNoPageAndNeverFindAnotherText) {
       std::vector<int32_t> found;
       const PagePool::Match match = find(pool, h.text, found);
       for (size_t i = 0; i < found.size(); ++i) {
-        const Tokens expected(h.text.begin(), h.text.begin() + static_cast<ptrdiff_t>((i + 1) * kPage));
+        const Tokens expected(h.text.begin(), h.text.begin() + static_cast<ptrdiff_t>((i + 1) * kPoolPage));
         ASSERT_EQ(content[found[i]], expected);
       }
       if (match.tail >= 0) {
-        const size_t end = found.size() * kPage + static_cast<size_t>(match.tail_tokens);
+        const size_t end = found.size() * kPoolPage + static_cast<size_t>(match.tail_tokens);
         ASSERT_LE(end, content[match.tail].size());
         ASSERT_TRUE(
             std::equal(h.text.begin(), h.text.begin() + static_cast<ptrdiff_t>(end), content[match.tail].begin()));
@@ -149,9 +149,9 @@ TEST(PagePool, TenThousandRandomOperationsLoseNoPageAndNeverFindAnotherText) {
       h.pages = found;
       PageKey parent = kRoot;
       bool full = true;
-      for (size_t begin = 0; begin < h.text.size(); begin += kPage) {
-        const auto own = std::span(h.text).subspan(begin, std::min<size_t>(kPage, h.text.size() - begin));
-        if (begin / kPage >= found.size()) {
+      for (size_t begin = 0; begin < h.text.size(); begin += kPoolPage) {
+        const auto own = std::span(h.text).subspan(begin, std::min<size_t>(kPoolPage, h.text.size() - begin));
+        if (begin / kPoolPage >= found.size()) {
           const int32_t page = pool.allocate();
           if (page < 0) {
             full = false;

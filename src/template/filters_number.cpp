@@ -130,7 +130,7 @@ Value round_filter(Evaluator&, const Value& self, const Parameters& parameters) 
   return Value::floating((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / unit, self.is_user());
 }
 
-constexpr FilterEntry kFilters[] = {
+constexpr FilterEntry kNumberFilters[] = {
     {{"int", "default? base?", int_filter}},
     {{"float", "default?", float_filter}},
     {{"abs", "", abs_filter}},
@@ -140,7 +140,7 @@ constexpr FilterEntry kFilters[] = {
 }  // namespace
 
 std::span<const FilterEntry> number_filters() {
-  return kFilters;
+  return kNumberFilters;
 }
 
 }  // namespace inferno::jinja

@@ -186,7 +186,7 @@ Value slice_filter(Evaluator& evaluator, const Value& self, const Parameters& pa
   });
 }
 
-constexpr FilterEntry kFilters[] = {
+constexpr FilterEntry kSelectionFilters[] = {
     {{"map", "*", map_filter}},
     {{"select", "*", select_filter<true, false>}},
     {{"reject", "*", select_filter<false, false>}},
@@ -203,7 +203,7 @@ constexpr FilterEntry kFilters[] = {
 }  // namespace
 
 std::span<const FilterEntry> selection_filters() {
-  return kFilters;
+  return kSelectionFilters;
 }
 
 }  // namespace inferno::jinja

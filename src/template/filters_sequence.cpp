@@ -182,7 +182,7 @@ Value groupby_filter(Evaluator& evaluator, const Value& self, const Parameters& 
   return run.list(std::move(groups));
 }
 
-constexpr FilterEntry kFilters[] = {
+constexpr FilterEntry kSequenceFilters[] = {
     {{"length", "", length_filter}},
     {{"count", "", length_filter}},
     {{"list", "", list_filter}},
@@ -202,7 +202,7 @@ constexpr FilterEntry kFilters[] = {
 }  // namespace
 
 std::span<const FilterEntry> sequence_filters() {
-  return kFilters;
+  return kSequenceFilters;
 }
 
 }  // namespace inferno::jinja

@@ -191,7 +191,7 @@ Value tojson_filter(Evaluator& evaluator, const Value& self, const Parameters& p
   return run.text(to_json(run, self, style));
 }
 
-constexpr FilterEntry kFilters[] = {
+constexpr FilterEntry kTextFilters[] = {
     {{"upper", "", method_filter<kUpper>}},
     {{"lower", "", method_filter<kLower>}},
     {{"capitalize", "", method_filter<kCapitalize>}},
@@ -214,7 +214,7 @@ constexpr FilterEntry kFilters[] = {
 }  // namespace
 
 std::span<const FilterEntry> text_filters() {
-  return kFilters;
+  return kTextFilters;
 }
 
 }  // namespace inferno::jinja

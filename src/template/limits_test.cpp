@@ -11,7 +11,7 @@ namespace {
 
 constexpr TemplateLimits kSmall = {.steps = 200'000, .bytes = 1 << 20, .output = 1 << 16, .depth = 200};
 
-std::string error_of(const std::string& source) {
+std::string error_within_limits(const std::string& source) {
   try {
     (void)Template(source).render({}, kSmall);
   } catch (const Error& error) {
@@ -22,7 +22,7 @@ std::string error_of(const std::string& source) {
 }
 
 void expect_error(const std::string& source, const std::string& part) {
-  EXPECT_NE(error_of(source).find(part), std::string::npos) << source << ": " << error_of(source);
+  EXPECT_NE(error_within_limits(source).find(part), std::string::npos) << source << ": " << error_within_limits(source);
 }
 
 TEST(Limits, LoopsThatDoNotEndStop) {
@@ -84,7 +84,7 @@ TEST(Limits, AnAttributeReachesNothingOutsideTheValues) {
   for (const char* source : {"{{ ''.__class__.__mro__ }}", "{{ namespace.__init__.__globals__ }}", "{{ [].append(1) }}",
                              "{{ {}.update(a=1) }}", "{{ cycler.__init__.__globals__.os }}",
                              "{{ (1).__class__.__base__ }}", "{{ '{0.__class__.x}'.format(1) }}"}) {
-    EXPECT_NE(error_of(source), "") << source;
+    EXPECT_NE(error_within_limits(source), "") << source;
   }
 }
 

@@ -34,8 +34,8 @@ Metadata small_metadata() {
 }
 
 Vocabulary load(const Metadata& metadata) {
-  const std::string path = testing::TempDir() + "inferno_vocabulary_test_" +
-                           testing::UnitTest::GetInstance()->current_test_info()->name() + ".gguf";
+  const std::string path = ::testing::TempDir() + "inferno_vocabulary_test_" +
+                           ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".gguf";
   GgufWriter writer(path);
   for (const auto& [key, value] : metadata) writer.set(key, value);
   writer.finish();

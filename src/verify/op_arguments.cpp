@@ -11,10 +11,6 @@
 namespace inferno {
 namespace {
 
-void need(bool holds, const char* otherwise) {
-  if (!holds) throw std::runtime_error(otherwise);
-}
-
 struct Bytes {
   const std::byte* begin;
   const std::byte* end;

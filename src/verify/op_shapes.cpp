@@ -17,10 +17,6 @@ constexpr int64_t kMaxPositions = int64_t{1} << 20;
 // Attention works in spans of 256 positions, each of whole pages.
 constexpr int32_t kSpan = 256;
 
-void need(bool holds, const char* otherwise) {
-  if (!holds) throw std::runtime_error(otherwise);
-}
-
 // ---- tensors and weights
 
 void f32(const Tensor& t) {

@@ -11,13 +11,12 @@
 namespace inferno::testing {
 namespace {
 
-const std::string kModel = fixture("llama.gguf");
 
 class Chat : public Folder {
  protected:
   // A model of random weights: its answers mean nothing and end at the limit.
   [[nodiscard]] std::vector<std::string> talk(const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> args = {"chat",   kModel, "--chat-template", "chatml", "-n", "8",
+    std::vector<std::string> args = {"chat",   kLlamaFile, "--chat-template", "chatml", "-n", "8",
                                      "--seed", "7",    "--ignore-end"};
     args.insert(args.end(), more.begin(), more.end());
     return args;
@@ -220,7 +219,7 @@ TEST_F(Chat, APipeIsOneQuestionAndOneAnswer) {
 }
 
 TEST_F(Chat, ASeedThatWasNotGivenIsRandomAndShown) {
-  const std::vector<std::string> args = {"chat", kModel, "--chat-template", "chatml", "-n", "20", "--ignore-end"};
+  const std::vector<std::string> args = {"chat", kLlamaFile, "--chat-template", "chatml", "-n", "20", "--ignore-end"};
   const auto seed_of = [](const std::string& text) {
     const size_t at = text.find("seed ");
     return at == std::string::npos ? "" : text.substr(at + 5, text.find(']', at) - at - 5);
@@ -235,7 +234,7 @@ TEST_F(Chat, ASeedThatWasNotGivenIsRandomAndShown) {
 }
 
 TEST_F(Chat, AFileWithoutATemplateSaysWhatToDo) {
-  expect_error(run({"chat", kModel}, {.input = "Hello"}), 1, "--chat-template");
+  expect_error(run({"chat", kLlamaFile}, {.input = "Hello"}), 1, "--chat-template");
   expect_error(run({"chat", path("absent.gguf")}, {.input = "Hello"}), 1, "absent.gguf");
 }
 

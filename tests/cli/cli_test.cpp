@@ -14,7 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kModel = fixture("llama.gguf");
 
 using Cli = Folder;
 
@@ -26,27 +25,27 @@ TEST_F(Cli, HelpAndVersionSucceed) {
 
 TEST_F(Cli, WrongUsageIsExitCode2AndOneLine) {
   expect_error(run({"generate", "--no-such-option"}), 2, "no-such-option");
-  expect_error(run({"generate", kModel, "x", "-n", "-2"}), 2, "-n");
-  expect_error(run({"generate", kModel, "x", "-n", "99999999999999999999"}), 2, "-n");
-  expect_error(run({"generate", kModel, "x", "--temp", "hot"}), 2, "temp");
-  expect_error(run({"generate", kModel, "x", "--backend", "x"}), 2, "unknown backend \"x\" (supported: scalar");
-  expect_error(run({"generate", kModel, "x", "--kv-type", "q9"}), 2, "q9");
-  expect_error(run({"generate", kModel, "x", "--stop", ""}), 2, "stop");
-  expect_error(run({"generate", kModel, "--ids", "1,two"}), 2, "two");
-  expect_error(run({"generate", kModel, "x", "--ctx", "100000000"}), 2, "--ctx 100000000 is more than the ");
-  expect_error(run({"generate", kModel, "x", "--threads", "0"}), 2, "--threads: 0 threads");
-  expect_error(run({"generate", kModel, "x", "--affinity", "x"}), 2, "--affinity: 'x' is none of");
-  expect_error(run({"generate", kModel, "x", "--affinity", "99999"}), 2, "--affinity: CPU 99999");
-  expect_error(run({"generate", kModel, "x", "--numa", "x"}), 2, "--numa: 'x' is none of");
-  expect_error(run({"generate", kModel, "x", "--backend", "metal"}), 2, "use --backend parallel");
-  expect_error(run({"generate", kModel, "x", "--backend", "simd,x"}), 2, "\"x\" in --backend is not");
-  expect_error(run({"quantize", kModel, path("x.gguf"), "Q9"}), 2, "Q9");
+  expect_error(run({"generate", kLlamaFile, "x", "-n", "-2"}), 2, "-n");
+  expect_error(run({"generate", kLlamaFile, "x", "-n", "99999999999999999999"}), 2, "-n");
+  expect_error(run({"generate", kLlamaFile, "x", "--temp", "hot"}), 2, "temp");
+  expect_error(run({"generate", kLlamaFile, "x", "--backend", "x"}), 2, "unknown backend \"x\" (supported: scalar");
+  expect_error(run({"generate", kLlamaFile, "x", "--kv-type", "q9"}), 2, "q9");
+  expect_error(run({"generate", kLlamaFile, "x", "--stop", ""}), 2, "stop");
+  expect_error(run({"generate", kLlamaFile, "--ids", "1,two"}), 2, "two");
+  expect_error(run({"generate", kLlamaFile, "x", "--ctx", "100000000"}), 2, "--ctx 100000000 is more than the ");
+  expect_error(run({"generate", kLlamaFile, "x", "--threads", "0"}), 2, "--threads: 0 threads");
+  expect_error(run({"generate", kLlamaFile, "x", "--affinity", "x"}), 2, "--affinity: 'x' is none of");
+  expect_error(run({"generate", kLlamaFile, "x", "--affinity", "99999"}), 2, "--affinity: CPU 99999");
+  expect_error(run({"generate", kLlamaFile, "x", "--numa", "x"}), 2, "--numa: 'x' is none of");
+  expect_error(run({"generate", kLlamaFile, "x", "--backend", "metal"}), 2, "use --backend parallel");
+  expect_error(run({"generate", kLlamaFile, "x", "--backend", "simd,x"}), 2, "\"x\" in --backend is not");
+  expect_error(run({"quantize", kLlamaFile, path("x.gguf"), "Q9"}), 2, "Q9");
   expect_error(run({"generate"}, {.environment = {{"INFERNO_LOG", "loud"}}}), 2, "INFERNO_LOG");
 }
 
 TEST_F(Cli, WarningsNameFlags) {
   const Outcome outcome =
-      run({"generate", kModel, "x", "-n", "1", "--quiet", "--affinity", "0", "--numa", "distribute"});
+      run({"generate", kLlamaFile, "x", "-n", "1", "--quiet", "--affinity", "0", "--numa", "distribute"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_TRUE(outcome.err.starts_with("warning: --")) << outcome.err;
   EXPECT_EQ(outcome.err.find('`'), std::string::npos) << outcome.err;
@@ -61,7 +60,7 @@ TEST_F(Cli, BadFilesAreExitCode1AndOneLine) {
   std::ofstream(path("text.gguf")) << "This is a text and no model at all, long enough for a header to be read.";
   expect_error(run({"generate", path("text.gguf"), "x"}), 1, "text.gguf");
   const std::string whole = [] {
-    std::ifstream in(kModel, std::ios::binary);
+    std::ifstream in(kLlamaFile, std::ios::binary);
     return std::string(std::istreambuf_iterator<char>(in), {});
   }();
   for (size_t size = 4; size < whole.size(); size = size * 3 / 2 + 1) {
@@ -72,14 +71,14 @@ TEST_F(Cli, BadFilesAreExitCode1AndOneLine) {
 
 // Half a character in the text would be no JSON: the generation would be lost after it was made.
 TEST_F(Cli, AStopStringThatIsHalfACharacterIsRefusedBeforeAnythingRuns) {
-  expect_error(run({"generate", kModel, "x", "--json", "--stop", "\xA9"}), 2, "\\xa9\" is not valid UTF-8");
-  EXPECT_EQ(run({"generate", kModel, "x", "-n", "2", "--json", "--stop", "\xC3\xA9"}).code, 0);
+  expect_error(run({"generate", kLlamaFile, "x", "--json", "--stop", "\xA9"}), 2, "\\xa9\" is not valid UTF-8");
+  EXPECT_EQ(run({"generate", kLlamaFile, "x", "-n", "2", "--json", "--stop", "\xC3\xA9"}).code, 0);
 }
 
 TEST_F(Cli, PerplexityInAContextOfOnePositionIsOneLine) {
   std::ofstream(path("text.txt")) << std::string(5000, 'x');
-  expect_error(run({"perplexity", kModel, path("text.txt"), "--ctx", "1"}), 1, "context of at least 2");
-  EXPECT_EQ(run({"perplexity", kModel, path("text.txt"), "--ctx", "2", "--windows", "2"}).code, 0);
+  expect_error(run({"perplexity", kLlamaFile, path("text.txt"), "--ctx", "1"}), 1, "context of at least 2");
+  EXPECT_EQ(run({"perplexity", kLlamaFile, path("text.txt"), "--ctx", "2", "--windows", "2"}).code, 0);
 }
 
 // More cache than any machine has RAM: said before anything is allocated.
@@ -92,26 +91,26 @@ TEST_F(Cli, AModelThatDoesNotFitIsOneLineBeforeItIsLoaded) {
 }
 
 TEST_F(Cli, PlanSaysWhetherTheModelFitsIntoRam) {
-  const Outcome text = run({"plan", kModel});
+  const Outcome text = run({"plan", kLlamaFile});
   EXPECT_NE(text.out.find("are available: it fits"), std::string::npos) << text.out;
   EXPECT_NE(text.out.find("  program "), std::string::npos) << text.out;
-  const auto memory = nlohmann::json::parse(run({"plan", kModel, "--json"}).out)["memory"];
+  const auto memory = nlohmann::json::parse(run({"plan", kLlamaFile, "--json"}).out)["memory"];
   EXPECT_EQ(memory["fits"], true);
   EXPECT_EQ(memory["ram"], memory["total"]);
   EXPECT_GT(memory["available"], memory["ram"]);
 }
 
 TEST_F(Cli, BadRequestsAreOneLine) {
-  expect_error(run({"generate", kModel, "--ids", "1,2,99999"}), 1, "99999");
+  expect_error(run({"generate", kLlamaFile, "--ids", "1,2,99999"}), 1, "99999");
   std::ofstream(path("long.txt")) << std::string(5000, 'x');
-  expect_error(run({"generate", kModel, "--file", path("long.txt")}), 1, "context");
-  expect_error(run({"generate", kModel, "--file", path("absent.txt")}), 1, "absent.txt");
-  expect_error(run({"logits", kModel, "--ids", "1,99999"}), 1, "99999");
-  expect_error(run({"perplexity", kModel, path("long.txt"), "--ctx", "999999"}), 2, "--ctx");
+  expect_error(run({"generate", kLlamaFile, "--file", path("long.txt")}), 1, "context");
+  expect_error(run({"generate", kLlamaFile, "--file", path("absent.txt")}), 1, "absent.txt");
+  expect_error(run({"logits", kLlamaFile, "--ids", "1,99999"}), 1, "99999");
+  expect_error(run({"perplexity", kLlamaFile, path("long.txt"), "--ctx", "999999"}), 2, "--ctx");
 }
 
 TEST_F(Cli, GenerateJsonHasItsKeysInOrderAndAgreesWithItself) {
-  const Outcome outcome = run({"generate", kModel, "The sea", "-n", "8", "--json", "--ignore-end"});
+  const Outcome outcome = run({"generate", kLlamaFile, "The sea", "-n", "8", "--json", "--ignore-end"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 1);
   const auto line = nlohmann::ordered_json::parse(outcome.out);
@@ -124,23 +123,23 @@ TEST_F(Cli, GenerateJsonHasItsKeysInOrderAndAgreesWithItself) {
 TEST_F(Cli, PromptsFromFileStandardInputAndIdsGiveTheSameTokens) {
   std::ofstream(path("prompt.txt")) << "The sea";
   const auto ids = [](const Outcome& outcome) { return nlohmann::json::parse(outcome.out)["generated_ids"]; };
-  const auto expected = ids(run({"generate", kModel, "The sea", "-n", "8", "--json"}));
-  EXPECT_EQ(ids(run({"generate", kModel, "--file", path("prompt.txt"), "-n", "8", "--json"})), expected);
-  EXPECT_EQ(ids(run({"generate", kModel, "--file", "-", "-n", "8", "--json"}, {.input = "The sea"})), expected);
+  const auto expected = ids(run({"generate", kLlamaFile, "The sea", "-n", "8", "--json"}));
+  EXPECT_EQ(ids(run({"generate", kLlamaFile, "--file", path("prompt.txt"), "-n", "8", "--json"})), expected);
+  EXPECT_EQ(ids(run({"generate", kLlamaFile, "--file", "-", "-n", "8", "--json"}, {.input = "The sea"})), expected);
 }
 
 TEST_F(Cli, QuietPrintsTextAloneAndMetricsGoToStderr) {
-  const Outcome loud = run({"generate", kModel, "The sea", "-n", "4"});
+  const Outcome loud = run({"generate", kLlamaFile, "The sea", "-n", "4"});
   EXPECT_NE(loud.err.find("time_to_first_token_ms"), std::string::npos);
   EXPECT_EQ(loud.out.find("time_to_first_token_ms"), std::string::npos);
-  const Outcome quiet = run({"generate", kModel, "The sea", "-n", "4", "--quiet"});
+  const Outcome quiet = run({"generate", kLlamaFile, "The sea", "-n", "4", "--quiet"});
   EXPECT_EQ(quiet.err, "");
   EXPECT_EQ(quiet.out, loud.out);
 }
 
 TEST_F(Cli, ModelGeneratePrintsBackendCacheTextAndMetrics) {
   for (const bool kv : {false, true}) {
-    std::vector<std::string> args = {"--backend", "scalar", kModel, "The sea", "5"};
+    std::vector<std::string> args = {"--backend", "scalar", kLlamaFile, "The sea", "5"};
     if (kv) args.insert(args.begin(), "--kv");
     const Outcome outcome = run(args, {}, "model-generate");
     ASSERT_EQ(outcome.code, 0) << outcome.err;
@@ -149,32 +148,32 @@ TEST_F(Cli, ModelGeneratePrintsBackendCacheTextAndMetrics) {
     EXPECT_NE(outcome.out.find("(n=5)\n"), std::string::npos);
   }
   expect_error(run({}, {}, "model-generate"), 2, "usage: model-generate");
-  expect_error(run({kModel, "x", "many"}, {}, "model-generate"), 2, "many");
+  expect_error(run({kLlamaFile, "x", "many"}, {}, "model-generate"), 2, "many");
 }
 
 TEST_F(Cli, QuantizeWritesAModelThatRunsAndRefusesItsInput) {
-  ASSERT_EQ(run({"quantize", kModel, path("q.gguf"), "q8_0", "--quiet"}).code, 0);
+  ASSERT_EQ(run({"quantize", kLlamaFile, path("q.gguf"), "q8_0", "--quiet"}).code, 0);
   EXPECT_EQ(run({"generate", path("q.gguf"), "The sea", "-n", "3", "--quiet"}).code, 0);
-  fs::copy_file(kModel, path("in.gguf"));
+  fs::copy_file(kLlamaFile, path("in.gguf"));
   expect_error(run({"quantize", path("in.gguf"), path("in.gguf"), "q8_0"}), 2, "input itself");
   fs::create_symlink(path("in.gguf"), path("link.gguf"));
   expect_error(run({"quantize", path("in.gguf"), path("link.gguf"), "q8_0"}), 2, "input itself");
 }
 
 TEST_F(Cli, QuantizeSaysWhichRowsDoNotFitTheirType) {
-  const Outcome outcome = run({"quantize", kModel, path("q.gguf"), "Q4_K_M"});
+  const Outcome outcome = run({"quantize", kLlamaFile, path("q.gguf"), "Q4_K_M"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_NE(outcome.err.find("Q5_0 instead of Q4_K"), std::string::npos) << outcome.err;
 }
 
 TEST_F(Cli, QuantizeSaysWhenTheSourceIsQuantizedAlready) {
-  ASSERT_EQ(run({"quantize", kModel, path("q.gguf"), "q8_0", "--quiet"}).err, "");
+  ASSERT_EQ(run({"quantize", kLlamaFile, path("q.gguf"), "q8_0", "--quiet"}).err, "");
   const Outcome outcome = run({"quantize", path("q.gguf"), path("f.gguf"), "f16", "--quiet"});
   EXPECT_EQ(outcome.code, 0);
   EXPECT_NE(outcome.err.find("quantized already"), std::string::npos) << outcome.err;
   EXPECT_NE(outcome.err.find("larger than the input"), std::string::npos) << outcome.err;
-  expect_error(run({"quantize", kModel, path("q.gguf"), "q8_0", "--tensor-type", "attn_v"}), 2, "PATTERN=TYPE");
-  expect_error(run({"quantize", kModel, path("q.gguf"), "q8_0", "--output-type", "Q9"}), 2, "Q9");
+  expect_error(run({"quantize", kLlamaFile, path("q.gguf"), "q8_0", "--tensor-type", "attn_v"}), 2, "PATTERN=TYPE");
+  expect_error(run({"quantize", kLlamaFile, path("q.gguf"), "q8_0", "--output-type", "Q9"}), 2, "Q9");
 }
 
 TEST_F(Cli, AnImatrixIsMeasuredAndUsed) {
@@ -194,14 +193,14 @@ TEST_F(Cli, AnImatrixIsMeasuredAndUsed) {
   };
   EXPECT_EQ(read(path("i.gguf")), read(path("j.gguf")));
   EXPECT_EQ(run({"quantize", builtin, path("q.gguf"), "q2_k", "--imatrix", path("i.gguf"), "--quiet"}).code, 0);
-  expect_error(run({"quantize", kModel, path("q.gguf"), "q4_0", "--imatrix", path("i.gguf")}), 1, "another model");
-  expect_error(run({"quantize", kModel, path("q.gguf"), "q4_0", "--imatrix", path("text.txt")}), 1, "text.txt");
-  expect_error(run({"imatrix", kModel, path("text.txt"), "-o", path("no/such/i.gguf"), "--windows", "1"}), 1, "i.gguf");
+  expect_error(run({"quantize", kLlamaFile, path("q.gguf"), "q4_0", "--imatrix", path("i.gguf")}), 1, "another model");
+  expect_error(run({"quantize", kLlamaFile, path("q.gguf"), "q4_0", "--imatrix", path("text.txt")}), 1, "text.txt");
+  expect_error(run({"imatrix", kLlamaFile, path("text.txt"), "-o", path("no/such/i.gguf"), "--windows", "1"}), 1, "i.gguf");
 }
 
 TEST_F(Cli, AFullDiskLeavesTheOldFileAndNoTemporary) {
   std::ofstream(path("out.gguf")) << "old";
-  const Outcome outcome = run({"quantize", kModel, path("out.gguf"), "f16"}, {.file_size_limit = 4096});
+  const Outcome outcome = run({"quantize", kLlamaFile, path("out.gguf"), "f16"}, {.file_size_limit = 4096});
   expect_error(outcome, 1, "out.gguf");
   std::string text;
   std::ifstream(path("out.gguf")) >> text;
@@ -210,7 +209,7 @@ TEST_F(Cli, AFullDiskLeavesTheOldFileAndNoTemporary) {
 }
 
 TEST_F(Cli, AnUnwritableOutputIsAnError) {
-  expect_error(run({"quantize", kModel, path("no/such/folder/x.gguf"), "f16"}), 1, "x.gguf");
+  expect_error(run({"quantize", kLlamaFile, path("no/such/folder/x.gguf"), "f16"}), 1, "x.gguf");
 }
 
 TEST_F(Cli, CtrlCPrintsTheMetricsSoFar) {
@@ -221,25 +220,25 @@ TEST_F(Cli, CtrlCPrintsTheMetricsSoFar) {
 }
 
 TEST_F(Cli, TokenizeGoesThereAndBack) {
-  const Outcome ids = run({"tokenize", kModel, "--ids", "The old ship"});
+  const Outcome ids = run({"tokenize", kLlamaFile, "--ids", "The old ship"});
   ASSERT_EQ(ids.code, 0) << ids.err;
-  EXPECT_EQ(run({"tokenize", kModel, "--decode", ids.out}).out, "The old ship");
+  EXPECT_EQ(run({"tokenize", kLlamaFile, "--decode", ids.out}).out, "The old ship");
   const Outcome lines =
-      run({"tokenize", kModel, "--jsonl"}, {.input = "{\"text\": \"The old ship\"}\n{\"text\": \"\"}\n"});
+      run({"tokenize", kLlamaFile, "--jsonl"}, {.input = "{\"text\": \"The old ship\"}\n{\"text\": \"\"}\n"});
   EXPECT_EQ(std::count(lines.out.begin(), lines.out.end(), '\n'), 2);
-  expect_error(run({"tokenize", kModel, "--jsonl"}, {.input = "nonsense\n"}), 1, "line 1");
+  expect_error(run({"tokenize", kLlamaFile, "--jsonl"}, {.input = "nonsense\n"}), 1, "line 1");
 }
 
 TEST_F(Cli, LogitsAreRawFloatsOfOneOrAllPositions) {
   const size_t row = 288 * sizeof(float);
-  EXPECT_EQ(run({"logits", kModel, "--ids", "1,2,3"}).out.size(), row);
-  const Outcome all = run({"logits", kModel, "--ids", "1,2,3", "--all"});
+  EXPECT_EQ(run({"logits", kLlamaFile, "--ids", "1,2,3"}).out.size(), row);
+  const Outcome all = run({"logits", kLlamaFile, "--ids", "1,2,3", "--all"});
   EXPECT_EQ(all.out.size(), 3 * row);
-  EXPECT_EQ(all.out.substr(2 * row), run({"logits", kModel, "--ids", "1,2,3"}).out);
+  EXPECT_EQ(all.out.substr(2 * row), run({"logits", kLlamaFile, "--ids", "1,2,3"}).out);
 }
 
 TEST_F(Cli, InspectJsonListsEveryTensor) {
-  const Outcome outcome = run({"inspect", kModel, "--json"});
+  const Outcome outcome = run({"inspect", kLlamaFile, "--json"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_GT(nlohmann::json::parse(outcome.out)["tensors"].size(), 10U);
 }

@@ -20,7 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kModel = fixture("llama.gguf");
 
 // "file:line: text" of every line of the library's sources that matches. Tests, the command line and comments are no
 // part of it.
@@ -65,7 +64,7 @@ TEST(Library, LoadingAndGeneratingPrintNothingAndReportProgress) {
     done.push_back(now);
     total = all;
   };
-  const GgufFile file = GgufFile::open(kModel);
+  const GgufFile file = GgufFile::open(kLlamaFile);
   ::testing::internal::CaptureStdout();
   ::testing::internal::CaptureStderr();
   {
@@ -86,7 +85,7 @@ TEST(Library, WarningsGoToTheSinkAndNameOptions) {
   EngineOptions options;
   options.backend_options.threads = 100'000;
   options.backend_options.placement.numa = Numa::isolate;
-  const GgufFile file = GgufFile::open(kModel);
+  const GgufFile file = GgufFile::open(kLlamaFile);
   ::testing::internal::CaptureStderr();
   set_log_sink([&](LogLevel, std::string_view text) { warnings.emplace_back(text); });
   (void)Engine(file, options);
@@ -99,7 +98,7 @@ TEST(Library, WarningsGoToTheSinkAndNameOptions) {
 }
 
 TEST(Library, ErrorsNameOptions) {
-  const GgufFile file = GgufFile::open(kModel);
+  const GgufFile file = GgufFile::open(kLlamaFile);
   const auto message = [&](const EngineOptions& options) -> std::string {
     try {
       (void)Engine(file, options);

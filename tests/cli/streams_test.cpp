@@ -11,7 +11,6 @@
 namespace inferno::testing {
 namespace {
 
-const std::string kModel = fixture("llama.gguf");
 
 std::string content(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -22,26 +21,26 @@ using Streams = Folder;
 
 // Q4_K_M of this model prints several lines: rows that do not fit, and the summary.
 TEST_F(Streams, AFinishedConversionIsKeptWhenNobodyReadsItsMessages) {
-  ASSERT_EQ(run({"quantize", kModel, path("whole.gguf"), "Q4_K_M", "--quiet"}).code, 0);
+  ASSERT_EQ(run({"quantize", kLlamaFile, path("whole.gguf"), "Q4_K_M", "--quiet"}).code, 0);
   const std::string expected = content(path("whole.gguf"));
   const std::vector<RunOptions> ways = {{.closed = {2}}, {.full = {2}}, {.close_stderr = true}, {.closed = {0, 1, 2}}};
   for (size_t i = 0; i < ways.size(); ++i) {
     SCOPED_TRACE(i);
-    EXPECT_EQ(run({"quantize", kModel, path("out.gguf"), "Q4_K_M"}, ways[i]).code, 0);
+    EXPECT_EQ(run({"quantize", kLlamaFile, path("out.gguf"), "Q4_K_M"}, ways[i]).code, 0);
     EXPECT_EQ(content(path("out.gguf")), expected);
     EXPECT_EQ(files(), 2);
   }
 }
 
 TEST_F(Streams, TextIsWholeWhenStderrIsClosedOrFull) {
-  const std::string expected = run({"generate", kModel, "The sea", "-n", "5"}).out;
+  const std::string expected = run({"generate", kLlamaFile, "The sea", "-n", "5"}).out;
   for (const RunOptions& way : {RunOptions{.closed = {2}}, RunOptions{.full = {2}}, RunOptions{.close_stderr = true}}) {
-    const Outcome outcome = run({"generate", kModel, "The sea", "-n", "5"}, way);
+    const Outcome outcome = run({"generate", kLlamaFile, "The sea", "-n", "5"}, way);
     EXPECT_EQ(outcome.code, 0);
     EXPECT_EQ(outcome.out, expected);
     RunOptions traced = way;
     traced.environment = {{"INFERNO_LOG", "trace"}};
-    EXPECT_EQ(run({"generate", kModel, "The sea", "-n", "5"}, traced).out, expected);
+    EXPECT_EQ(run({"generate", kLlamaFile, "The sea", "-n", "5"}, traced).out, expected);
   }
 }
 
@@ -54,7 +53,7 @@ TEST_F(Streams, ErrorsKeepTheirExitCodeWhenStderrIsClosedOrFull) {
 
 // A file opened first would get number 0, 1 or 2, and whatever is printed would land in it.
 TEST_F(Streams, ClosedDescriptorsAreNotReusedForFiles) {
-  EXPECT_EQ(run({"generate", kModel, "The sea", "-n", "2", "--trace", path("t.json"), "--affinity", "0", "--numa",
+  EXPECT_EQ(run({"generate", kLlamaFile, "The sea", "-n", "2", "--trace", path("t.json"), "--affinity", "0", "--numa",
                  "distribute"},
                 {.closed = {0, 2}})
                 .code,
@@ -63,8 +62,8 @@ TEST_F(Streams, ClosedDescriptorsAreNotReusedForFiles) {
 }
 
 TEST_F(Streams, ClosedStandardOutputAndInputAreErrors) {
-  expect_error(run({"generate", kModel, "The sea", "-n", "2"}, {.closed = {1}}), 1, "standard output");
-  expect_error(run({"generate", kModel, "--file", "-"}, {.closed = {0}}), 1, "standard input");
+  expect_error(run({"generate", kLlamaFile, "The sea", "-n", "2"}, {.closed = {1}}), 1, "standard output");
+  expect_error(run({"generate", kLlamaFile, "--file", "-"}, {.closed = {0}}), 1, "standard input");
 }
 
 }  // namespace

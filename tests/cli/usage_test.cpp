@@ -13,7 +13,6 @@
 namespace inferno::testing {
 namespace {
 
-const std::string kModel = fixture("llama.gguf");
 
 using Usage = Folder;
 
@@ -28,18 +27,18 @@ nlohmann::json json_of(std::vector<std::string> args, const std::string& input =
 // ---- options and their values
 
 TEST_F(Usage, StopTakesOneValueAndMayBeRepeated) {
-  const auto plain = json_of({kModel, "The sea"});
-  EXPECT_EQ(json_of({"--stop", "@@", kModel, "The sea"})["text"], plain["text"]);
-  EXPECT_EQ(json_of({"--stop", "@@", "--stop", "##", kModel, "The sea"})["prompt_ids"], plain["prompt_ids"]);
+  const auto plain = json_of({kLlamaFile, "The sea"});
+  EXPECT_EQ(json_of({"--stop", "@@", kLlamaFile, "The sea"})["text"], plain["text"]);
+  EXPECT_EQ(json_of({"--stop", "@@", "--stop", "##", kLlamaFile, "The sea"})["prompt_ids"], plain["prompt_ids"]);
 }
 
 TEST_F(Usage, BatchTakesOneValue) {
-  const Outcome outcome = run({"bench", "--repeat", "0", "--gen", "1", "--prompt", "2", "--batch", "1,2", kModel});
+  const Outcome outcome = run({"bench", "--repeat", "0", "--gen", "1", "--prompt", "2", "--batch", "1,2", kLlamaFile});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
 }
 
 TEST_F(Usage, ARepeatedOptionTakesTheLast) {
-  EXPECT_EQ(json_of({kModel, "x", "--seed", "1", "--seed", "2"})["seed"], 2);
+  EXPECT_EQ(json_of({kLlamaFile, "x", "--seed", "1", "--seed", "2"})["seed"], 2);
 }
 
 // ---- which model, which prompt
@@ -58,87 +57,87 @@ TEST_F(Usage, AModelThatIsNamedIsNeverThePromptOfTheBuiltInOne) {
 }
 
 TEST_F(Usage, AMissingOrEmptyPromptIsAnErrorWithAModelOfOnesOwn) {
-  expect_error(run({"generate", kModel}), 2, "the prompt is missing");
-  expect_error(run({"generate", kModel, ""}), 2, "the prompt is empty");
-  expect_error(run({"generate", "-m", kModel, "-p", ""}), 2, "the prompt is empty");
+  expect_error(run({"generate", kLlamaFile}), 2, "the prompt is missing");
+  expect_error(run({"generate", kLlamaFile, ""}), 2, "the prompt is empty");
+  expect_error(run({"generate", "-m", kLlamaFile, "-p", ""}), 2, "the prompt is empty");
   expect_error(run({"generate", ""}), 2, "the prompt is empty");
   EXPECT_TRUE(run({"generate", "-n", "1"}).out.starts_with("Once upon a time"));
 }
 
 TEST_F(Usage, ShortOptionsMeanWhatPeopleKnow) {
   std::ofstream(path("prompt.txt")) << "The sea";
-  const auto expected = json_of({kModel, "The sea", "--seed", "5", "--ctx", "100", "--threads", "1"});
+  const auto expected = json_of({kLlamaFile, "The sea", "--seed", "5", "--ctx", "100", "--threads", "1"});
   const auto same = [&](const std::vector<std::string>& args) {
     const auto made = json_of(args);
     EXPECT_EQ(made["prompt_ids"], expected["prompt_ids"]);
     EXPECT_EQ(made["generated_ids"], expected["generated_ids"]);
   };
-  same({"-m", kModel, "-p", "The sea", "-s", "5", "-c", "100", "-t", "1"});
-  same({"-m", kModel, "-f", path("prompt.txt"), "-s", "5", "-c", "100", "-t", "1"});
-  same({"-m", kModel, "The sea", "-s", "5"});
-  same({kModel, "-p", "The sea", "-s", "5"});
-  expect_error(run({"generate", "-m", kModel, "one", "two"}), 2, "too many");
-  expect_error(run({"generate", kModel, "one", "-p", "two"}), 2, "once");
+  same({"-m", kLlamaFile, "-p", "The sea", "-s", "5", "-c", "100", "-t", "1"});
+  same({"-m", kLlamaFile, "-f", path("prompt.txt"), "-s", "5", "-c", "100", "-t", "1"});
+  same({"-m", kLlamaFile, "The sea", "-s", "5"});
+  same({kLlamaFile, "-p", "The sea", "-s", "5"});
+  expect_error(run({"generate", "-m", kLlamaFile, "one", "two"}), 2, "too many");
+  expect_error(run({"generate", kLlamaFile, "one", "-p", "two"}), 2, "once");
 }
 
 TEST_F(Usage, NoEchoPrintsTheContinuationAlone) {
-  const Outcome echoed = run({"generate", kModel, "The sea", "-n", "4", "--quiet"});
-  EXPECT_EQ("The sea" + run({"generate", kModel, "The sea", "-n", "4", "--quiet", "--no-echo"}).out, echoed.out);
+  const Outcome echoed = run({"generate", kLlamaFile, "The sea", "-n", "4", "--quiet"});
+  EXPECT_EQ("The sea" + run({"generate", kLlamaFile, "The sea", "-n", "4", "--quiet", "--no-echo"}).out, echoed.out);
 }
 
 TEST_F(Usage, APipedPromptIsRead) {
-  EXPECT_EQ(json_of({kModel}, "The sea")["prompt_ids"], json_of({kModel, "The sea"})["prompt_ids"]);
-  EXPECT_EQ(json_of({kModel, "The sea"}, "something else")["prompt_ids"], json_of({kModel, "The sea"})["prompt_ids"])
+  EXPECT_EQ(json_of({kLlamaFile}, "The sea")["prompt_ids"], json_of({kLlamaFile, "The sea"})["prompt_ids"]);
+  EXPECT_EQ(json_of({kLlamaFile, "The sea"}, "something else")["prompt_ids"], json_of({kLlamaFile, "The sea"})["prompt_ids"])
       << "a prompt that was given is the prompt";
   EXPECT_TRUE(run({"generate", "-n", "1"}, {.input = "The sea"}).out.starts_with("The sea"));
 }
 
 TEST_F(Usage, TheLastLineEndAndAByteOrderMarkOfAPromptAreNoPartOfIt) {
-  const auto expected = json_of({kModel, "The\nsea"})["prompt_ids"];
+  const auto expected = json_of({kLlamaFile, "The\nsea"})["prompt_ids"];
   for (const std::string& text : std::vector<std::string>{"The\nsea", "The\nsea\n", "\xEF\xBB\xBFThe\nsea\r\n"}) {
     std::ofstream(path("prompt.txt"), std::ios::binary) << text;
-    EXPECT_EQ(json_of({kModel, "--file", path("prompt.txt")})["prompt_ids"], expected);
-    EXPECT_EQ(json_of({kModel}, text)["prompt_ids"], expected);
+    EXPECT_EQ(json_of({kLlamaFile, "--file", path("prompt.txt")})["prompt_ids"], expected);
+    EXPECT_EQ(json_of({kLlamaFile}, text)["prompt_ids"], expected);
   }
-  EXPECT_NE(json_of({kModel}, "The\nsea\n\n")["prompt_ids"], expected) << "only one";
+  EXPECT_NE(json_of({kLlamaFile}, "The\nsea\n\n")["prompt_ids"], expected) << "only one";
 }
 
 // ---- limits and seeds
 
 TEST_F(Usage, ATextThatIsCutSaysSo) {
-  const Outcome cut = run({"generate", kModel, "The sea", "-n", "3", "--ignore-end"});
+  const Outcome cut = run({"generate", kLlamaFile, "The sea", "-n", "3", "--ignore-end"});
   EXPECT_NE(cut.err.find("cut after 3 tokens"), std::string::npos) << cut.err;
   EXPECT_NE(cut.err.find("stop_reason: length"), std::string::npos) << cut.err;
-  const Outcome whole = run({"generate", kModel, "The sea", "-n", "-1", "--ignore-end"});
+  const Outcome whole = run({"generate", kLlamaFile, "The sea", "-n", "-1", "--ignore-end"});
   EXPECT_EQ(whole.err.find("cut after"), std::string::npos) << whole.err;
   EXPECT_NE(whole.err.find("the context of 256 positions is full"), std::string::npos) << whole.err;
   EXPECT_NE(whole.err.find("stop_reason: context_full"), std::string::npos) << whole.err;
-  EXPECT_EQ(run({"generate", kModel, "The sea", "-n", "-2"}).code, 2);
+  EXPECT_EQ(run({"generate", kLlamaFile, "The sea", "-n", "-2"}).code, 2);
 }
 
 TEST_F(Usage, WithoutSamplingOptionsTextIsGreedyAndEachAloneDraws) {
-  const auto greedy = json_of({kModel, "The sea"});
+  const auto greedy = json_of({kLlamaFile, "The sea"});
   EXPECT_FALSE(greedy.contains("seed"));
-  EXPECT_EQ(json_of({kModel, "The sea"})["text"], greedy["text"]);
-  EXPECT_EQ(json_of({kModel, "The sea", "--temp", "0"})["text"], greedy["text"]);
-  EXPECT_FALSE(json_of({kModel, "The sea", "--repeat-penalty", "1.1"}).contains("seed"));
+  EXPECT_EQ(json_of({kLlamaFile, "The sea"})["text"], greedy["text"]);
+  EXPECT_EQ(json_of({kLlamaFile, "The sea", "--temp", "0"})["text"], greedy["text"]);
+  EXPECT_FALSE(json_of({kLlamaFile, "The sea", "--repeat-penalty", "1.1"}).contains("seed"));
   for (const std::vector<std::string>& option : std::vector<std::vector<std::string>>{
            {"--top-k", "40"}, {"--top-p", "0.9"}, {"--min-p", "0.1"}, {"--seed", "3"}, {"--temp", "0.5"}}) {
-    std::vector<std::string> args = {kModel, "The sea"};
+    std::vector<std::string> args = {kLlamaFile, "The sea"};
     args.insert(args.end(), option.begin(), option.end());
     EXPECT_TRUE(json_of(args).contains("seed")) << option[0];
   }
-  EXPECT_EQ(json_of({kModel, "The sea", "--seed", "3"})["text"],
-            json_of({kModel, "The sea", "--seed", "3", "--temp", "0.8"})["text"]);
+  EXPECT_EQ(json_of({kLlamaFile, "The sea", "--seed", "3"})["text"],
+            json_of({kLlamaFile, "The sea", "--seed", "3", "--temp", "0.8"})["text"]);
 }
 
 TEST_F(Usage, TheSeedIsRandomUnlessGivenAndAlwaysShown) {
-  const auto first = json_of({kModel, "The sea", "--temp", "2"});
-  const auto second = json_of({kModel, "The sea", "--temp", "2"});
+  const auto first = json_of({kLlamaFile, "The sea", "--temp", "2"});
+  const auto second = json_of({kLlamaFile, "The sea", "--temp", "2"});
   EXPECT_NE(first["seed"], second["seed"]);
   const std::string seed = std::to_string(first["seed"].get<uint64_t>());
-  EXPECT_EQ(json_of({kModel, "The sea", "--temp", "2", "--seed", seed})["text"], first["text"]);
-  const Outcome shown = run({"generate", kModel, "The sea", "-n", "2", "--seed", "77"});
+  EXPECT_EQ(json_of({kLlamaFile, "The sea", "--temp", "2", "--seed", seed})["text"], first["text"]);
+  const Outcome shown = run({"generate", kLlamaFile, "The sea", "-n", "2", "--seed", "77"});
   EXPECT_NE(shown.err.find("seed: 77"), std::string::npos) << shown.err;
 }
 
@@ -153,26 +152,26 @@ TEST_F(Usage, BareInfernoPrintsHelpAndAMistypedSubcommandIsNamedWithTheNearest) 
 }
 
 TEST_F(Usage, AReaderThatHasSeenEnoughIsNoError) {
-  const Outcome outcome = run({"generate", kModel, "The sea", "-n", "100", "--ignore-end"}, {.close_stdout = true});
+  const Outcome outcome = run({"generate", kLlamaFile, "The sea", "-n", "100", "--ignore-end"}, {.close_stdout = true});
   EXPECT_EQ(outcome.code, 128 + SIGPIPE);
   EXPECT_EQ(outcome.err, "");
 }
 
 TEST_F(Usage, ALongPromptIsNotEchoedBeforeItIsRefused) {
-  const Outcome outcome = run({"generate", kModel, std::string(5000, 'x')});
+  const Outcome outcome = run({"generate", kLlamaFile, std::string(5000, 'x')});
   expect_error(outcome, 1, "context");
   EXPECT_EQ(outcome.out, "");
 }
 
 TEST_F(Usage, MetricsShowThePromptItsSpeedLoadingAndWhyItStopped) {
-  const std::string shown = run({"generate", kModel, "The sea", "-n", "4"}).err;
+  const std::string shown = run({"generate", kLlamaFile, "The sea", "-n", "4"}).err;
   for (const char* needle : {"prompt: ", " tokens, ", " per second", "load_ms: ", "stop_reason: "}) {
     EXPECT_NE(shown.find(needle), std::string::npos) << needle << shown;
   }
 }
 
 TEST_F(Usage, LogitsRefuseATerminal) {
-  Terminal terminal({"logits", kModel, "--ids", "1,2"});
+  Terminal terminal({"logits", kLlamaFile, "--ids", "1,2"});
   terminal.wait_for("nothing for a terminal");
   EXPECT_EQ(terminal.finish(), 2);
 }
@@ -180,7 +179,7 @@ TEST_F(Usage, LogitsRefuseATerminal) {
 TEST_F(Usage, AFileThatIsReplacedKeepsItsMode) {
   std::ofstream(path("out.gguf")) << "old";
   std::filesystem::permissions(path("out.gguf"), std::filesystem::perms(0600));
-  ASSERT_EQ(run({"quantize", kModel, path("out.gguf"), "q8_0", "--quiet"}).code, 0);
+  ASSERT_EQ(run({"quantize", kLlamaFile, path("out.gguf"), "q8_0", "--quiet"}).code, 0);
   EXPECT_EQ(std::filesystem::status(path("out.gguf")).permissions(), std::filesystem::perms(0600));
 }
 
@@ -190,10 +189,10 @@ TEST_F(Usage, LimitsAreKeptInAFileOnlyWhenTheyWere) {
 }
 
 TEST_F(Usage, BenchRowsSayWhereTheyComeFrom) {
-  const Outcome outcome = run({"bench", kModel, "--prompt", "4", "--gen", "2", "--repeat", "1", "--format", "json"});
+  const Outcome outcome = run({"bench", kLlamaFile, "--prompt", "4", "--gen", "2", "--repeat", "1", "--format", "json"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const auto row = nlohmann::json::parse(outcome.out)[0];
-  EXPECT_EQ(row["file"], kModel);
+  EXPECT_EQ(row["file"], kLlamaFile);
   EXPECT_EQ(row["settings"], "prompt 4, gen 2, depth 0, repeat 1");
   for (const char* key : {"version", "cpu", "date"}) EXPECT_FALSE(row[key].get<std::string>().empty()) << key;
   EXPECT_TRUE(row["load_average"].is_number());
@@ -207,7 +206,7 @@ TEST_F(Usage, JsonLinesAnswerEveryLineInOrderAsEachWouldBeAlone) {
   for (int i = 0; i < kLines; ++i) {
     input += R"({"id": "line-)" + std::to_string(i) + R"(", "prompt": "The sea )" + std::to_string(i) + R"("})" + "\n";
   }
-  const Outcome outcome = run({"generate", kModel, "--jsonl", "-n", "8", "--parallel", "4"}, {.input = input});
+  const Outcome outcome = run({"generate", kLlamaFile, "--jsonl", "-n", "8", "--parallel", "4"}, {.input = input});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   std::istringstream lines(outcome.out);
   int count = 0;
@@ -216,7 +215,7 @@ TEST_F(Usage, JsonLinesAnswerEveryLineInOrderAsEachWouldBeAlone) {
     EXPECT_EQ(made["index"], count);
     EXPECT_EQ(made["id"], "line-" + std::to_string(count));
     if (count % 13 == 0) {
-      EXPECT_EQ(made["text"], json_of({kModel, "The sea " + std::to_string(count)})["text"]);
+      EXPECT_EQ(made["text"], json_of({kLlamaFile, "The sea " + std::to_string(count)})["text"]);
     }
   }
   EXPECT_EQ(count, kLines);
@@ -224,7 +223,7 @@ TEST_F(Usage, JsonLinesAnswerEveryLineInOrderAsEachWouldBeAlone) {
 
 TEST_F(Usage, ALineThatCannotBeAnsweredHasAnErrorAndTheOthersGoOn) {
   const Outcome outcome =
-      run({"generate", kModel, "--jsonl", "-n", "4"},
+      run({"generate", kLlamaFile, "--jsonl", "-n", "4"},
           {.input = "{\"prompt\": \"a\"}\nnonsense\n\n{\"ids\": [1, 99999]}\n{\"prompt\": \"b\", \"n\": "
                     "2, \"temp\": 1, \"seed\": 9}\n{\"prompt\": \"c\", \"temp\": -1}\n{\"ids\": [1, 2]}\n"
                     "{\"prompt\": 5}\n{\"prompt\": \"a\", \"n\": 1e30}\n{}\n"});

@@ -16,6 +16,8 @@ namespace inferno::testing {
 inline std::string fixture(const std::string& name) {
   return std::string(INFERNO_SOURCE_DIR "/tests/fixtures/") + name;
 }
+// The model of tests that need any: two small layers, random weights.
+inline const std::string kLlamaFile = fixture("llama.gguf");
 
 // Every file or folder `name` ("quant", "models/tiny-qwen3-mini", ...): that of tests/data first, then those of
 // INFERNO_TEST_DATA. A test runs on all of them.

@@ -112,7 +112,7 @@ void run_block_span(const AttentionArgs& a, const AttentionPlan& plan, const Que
 }
 
 // Divides by the sum, to which a sink adds its part, and applies the gate.
-void finish(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, int64_t kv_head,
+void finish_general(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, int64_t kv_head,
             const Partial& total, const KernelTable& kernels) noexcept {
   const int64_t d = a.kv.value_dim();
   const int64_t q_heads = a.q.cols() / a.kv.head_dim;
@@ -160,7 +160,7 @@ void attend_general(const AttentionArgs& a, const AttentionPlan& plan, const Que
     run_block_span(a, plan, block, kv_head, span, memory.span, memory.scratch, kernels);
     merge(memory.total, memory.span, queries, d, kernels);
   }
-  finish(a, plan, block, kv_head, memory.total, kernels);
+  finish_general(a, plan, block, kv_head, memory.total, kernels);
 }
 
 }  // namespace inferno::cpu
