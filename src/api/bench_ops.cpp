@@ -23,6 +23,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kWidth = 1024;
 constexpr int64_t kFfn = 3072;
+constexpr int64_t kExperts = 64;
+constexpr int32_t kExpertsUsed = 4;
+constexpr int64_t kExpertFfn = 768;
 constexpr int32_t kQHeads = 16;
 constexpr int32_t kKvHeads = 8;
 constexpr int32_t kHeadDim = 128;
@@ -167,6 +170,11 @@ AllGatherArgs make(const OpShape& s, const AllGatherArgs& /*tag*/) {
   return {s.normals(s.x())};
 }
 
+RouteArgs make(const OpShape& s, const RouteArgs& /*tag*/) {
+  const Shape shape(s.tokens, kExperts);
+  return {.logits = s.normals(shape), .routing = {.used = kExpertsUsed}, .out = s.output(shape)};
+}
+
 // Nothing for ops that have cases of their own.
 template <typename Args>
 void fill(OpImage& image, const OpShape& shape) {
@@ -192,6 +200,15 @@ OpImage make_image(OpId op, int64_t tokens, DType weight, DType kv) {
       return attention_case(shape.attention(), kSeed);
     case OpId::gated_mlp:
       return mlp_case({.tokens = tokens, .width = kWidth, .ffn = kFfn, .weight = weight, .down = weight}, kSeed);
+    case OpId::moe_mlp:
+      return moe_case({.tokens = tokens,
+                       .width = kWidth,
+                       .ffn = kExpertFfn,
+                       .experts = kExperts,
+                       .routing = {.used = kExpertsUsed},
+                       .weight = weight,
+                       .down = weight},
+                      kSeed);
     case OpId::logits:
       return logits_case({.tokens = tokens, .width = kWidth, .vocabulary = kVocabulary, .weight = weight}, kSeed);
     default:
@@ -215,6 +232,7 @@ std::vector<DType> types_of(OpId op) {
     case OpId::linear:
     case OpId::qkv_rope_store:
     case OpId::gated_mlp:
+    case OpId::moe_mlp:
     case OpId::logits:
       return {DType::q8_0, DType::q4_0, DType::q5_0, DType::q4_k, DType::q6_k, DType::f16, DType::bf16};
     case OpId::attention:

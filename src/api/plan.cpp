@@ -85,6 +85,12 @@ std::map<std::string, uint64_t> weights_by_backend(const std::vector<OpRecord>& 
   return sums;
 }
 
+// Of each token and each of its experts: the converted inputs, the products, and the results.
+uint64_t experts_scratch(const MoeMlpArgs& a) {
+  const int64_t floats = a.routing.used * (3 * a.up->shape()[1] + 2 * a.x.cols()) + 2 * a.x.cols();
+  return static_cast<uint64_t>(a.x.rows() * floats * 4);
+}
+
 // The most memory an op of the step needs beside its arguments: its input converted and its products, per weight.
 uint64_t scratch_estimate(const std::vector<OpRecord>& step) {
   uint64_t most = 0;
@@ -101,6 +107,7 @@ uint64_t scratch_estimate(const std::vector<OpRecord>& step) {
         if (w->shape().rank > 1) bytes += static_cast<uint64_t>(tokens * (w->rows() + w->cols()) * 4);
       }
     }
+    if (record.op() == OpId::moe_mlp) bytes = experts_scratch(record.args<MoeMlpArgs>());
     most = std::max(most, bytes);
   }
   return most;
@@ -194,6 +201,9 @@ void predict_speeds(Engine& engine, DryBackend& dry, Trials& trials, const Machi
   const int32_t last = engine.context() - 1;
   const int32_t at = std::min(what.depth, last);
   predict(fmt::format("decode at position {}", at), at, 1);
+  for (const OpRecord& record : dry.step()) {
+    plan.active_weight_bytes += static_cast<uint64_t>(op_cost(record, dry).weight_bytes);
+  }
   if (last > at) predict(fmt::format("decode at position {}", last), last, 1);
   const int32_t prompt = std::min({what.prompt_tokens, engine.context(), engine.decoder().limits().max_tokens});
   predict(fmt::format("prompt of {}", prompt), 0, prompt);

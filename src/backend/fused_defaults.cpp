@@ -4,44 +4,15 @@
 // walked in blocks of rows so that scratch memory stays small whatever the vocabulary.
 #include <cmath>
 
-#include "backend/backend.h"
+#include "backend/default_parts.h"
 #include "backend/sampling_row.h"
 
 namespace inferno::fused_defaults {
 namespace {
 
-// Weight rows that linear dequantizes at a time.
-constexpr int64_t kRowBlock = 256;
-
-Tensor temporary(Backend& b, const Shape& shape, DType dtype = DType::f32) {
-  Tensor t{nullptr, shape, dtype};
-  t.data = b.scratch(static_cast<size_t>(t.bytes()));
-  return t;
-}
-
 // x [T, K] times rows of w, transposed, into out [T, N].
 void multiply(Backend& b, const Tensor& x, const Weight& w, const Tensor& out) {
-  const int64_t n = w.rows();
-  const int64_t k = w.cols();
-  const int64_t block = std::min(kRowBlock, n);
-  const Tensor rows = temporary(b, Shape(block, k));
-  const Tensor columns = temporary(b, Shape(k, block));
-  const Tensor product = temporary(b, Shape(x.rows(), block));
-  for (int64_t first = 0; first < n; first += block) {
-    const int64_t count = std::min(block, n - first);
-    const Tensor part = product.view(Shape(x.rows(), count));
-    b.gather_rows({.table = &w, .first_row = first, .out = rows.view(Shape(count, k))});
-    b.transpose_2d({.x = rows.view(Shape(count, k)), .out = columns.view(Shape(k, count))});
-    b.matmul({.a = x, .b = columns.view(Shape(k, count)), .out = part});
-    b.copy_2d_into_cols({.src = part, .col_offset = first, .dst = out});
-  }
-}
-
-// A vector weight as a row tensor.
-Tensor vector_of(Backend& b, const Weight& w) {
-  const Tensor row = temporary(b, Shape(1, w.cols()));
-  b.repeat_row_as_matrix({.weight_row = &w, .out = row});
-  return row.view(Shape(w.cols()));
+  RowProducts(b, x.rows(), w.cols(), w.rows()).run(b, x, w, 0, out);
 }
 
 Tensor batch_tensor(const int32_t* data, int64_t count) {

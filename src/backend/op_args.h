@@ -52,6 +52,23 @@ enum class Activation : uint8_t {
 };
 inline constexpr int kActivations = 7;
 
+// How a router scores experts. All choose the best ones by these scores, the first of equals.
+enum class RouterScore : uint8_t {
+  softmax,         // of all logits
+  sigmoid,         // of each logit
+  softmax_chosen,  // experts are chosen by their logits; their weights are the softmax of those alone
+  sqrt_softplus,   // sqrt(log(1 + exp(logit)))
+};
+inline constexpr int kRouterScores = 4;
+
+// How logits of experts become weights (routing.h).
+struct Routing {
+  RouterScore score = RouterScore::softmax;
+  int32_t used = 1;       // experts of a token
+  bool normalize = true;  // their weights are divided by their sum
+  float scale = 1;        // and multiplied by this
+};
+
 #define INFERNO_FIELDS(...)                      \
   template <typename Self, typename Visitor>     \
   static void fields(Self& a, Visitor&& visit) { \
@@ -228,6 +245,18 @@ struct KvLoadArgs {
                  visit(out, "out", a.out);)
 };
 
+// Which experts each row goes to, and with which weights: 0 for those that are not chosen.
+struct RouteArgs {
+  Tensor logits;          // [T, experts]
+  Tensor selection_bias;  // [experts], optional: added to the scores for the choice, not to the weights
+  Routing routing;
+  Tensor out;  // [T, experts]
+  INFERNO_FIELDS(visit(in, "logits", a.logits); visit(in, "selection_bias", a.selection_bias);
+                 visit(attr, "score", a.routing.score); visit(attr, "used", a.routing.used);
+                 visit(attr, "normalize", a.routing.normalize); visit(attr, "scale", a.routing.scale);
+                 visit(out, "out", a.out);)
+};
+
 // ---- fused ops ----------------------------------------------------------------------------------------------------
 
 struct EmbedArgs {                // out [T, d] = rows ids of the table * scale
@@ -349,6 +378,40 @@ struct GatedMlpArgs {
                  visit(weight, "down_bias", a.bias[2]); visit(attr, "activation", a.activation);
                  visit(weight, "post_norm", a.post_norm); visit(attr, "residual_scale", a.residual_scale);
                  visit(in, "residual", a.residual); visit(out, "out", a.out);)
+};
+
+// A mixture of experts: out [T, d] = residual + residual_scale * post_norm(y), h = norm(x) or x, and per token
+//   y = sum over its experts e of weight_e * (down_e(f(gate_e(h)) * up_e(h)) + bias) + shared_gate(h) * shared
+// The weights come from the router (Routing); the sum begins with the best expert and ends with `shared`.
+struct MoeMlpArgs {
+  Tensor x;
+  const Weight* norm = nullptr;            // [d], optional
+  float eps = 0;                           // of both norms
+  const Weight* router = nullptr;          // [experts, d]
+  const Weight* router_bias = nullptr;     // [experts], optional: of the logits
+  const Weight* selection_bias = nullptr;  // [experts], optional: as RouteArgs
+  Routing routing;
+  const Weight *gate = nullptr, *up = nullptr;  // [experts, ffn, d]
+  const Weight* down = nullptr;                 // [experts, d, ffn]
+  const Weight* bias[3] = {};                   // of gate, up and down: [experts * ffn], [experts * d]; optional
+  Activation activation = Activation::silu;
+  Tensor shared;                        // [T, d], optional: what experts of all tokens make of x
+  const Weight* shared_gate = nullptr;  // [d], optional: shared is multiplied by sigmoid(h . shared_gate)
+  const Weight* post_norm = nullptr;    // [d], optional
+  float residual_scale = 1;
+  Tensor residual;  // optional; may be out
+  Tensor out;
+  INFERNO_FIELDS(visit(in, "x", a.x); visit(weight, "norm", a.norm); visit(attr, "eps", a.eps);
+                 visit(weight, "router", a.router); visit(weight, "router_bias", a.router_bias);
+                 visit(weight, "selection_bias", a.selection_bias); visit(attr, "score", a.routing.score);
+                 visit(attr, "used", a.routing.used); visit(attr, "normalize", a.routing.normalize);
+                 visit(attr, "scale", a.routing.scale); visit(weight, "gate", a.gate); visit(weight, "up", a.up);
+                 visit(weight, "down", a.down); visit(weight, "gate_bias", a.bias[0]);
+                 visit(weight, "up_bias", a.bias[1]); visit(weight, "down_bias", a.bias[2]);
+                 visit(attr, "activation", a.activation); visit(in, "shared", a.shared);
+                 visit(weight, "shared_gate", a.shared_gate); visit(weight, "post_norm", a.post_norm);
+                 visit(attr, "residual_scale", a.residual_scale); visit(in, "residual", a.residual);
+                 visit(out, "out", a.out);)
 };
 
 // out [R, vocabulary] = norm(x[rows]) * head^T * scale, then cap * tanh(out / cap)

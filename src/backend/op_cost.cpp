@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <type_traits>
 #include <vector>
 
@@ -133,6 +134,19 @@ void refine(const AttentionArgs& a, OpCost& cost, Backend& backend) {
 
 void refine(const GatedMlpArgs& a, OpCost& cost, Backend& /*backend*/) {
   for (const Weight* w : {a.gate, a.up, a.down}) cost.operations += product(as_double(a.x.rows()), w);
+}
+
+// Of the experts' matrices those count that tokens reach which choose at random: of one token exactly its own.
+void refine(const MoeMlpArgs& a, OpCost& cost, Backend& /*backend*/) {
+  const double tokens = as_double(a.x.rows());
+  const double experts = as_double(a.router->rows());
+  const double share = a.routing.used / experts;
+  const double unread = std::pow(1 - share, tokens);
+  cost.operations = product(tokens, a.router);
+  for (const Weight* w : {a.gate, a.up, a.down}) {
+    cost.weight_bytes -= unread * matrix_bytes(w);
+    cost.operations += share * product(tokens, w);
+  }
 }
 
 void refine(const LogitsArgs& a, OpCost& cost, Backend& /*backend*/) {

@@ -76,6 +76,8 @@ int64_t product_rows(const OpRecord& record) {
       return record.args<QkvRopeStoreArgs>().x.rows();
     case OpId::gated_mlp:
       return record.args<GatedMlpArgs>().x.rows();
+    case OpId::moe_mlp:
+      return record.args<MoeMlpArgs>().x.rows();
     default:
       return INT64_MAX;
   }

@@ -44,6 +44,8 @@ void print_json(const ModelInfo& info) {
   out["version"] = info.gguf_version;
   out["parts"] = info.parts;
   out["file_bytes"] = info.file_bytes;
+  out["parameters"] = info.parameters;
+  out["active_parameters"] = info.active_parameters;
   out["metadata"] = Json::object();
   for (const MetadataInfo& entry : info.metadata) out["metadata"][entry.key] = to_json(entry);
   out["tensors"] = Json::array();
@@ -65,6 +67,10 @@ void print_text(const ModelInfo& info) {
   for (const MetadataInfo& entry : info.metadata) width = std::max(width, entry.key.size());
   for (const MetadataInfo& entry : info.metadata) {
     write_stdout(fmt::format("  {:<{}}  {:<15} {}\n", entry.key, width, entry.type, entry.value));
+  }
+  if (info.experts > 0) {
+    write_stdout(fmt::format("\n  {} of {} experts: a token is computed with {} of {} parameters\n", info.experts_used,
+                             info.experts, info.active_parameters, info.parameters));
   }
   width = 0;
   for (const TensorInfo& tensor : info.tensors) width = std::max(width, tensor.name.size());

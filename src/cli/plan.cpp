@@ -36,6 +36,7 @@ std::string as_json(const ModelPlan& plan) {
   nlohmann::ordered_json weights = nlohmann::ordered_json::object();
   for (const auto& [backend, bytes] : plan.weight_bytes) weights[backend] = bytes;
   out["memory"] = {{"weights", weights},
+                   {"weights_per_token", plan.active_weight_bytes},
                    {"kv", plan.kv_bytes},
                    {"workspace", plan.workspace_bytes},
                    {"program", plan.program_bytes},
@@ -83,6 +84,7 @@ std::string as_text(const ModelPlan& plan) {
   for (const auto& [backend, bytes] : plan.weight_bytes) {
     fmt::format_to(out, "  {:<18}{:>12}   on {}\n", "weights", format_bytes(bytes), backend);
   }
+  fmt::format_to(out, "  {:<18}{:>12}   of them read for one token\n", "", format_bytes(plan.active_weight_bytes));
   fmt::format_to(out, "  {:<18}{:>12}   {} positions, {}{}\n", "kv cache", format_bytes(plan.kv_bytes), plan.context,
                  plan.kv_type, last_layers);
   fmt::format_to(out, "  {:<18}{:>12}   about, for steps of {} tokens\n", "workspace",

@@ -58,7 +58,8 @@ ModelNeeds needs_of(const ModelFile& file, const ModelConfig& config, const KvCo
   }
   // Of every token: the residual stream, queries and results of attention in f32, the widest op's scratch twice.
   const int64_t attention_width = config.attention_width();
-  const int64_t floats = config.width + 2 * attention_width + 2 * std::max<int64_t>(config.ffn(), attention_width);
+  const int64_t floats = config.width + 2 * attention_width +
+                         2 * std::max<int64_t>({config.ffn(), attention_width, config.experts_used() * config.width});
   needs.other_bytes += static_cast<uint64_t>(
       (int64_t{limits.max_tokens} * floats + int64_t{limits.max_logit_rows} * config.vocabulary) * 4);
   return needs;
@@ -108,7 +109,7 @@ StepCost first_guess(const ModelConfig& c, uint64_t weight_bytes, const Backend&
   double attended = 0;  // elements of queries, of all layers
   for (const LayerConfig& layer : c.layers) {
     const auto attention = static_cast<double>(layer.attention_width());
-    elements += c.width * (2 * attention + 2.0 * static_cast<double>(layer.kv_width()) + 3.0 * layer.ffn);
+    elements += c.width * (2 * attention + 2.0 * static_cast<double>(layer.kv_width()) + 3.0 * layer.active_ffn());
     attended += attention;
   }
   return StepCost({static_cast<double>(weight_bytes) / bytes_per_second,

@@ -15,8 +15,9 @@
 namespace inferno {
 namespace {
 
-constexpr std::array kArchitectures = {&kQwen3,   &kQwen2,   &kLlama, &kGemma3, &kGemma2, &kMistral3,
-                                       &kGranite, &kSmolLm3, &kOlmo2, &kPhi3,   &kSeedOss};
+constexpr std::array kArchitectures = {&kQwen3,  &kQwen2,    &kLlama,   &kQwen3Moe,  &kGemma3,
+                                       &kGemma2, &kMistral3, &kGranite, &kSmolLm3,   &kOlmo2,
+                                       &kPhi3,   &kSeedOss,  &kGlm4Moe, &kMiniMaxM2, &kLaguna};
 
 const Architecture& find_architecture(const ModelFile& file) {
   const std::string& name = file.get_string("general.architecture");
@@ -47,10 +48,20 @@ int32_t without_nextn(const ConfigKeys& keys, int32_t count) {
   return count - static_cast<int32_t>(nextn);
 }
 
+// Files whose layers all have experts may say 0.
+std::vector<int32_t> read_ffn(const ConfigKeys& keys, int32_t count) {
+  const std::string key = keys.key("feed_forward_length");
+  if (keys.has("expert_feed_forward_length") && !keys.file().is_array(key) &&
+      keys.file().find_uint(key).value_or(0) == 0) {
+    return std::vector<int32_t>(static_cast<size_t>(count), 0);
+  }
+  return keys.layer_sizes("feed_forward_length", count);
+}
+
 std::vector<LayerConfig> read_layers(const ConfigKeys& keys, int32_t width) {
   const ModelFile& file = keys.file();
   const int32_t count = keys.size("block_count", kMaxLayers);
-  const std::vector<int32_t> ffn = keys.layer_sizes("feed_forward_length", count);
+  const std::vector<int32_t> ffn = read_ffn(keys, count);
   const std::vector<int32_t> q_heads = keys.layer_sizes("attention.head_count", count);
   const std::vector<int32_t> kv_heads = keys.find_layer_sizes("attention.head_count_kv", count).value_or(q_heads);
   const int32_t head_dim = read_head_dim(keys, width, q_heads[0]);
@@ -111,8 +122,20 @@ int64_t ModelConfig::gate_width() const {
 
 int32_t ModelConfig::ffn() const {
   int32_t widest = 0;
-  for (const LayerConfig& layer : layers) widest = std::max(widest, layer.ffn);
+  for (const LayerConfig& layer : layers) widest = std::max(widest, layer.active_ffn());
   return widest;
+}
+
+int64_t ModelConfig::experts_used() const {
+  int64_t most = 0;
+  for (const LayerConfig& layer : layers) {
+    if (layer.experts.count > 0) most = std::max<int64_t>(most, layer.experts.routing.used);
+  }
+  return most;
+}
+
+bool ModelConfig::shared_experts() const {
+  return std::any_of(layers.begin(), layers.end(), [](const LayerConfig& l) { return l.experts.shared_ffn > 0; });
 }
 
 void set_windows(const ConfigKeys& keys, ModelConfig& config, int32_t window, int32_t period) {
@@ -148,6 +171,11 @@ ModelConfig read_config(const ModelFile& file) {
   config.vocabulary = read_vocabulary_size(file);
   architecture.configure(keys, config);
   for (const RopeConfig& rope : config.ropes) check_rope(keys, rope);
+  for (const LayerConfig& layer : config.layers) {
+    if (layer.experts.count == 0 && layer.ffn == 0) {
+      fail("\"{}\": {} is 0 and a layer has no experts", file.path(), keys.key("feed_forward_length"));
+    }
+  }
   return config;
 }
 

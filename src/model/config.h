@@ -20,13 +20,28 @@ enum class QkNorm : uint8_t { none, heads, rows };
 // A gate of attention's output: none, a value per element, or one per head.
 enum class OutputGate : uint8_t { none, elements, heads };
 
+// The experts of a layer.
+struct ExpertsConfig {
+  int32_t count = 0;  // 0: the layer has none
+  int32_t ffn = 0;    // rows of gate and up of one
+  Routing routing;
+  int32_t shared_ffn = 0;  // of the expert that all tokens have; 0: none
+  // What the file has of it.
+  bool shared_gate = false;
+  bool selection_bias = false;
+  bool router_bias = false;
+  bool bias = false;           // of gate, up and down
+  bool fused_gate_up = false;  // gate's rows before up's in each matrix of one tensor, ffn_gate_up_exps
+};
+
 struct LayerConfig {
   int32_t q_heads = 0;
   int32_t kv_heads = 0;
   int32_t head_dim = 0;    // of q and k
   int32_t v_head_dim = 0;  // 0: as head_dim
-  int32_t ffn = 0;         // rows of gate and up
-  int32_t rope = 0;        // in ModelConfig::ropes; kNoRope: q and k are not rotated
+  int32_t ffn = 0;         // rows of gate and up, in a layer without experts
+  ExpertsConfig experts;
+  int32_t rope = 0;  // in ModelConfig::ropes; kNoRope: q and k are not rotated
 
   // Attention.
   QkNorm qk_norm = QkNorm::none;
@@ -55,6 +70,10 @@ struct LayerConfig {
   bool fused_gate_up = false;  // the rows of gate and up are one tensor, ffn_up
   std::string_view ffn_norm_tensor = "ffn_norm.weight";
 
+  // Rows of gate and up that a token is multiplied with.
+  [[nodiscard]] int32_t active_ffn() const {
+    return experts.count == 0 ? ffn : experts.routing.used * experts.ffn + experts.shared_ffn;
+  }
   [[nodiscard]] int32_t value_dim() const { return v_head_dim == 0 ? head_dim : v_head_dim; }
   [[nodiscard]] int64_t attention_width() const { return int64_t{q_heads} * head_dim; }
   [[nodiscard]] int64_t kv_width() const { return int64_t{kv_heads} * head_dim; }
@@ -84,7 +103,10 @@ struct ModelConfig {
   // Of the widest layer; q or the output of attention.
   [[nodiscard]] int64_t attention_width() const;
   [[nodiscard]] int64_t gate_width() const;
-  [[nodiscard]] int32_t ffn() const;
+  [[nodiscard]] int32_t ffn() const;           // active_ffn
+  [[nodiscard]] int64_t experts_used() const;  // by a token, at most; 0: there are none
+  // Whether a layer has an expert that all tokens have.
+  [[nodiscard]] bool shared_experts() const;
 };
 
 // What one architecture adds to the common metadata; one small file each.
@@ -95,19 +117,29 @@ struct Architecture {
 };
 extern const Architecture kGemma2;
 extern const Architecture kGemma3;
+extern const Architecture kGlm4Moe;
 extern const Architecture kGranite;
+extern const Architecture kLaguna;
 extern const Architecture kLlama;
+extern const Architecture kMiniMaxM2;
 extern const Architecture kMistral3;
 extern const Architecture kOlmo2;
 extern const Architecture kPhi3;
 extern const Architecture kQwen2;
 extern const Architecture kQwen3;
+extern const Architecture kQwen3Moe;
 extern const Architecture kSeedOss;
 extern const Architecture kSmolLm3;
 
 // For architectures. Gives layers a window: all but every `period`th (0: all), unless the key
 // attention.sliding_window_pattern has another period or says it layer by layer.
 void set_windows(const ConfigKeys& keys, ModelConfig& config, int32_t window, int32_t period);
+
+// For architectures. The layers from `first_layer` on get the experts of the keys expert_*, whose routing is
+// `fallback` where they do not say more. A file without them is an Error.
+void set_experts(const ConfigKeys& keys, ModelConfig& config, int32_t first_layer, const Routing& fallback);
+// The key leading_dense_block_count, 0 when there is none.
+[[nodiscard]] int32_t leading_dense_layers(const ConfigKeys& keys, const ModelConfig& config);
 
 // An unknown architecture, a missing key or a value that makes no sense is an Error that names it.
 [[nodiscard]] ModelConfig read_config(const ModelFile& file);

@@ -194,8 +194,90 @@ TEST(Config, SingleValuesOutsideTheirBoundsAreErrorsNamingTheKey) {
   EXPECT_EQ(with("llama.feed_forward_length", MetadataValue(uint32_t{0})),
             "\"settings\": llama.feed_forward_length is 0, must be 1 to 16777216");
   EXPECT_EQ(with("llama.expert_count", MetadataValue(uint32_t{8})),
-            "\"settings\": llama.expert_count is set; models of several experts are not supported");
+            "\"settings\" lacks the key llama.expert_used_count");
   EXPECT_EQ(with("llama.expert_count", MetadataValue(uint32_t{0})), "");
+}
+
+Settings with_experts(const std::string& architecture) {
+  Settings file(architecture);
+  file.set(architecture + ".expert_count", MetadataValue(uint32_t{8}));
+  file.set(architecture + ".expert_used_count", MetadataValue(uint32_t{3}));
+  file.set(architecture + ".attention.sliding_window", MetadataValue(uint32_t{8}));
+  return file;
+}
+
+TEST(Config, ExpertsHaveTheFamiliesRoutingUnlessTheFileSaysMore) {
+  Settings file = with_experts("qwen3moe");
+  file.set("qwen3moe.feed_forward_length", MetadataValue(uint32_t{0}));
+  file.set("qwen3moe.expert_feed_forward_length", MetadataValue(uint32_t{16}));
+  const ModelConfig qwen = read_config(file);
+  for (const LayerConfig& layer : qwen.layers) {
+    EXPECT_EQ(layer.experts.count, 8);
+    EXPECT_EQ(layer.experts.ffn, 16);
+    EXPECT_EQ(layer.experts.routing.used, 3);
+    EXPECT_EQ(layer.experts.routing.score, RouterScore::softmax);
+    EXPECT_TRUE(layer.experts.routing.normalize);
+    EXPECT_EQ(layer.experts.shared_ffn, 0);
+    EXPECT_EQ(layer.active_ffn(), 48);
+  }
+  EXPECT_EQ(read_config(with_experts("llama")).layers[0].experts.ffn, 48) << "Mixtral has no key of its own";
+
+  file = with_experts("glm4moe");
+  file.set("glm4moe.leading_dense_block_count", MetadataValue(uint32_t{1}));
+  file.set("glm4moe.expert_feed_forward_length", MetadataValue(uint32_t{16}));
+  file.set("glm4moe.expert_shared_count", MetadataValue(uint32_t{2}));
+  file.set("glm4moe.expert_weights_scale", MetadataValue(1.5F));
+  file.set("glm4moe.expert_weights_norm", MetadataValue(false));
+  const ModelConfig glm = read_config(file);
+  EXPECT_EQ(glm.layers[0].experts.count, 0);
+  EXPECT_EQ(glm.layers[0].ffn, 48);
+  EXPECT_EQ(glm.layers[1].experts.routing.score, RouterScore::sigmoid);
+  EXPECT_EQ(glm.layers[1].experts.routing.scale, 1.5F);
+  EXPECT_FALSE(glm.layers[1].experts.routing.normalize);
+  EXPECT_EQ(glm.layers[1].experts.shared_ffn, 32);
+  file.set("glm4moe.expert_gating_func", MetadataValue(uint32_t{3}));
+  EXPECT_EQ(read_config(file).layers[1].experts.routing.score, RouterScore::softmax_chosen);
+}
+
+TEST(Config, BadSettingsOfExpertsAreErrorsNamingTheKey) {
+  for (const char* architecture : {"qwen3moe", "llama", "glm4moe", "minimax-m2", "laguna"}) {
+    const std::string prefix = std::string(architecture) + ".";
+    const auto with = [&](const char* suffix, MetadataValue value) {
+      Settings file = with_experts(architecture);
+      file.set(prefix + suffix, std::move(value));
+      return error_of(file);
+    };
+    const std::string intro = "\"settings\": " + prefix;
+    EXPECT_EQ(with("expert_used_count", MetadataValue(uint32_t{8})), "");
+    EXPECT_EQ(with("expert_used_count", MetadataValue(uint32_t{9})),
+              intro + "expert_used_count is 9 of 8 experts, must be at most 8");
+    EXPECT_EQ(with("expert_used_count", MetadataValue(uint32_t{0})),
+              intro + "expert_used_count is 0, must be 1 to 16777216");
+    EXPECT_NE(with("expert_used_count", MetadataValue(int32_t{-1})), "");
+    EXPECT_EQ(with("expert_count", MetadataValue(uint64_t{1} << 63)),
+              intro + "expert_count is 9223372036854775808, must be 1 to 4096");
+    EXPECT_EQ(with("expert_feed_forward_length", MetadataValue(uint32_t{0})),
+              intro + "expert_feed_forward_length is 0, must be 1 to 1048576");
+    EXPECT_EQ(with("expert_feed_forward_length", MetadataValue(uint64_t{1} << 40)),
+              intro + "expert_feed_forward_length is 1099511627776, must be 1 to 1048576");
+    EXPECT_EQ(with("expert_shared_count", MetadataValue(uint64_t{1} << 62)),
+              intro + "expert_shared_count is 4611686018427387904, too many of 48 rows");
+    EXPECT_EQ(with("expert_shared_feed_forward_length", MetadataValue(uint64_t{1} << 62)),
+              intro + "expert_shared_feed_forward_length is 4611686018427387904, must be 1 to 16777216");
+    EXPECT_EQ(with("expert_gating_func", MetadataValue(uint32_t{5})),
+              intro + "expert_gating_func is 5, must be 1 to 4");
+    EXPECT_EQ(with("expert_weights_scale", MetadataValue(NAN)),
+              intro + "expert_weights_scale is nan, must be a positive number");
+    EXPECT_EQ(with("expert_group_count", MetadataValue(uint32_t{4})),
+              intro + "expert_group_count is set; experts in groups are not supported");
+  }
+  Settings dense = with_experts("glm4moe");
+  dense.set("glm4moe.leading_dense_block_count", MetadataValue(uint64_t{1} << 63));
+  EXPECT_EQ(read_config(dense).layers.back().experts.count, 0) << "all layers are dense";
+  dense.set("glm4moe.feed_forward_length", MetadataValue(uint32_t{0}));
+  dense.set("glm4moe.expert_feed_forward_length", MetadataValue(uint32_t{16}));
+  EXPECT_EQ(error_of(dense), "\"settings\": glm4moe.feed_forward_length is 0 and a layer has no experts");
+  EXPECT_EQ(error_of(Settings("qwen3moe")), "\"settings\" lacks the key qwen3moe.expert_count");
 }
 
 TEST(Config, NumbersThatVanishOrOverflowInFloatAreErrorsNamingTheKey) {

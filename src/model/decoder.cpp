@@ -47,6 +47,7 @@ Decoder::Decoder(Backend& backend, const Model& model, const KvCache& cache, con
   q_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, attention_width));
   attn_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, attention_width));
   if (c.gate_width() > 0) gate_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, c.gate_width()));
+  if (c.shared_experts()) shared_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, c.width));
   logits_memory_ = backend.allocate(matrix_bytes(limits.max_logit_rows, c.vocabulary));
   request_memory_ = backend.allocate(static_cast<size_t>(samples_.request_bytes()));
   result_memory_ = backend.allocate(static_cast<size_t>(samples_.result_bytes()));
@@ -117,7 +118,8 @@ void Decoder::record(const StepBatch& batch, int32_t first_needed_token, bool sa
   for (int32_t i = 0; i < c.layer_count(); ++i) {
     const int32_t first = i + 1 == c.layer_count() ? first_needed_token : 0;
     if (!record_attention(i, batch, x, first)) return;
-    record_mlp(i, x.row_range(first, tokens - first));
+    const Tensor rest = x.row_range(first, tokens - first);
+    c.layers[static_cast<size_t>(i)].experts.count > 0 ? record_experts(i, rest) : record_mlp(i, rest);
   }
 
   if (batch.logit_rows == 0) return;
@@ -207,6 +209,43 @@ void Decoder::record_mlp(int32_t index, const Tensor& x) {
                       .residual_scale = c.residual_scale,
                       .residual = x,
                       .out = x});
+}
+
+// The expert of all tokens apart from the stream; then the router's experts, and both onto the residual stream.
+void Decoder::record_experts(int32_t index, const Tensor& x) {
+  const ModelConfig& c = model_.config();
+  const LayerConfig& layer = c.layers[static_cast<size_t>(index)];
+  const LayerWeights& w = model_.layer(index);
+  Tensor shared;
+  if (layer.experts.shared_ffn > 0) {
+    shared = {shared_memory_.data(), x.shape};
+    backend_.gated_mlp({.x = x,
+                        .norm = w.ffn_norm.get(),
+                        .eps = c.norm_eps,
+                        .gate = w.gate.get(),
+                        .up = w.up.get(),
+                        .down = w.down.get(),
+                        .activation = layer.activation,
+                        .out = shared});
+  }
+  backend_.moe_mlp({.x = x,
+                    .norm = w.ffn_norm.get(),
+                    .eps = c.norm_eps,
+                    .router = w.router.get(),
+                    .router_bias = w.router_bias.get(),
+                    .selection_bias = w.selection_bias.get(),
+                    .routing = layer.experts.routing,
+                    .gate = w.gate_exps.get(),
+                    .up = w.up_exps.get(),
+                    .down = w.down_exps.get(),
+                    .bias = {w.gate_exps_bias.get(), w.up_exps_bias.get(), w.down_exps_bias.get()},
+                    .activation = layer.activation,
+                    .shared = shared,
+                    .shared_gate = w.shared_gate.get(),
+                    .post_norm = w.ffn_post_norm.get(),
+                    .residual_scale = c.residual_scale,
+                    .residual = x,
+                    .out = x});
 }
 
 void Decoder::download_logits(std::span<float> out) {

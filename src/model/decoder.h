@@ -49,11 +49,12 @@ class Decoder {
  private:
   void plan();
   void record(const StepBatch& batch, int32_t first_needed_token, bool sample);
-  // Both add layer `index` to the residual stream x. Of the last layer only tokens from `first_needed_token` on are
-  // computed to the end; false: none are, only their keys and values.
+  // Each adds its part of layer `index` to the residual stream x. Of the last layer only tokens from
+  // `first_needed_token` on are computed to the end; false: none are, only their keys and values.
   [[nodiscard]] bool record_attention(int32_t index, const StepBatch& batch, const Tensor& x,
                                       int32_t first_needed_token);
   void record_mlp(int32_t index, const Tensor& x);
+  void record_experts(int32_t index, const Tensor& x);
 
   Backend& backend_;
   const Model& model_;
@@ -67,6 +68,7 @@ class Decoder {
   Buffer q_memory_;        // [max_tokens, q_heads * head_dim] of the widest layer
   Buffer attn_memory_;     // the same
   Buffer gate_memory_;     // [max_tokens, gate width], where a layer has an output gate
+  Buffer shared_memory_;   // [max_tokens, d], where a layer has an expert that all tokens have
   Buffer logits_memory_;   // [max_logit_rows, vocabulary]
   Buffer request_memory_;  // HostSampleBatch::request_bytes
   Buffer result_memory_;   // HostSampleBatch::result_bytes

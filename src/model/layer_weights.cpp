@@ -16,7 +16,7 @@ class List {
     for (size_t i = first; i < tensors.size(); ++i) {
       tensors[i].fused_part = part;
       tensors[i].first_row = rows;
-      rows += tensors[i].shape[0];
+      rows += tensors[i].shape[tensors[i].shape.rank == 3 ? 1 : 0];
     }
     for (size_t i = first; i < tensors.size(); ++i) tensors[i].fused_rows = rows;
   }
@@ -52,6 +52,34 @@ void add_mlp(List& list, const LayerConfig& layer, int64_t d) {
   list.add("ffn_down.bias", Shape(d), &W::down_bias);
 }
 
+// Biases of all experts are one vector.
+void add_expert_biases(List& list, int64_t experts, int64_t ffn, int64_t d) {
+  const auto add = [&](std::string_view part, int64_t rows, std::unique_ptr<Weight> W::* weight) {
+    list.add(part, Shape(experts * rows), weight);
+    list.tensors.back().file_shape = Shape(experts, rows);
+  };
+  add("ffn_gate_exps.bias", ffn, &W::gate_exps_bias);
+  add("ffn_up_exps.bias", ffn, &W::up_exps_bias);
+  add("ffn_down_exps.bias", d, &W::down_exps_bias);
+}
+
+void add_experts(List& list, const ExpertsConfig& e, int64_t d) {
+  list.add("ffn_gate_inp.weight", Shape(e.count, d), &W::router);
+  if (e.router_bias) list.add("ffn_gate_inp.bias", Shape(e.count), &W::router_bias);
+  if (e.selection_bias) list.add("exp_probs_b.bias", Shape(e.count), &W::selection_bias);
+  const size_t first = list.tensors.size();
+  list.add("ffn_gate_exps.weight", Shape(e.count, e.ffn, d), &W::gate_exps);
+  list.add("ffn_up_exps.weight", Shape(e.count, e.ffn, d), &W::up_exps);
+  if (e.fused_gate_up) list.fuse(first, "ffn_gate_up_exps.weight");
+  list.add("ffn_down_exps.weight", Shape(e.count, d, e.ffn), &W::down_exps);
+  if (e.bias) add_expert_biases(list, e.count, e.ffn, d);
+  if (e.shared_ffn == 0) return;
+  list.add("ffn_gate_shexp.weight", Shape(e.shared_ffn, d), &W::gate);
+  list.add("ffn_up_shexp.weight", Shape(e.shared_ffn, d), &W::up);
+  list.add("ffn_down_shexp.weight", Shape(d, e.shared_ffn), &W::down);
+  if (e.shared_gate) list.add("ffn_gate_inp_shexp.weight", Shape(d), &W::shared_gate);
+}
+
 }  // namespace
 
 std::vector<LayerTensor> layer_tensors(const LayerConfig& layer, int32_t width) {
@@ -72,7 +100,11 @@ std::vector<LayerTensor> layer_tensors(const LayerConfig& layer, int32_t width) 
   if (layer.output_bias) list.add("attn_output.bias", Shape(d), &W::bo);
   if (layer.post_norms) list.add("post_attention_norm.weight", Shape(d), &W::attn_post_norm);
   if (layer.pre_norms) list.add(layer.ffn_norm_tensor, Shape(d), &W::ffn_norm);
-  add_mlp(list, layer, d);
+  if (layer.experts.count > 0) {
+    add_experts(list, layer.experts, d);
+  } else {
+    add_mlp(list, layer, d);
+  }
   if (layer.post_norms) list.add("post_ffw_norm.weight", Shape(d), &W::ffn_post_norm);
   return std::move(list.tensors);
 }

@@ -25,17 +25,24 @@ struct LayerWeights {
   std::unique_ptr<Weight> gate, up, down;                 // [ffn, d], [ffn, d], [d, ffn]
   std::unique_ptr<Weight> gate_bias, up_bias, down_bias;  // [ffn], [ffn], [d]
   std::unique_ptr<Weight> ffn_post_norm;                  // [d]
+
+  // A layer with experts: gate, up and down are those of the expert that all tokens have, or null.
+  std::unique_ptr<Weight> router, router_bias, selection_bias;           // [experts, d], [experts], [experts]
+  std::unique_ptr<Weight> gate_exps, up_exps, down_exps;                 // [experts, ffn, d], [experts, d, ffn]
+  std::unique_ptr<Weight> gate_exps_bias, up_exps_bias, down_exps_bias;  // [experts * ffn], [experts * d]
+  std::unique_ptr<Weight> shared_gate;                                   // [d]
 };
 
 // A weight that a layer has, and where it comes from: a tensor of that name and shape, or some rows of another.
 // Matrices are multiplied, vectors read as f32.
 struct LayerTensor {
   std::string_view part;  // "attn_q.weight", see layer_tensor_name
-  Shape shape;
+  Shape shape;            // of the weight
   std::unique_ptr<Weight> LayerWeights::* weight;
   std::string_view fused_part = {};  // the tensor that has these rows among others; empty: a tensor of its own
-  int64_t fused_rows = 0;            // of that tensor
-  int64_t first_row = 0;
+  int64_t fused_rows = 0;            // of that tensor; of several matrices: of each
+  int64_t first_row = 0;             // the same
+  Shape file_shape = {};             // of the tensor, where it has another one with the same elements; rank 0: `shape`
 };
 
 // All weights of a layer of a model of that width, in the order files have them.

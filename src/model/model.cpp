@@ -1,5 +1,6 @@
 #include "model/model.h"
 
+#include <algorithm>
 #include <string>
 
 #include "base/error.h"
@@ -8,7 +9,7 @@
 namespace inferno {
 namespace {
 
-// What a weight is loaded from: a tensor, or rows of it from `first_row` on.
+// What a weight is loaded from: a tensor, or rows of it from `first_row` on; of several matrices, those rows of each.
 struct Wanted {
   std::string name;  // of the weight
   Shape shape;
@@ -18,20 +19,39 @@ struct Wanted {
   int64_t first_row = 0;
 };
 
+// Rows of a matrix; a vector's rows are its elements.
+int64_t matrix_rows(const Shape& shape) {
+  return shape.rank == 3 ? shape[1] : shape[0];
+}
+
 class TensorSource final : public WeightSource {
  public:
   TensorSource(const ModelFile& file, const FileTensor& tensor, const Wanted& wanted)
       : file_(file), tensor_(tensor), wanted_(wanted) {
-    // A vector's rows are its elements.
+    if (wanted.tensor_shape == wanted.shape) return;  // all of it
     const int64_t cols = tensor.shape.rank == 1 ? 1 : tensor.shape.cols();
-    begin_ = wanted.first_row == 0 ? 0 : static_cast<uint64_t>(wanted.first_row * row_bytes(*tensor.dtype, cols));
+    const auto bytes = [&](int64_t rows) { return static_cast<uint64_t>(rows * row_bytes(*tensor.dtype, cols)); };
+    begin_ = wanted.first_row == 0 ? 0 : bytes(wanted.first_row);
+    if (tensor.shape.rank < 3) return;
+    matrix_bytes_ = bytes(matrix_rows(wanted.shape));
+    file_matrix_bytes_ = bytes(matrix_rows(tensor.shape));
   }
   [[nodiscard]] const std::string& name() const override { return wanted_.name; }
   [[nodiscard]] DType dtype() const override { return *tensor_.dtype; }
   [[nodiscard]] const Shape& shape() const override { return wanted_.shape; }
   [[nodiscard]] int32_t layer() const override { return wanted_.layer; }
   void read(uint64_t offset, std::span<std::byte> out) const override {
-    file_.read_tensor(tensor_, out, begin_ + offset);
+    if (matrix_bytes_ == 0) {
+      file_.read_tensor(tensor_, out, begin_ + offset);
+      return;
+    }
+    while (!out.empty()) {
+      const uint64_t in_matrix = offset % matrix_bytes_;
+      const auto part = static_cast<size_t>(std::min<uint64_t>(matrix_bytes_ - in_matrix, out.size()));
+      file_.read_tensor(tensor_, out.first(part), offset / matrix_bytes_ * file_matrix_bytes_ + begin_ + in_matrix);
+      out = out.subspan(part);
+      offset += part;
+    }
   }
 
  private:
@@ -39,6 +59,8 @@ class TensorSource final : public WeightSource {
   const FileTensor& tensor_;
   const Wanted& wanted_;
   uint64_t begin_ = 0;
+  // Where rows of several matrices are wanted: those of one, and one whole matrix of the file. Else 0.
+  uint64_t matrix_bytes_ = 0, file_matrix_bytes_ = 0;
 };
 
 // Loads tensors by name, checking shape and type, and reports progress by bytes.
@@ -83,9 +105,10 @@ LayerWeights load_layer(Loader& load, const ModelConfig& config, int32_t index) 
     Wanted wanted{.name = layer_tensor_name(index, tensor.part), .shape = tensor.shape, .layer = index};
     if (!tensor.fused_part.empty()) {
       wanted.tensor = layer_tensor_name(index, tensor.fused_part);
-      wanted.tensor_shape.dims[0] = tensor.fused_rows;
+      wanted.tensor_shape.dims[tensor.shape.rank == 3 ? 1 : 0] = tensor.fused_rows;
       wanted.first_row = tensor.first_row;
     }
+    if (tensor.file_shape.rank > 0) wanted.tensor_shape = tensor.file_shape;
     layer.*tensor.weight = load(wanted, use);
   }
   return layer;

@@ -4,6 +4,7 @@
 
 #include "inferno/error.h"
 #include "model/config.h"
+#include "model/tensor_names.h"
 
 namespace inferno {
 namespace {
@@ -21,8 +22,21 @@ void fill_sizes(const ModelConfig& config, ModelInfo& info) {
   info.kv_heads = config.layers.front().kv_heads;
   info.head_dim = config.layers.front().head_dim;
   info.ffn = config.ffn();
+  info.experts = config.layers.back().experts.count;
+  info.experts_used = info.experts == 0 ? 0 : config.layers.back().experts.routing.used;
   info.context = config.context;
   info.vocabulary = config.vocabulary;
+}
+
+// Elements that a token is computed with: of experts the share of those it has.
+uint64_t active_elements(const FileTensor& tensor, const ModelConfig& config) {
+  const auto elements = static_cast<uint64_t>(tensor.shape.elements());
+  const int32_t layer = layer_of_tensor(tensor.name).value_or(kNoLayer);
+  if (layer < 0) return elements;
+  if (layer >= config.layer_count()) return 0;  // it predicts ahead and does not run
+  const ExpertsConfig& experts = config.layers[static_cast<size_t>(layer)].experts;
+  if (experts.count == 0 || tensor.name.find("_exps.") == std::string::npos) return elements;
+  return elements / static_cast<uint64_t>(experts.count) * static_cast<uint64_t>(experts.routing.used);
 }
 
 void add_tensor(const FileTensor& tensor, ModelInfo& info) {
@@ -96,7 +110,9 @@ ModelInfo inspect_model(const ModelFile& file) {
   info.architecture = text_of(file, "general.architecture");
   info.name = text_of(file, "general.name");
   try {
-    fill_sizes(read_config(file), info);
+    const ModelConfig config = read_config(file);
+    fill_sizes(config, info);
+    for (size_t i = 0; i < file.tensor_count(); ++i) info.active_parameters += active_elements(file.tensor(i), config);
   } catch (const Error& error) {
     info.unsupported = error.what();
   }

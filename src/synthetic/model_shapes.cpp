@@ -10,12 +10,15 @@
 namespace inferno {
 namespace {
 
-constexpr std::array<ModelShape, 6> kShapes = {{
+constexpr std::array<ModelShape, 8> kShapes = {{
     {"qwen3-0.6b", "qwen3", 28, 1024, 3072, 16, 8, 128, 151936, 40960, 1e6F, 1e-6F, true, false},
     {"qwen3-1.7b", "qwen3", 28, 2048, 6144, 16, 8, 128, 151936, 40960, 1e6F, 1e-6F, true, false},
     {"qwen3-8b", "qwen3", 36, 4096, 12288, 32, 8, 128, 151936, 40960, 1e6F, 1e-6F, false, false},
     {"qwen2-0.5b", "qwen2", 24, 896, 4864, 14, 2, 64, 151936, 32768, 1e6F, 1e-6F, true, false},
     {"llama-3.2-1b", "llama", 16, 2048, 8192, 32, 8, 64, 128256, 131072, 5e5F, 1e-5F, true, true},
+    // Qwen3-30B-A3B with 8 of its 48 layers.
+    {"qwen3-30b-a3b-8l", "qwen3moe", 8, 2048, 768, 32, 4, 128, 151936, 40960, 1e6F, 1e-6F, false, false, 128, 8},
+    {"tiny-moe", "qwen3moe", 2, 256, 256, 8, 4, 64, 1000, 2048, 1e6F, 1e-6F, true, false, 8, 3},
     {"tiny", "qwen3", 2, 256, 512, 8, 4, 64, 1000, 2048, 1e6F, 1e-6F, true, false},
 }};
 

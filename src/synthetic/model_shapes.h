@@ -12,8 +12,10 @@ struct ModelShape {
   std::string_view architecture;
   uint32_t layers, width, ffn, q_heads, kv_heads, head_dim, vocabulary, context;
   float rope_base, norm_eps;
-  bool tied;          // the embedding is the output head too
-  bool rope_factors;  // Llama 3's
+  bool tied;                  // the embedding is the output head too
+  bool rope_factors;          // Llama 3's
+  uint32_t experts = 0;       // of every layer, each `ffn` wide; 0: none
+  uint32_t experts_used = 0;  // by a token
 };
 
 // "qwen3-0.6b, tiny, ...": for messages.

@@ -80,6 +80,11 @@ void SyntheticModel::set_config(std::string_view type) {
   number("context_length", shape_.context);
   number("embedding_length", shape_.width);
   number("feed_forward_length", shape_.ffn);
+  if (shape_.experts > 0) {
+    number("expert_count", shape_.experts);
+    number("expert_used_count", shape_.experts_used);
+    number("expert_feed_forward_length", shape_.ffn);
+  }
   number("attention.head_count", shape_.q_heads);
   number("attention.head_count_kv", shape_.kv_heads);
   number("attention.key_length", shape_.head_dim);
@@ -150,7 +155,7 @@ void SyntheticModel::add_tensors(std::string_view type) {
                      .tied = shape_.tied,
                      .queries_per_value = static_cast<int32_t>(shape_.q_heads / shape_.kv_heads)};
   const auto matrix = [&](std::string name, const Shape& shape) {
-    const DType dtype = choose_weight_type(type, name, shape, mix).dtype;
+    const DType dtype = is_quantizable(name, shape) ? choose_weight_type(type, name, shape, mix).dtype : DType::f32;
     add_matrix(std::move(name), shape, dtype);
   };
   const Shape table(shape_.vocabulary, shape_.width);

@@ -55,7 +55,9 @@ Tensor CaseData::output(const Shape& shape, DType dtype) {
   return t;
 }
 
-const Weight* CaseData::matrix(const char* name, DType dtype, int64_t rows, int64_t cols) {
+const Weight* CaseData::matrix(const char* name, DType dtype, const Shape& shape) {
+  const int64_t rows = shape.rows();
+  const int64_t cols = shape.cols();
   const auto row_size = static_cast<size_t>(row_bytes(dtype, cols));
   std::vector<std::byte> canonical(static_cast<size_t>(rows) * row_size);
   std::vector<float> row(static_cast<size_t>(cols));
@@ -71,7 +73,11 @@ const Weight* CaseData::matrix(const char* name, DType dtype, int64_t rows, int6
     for (float& value : row) value = normal() * scale;
     quantize_row(dtype, row.data(), to, cols);
   }
-  return image_.weight(name, dtype, Shape(rows, cols), std::move(canonical));
+  return image_.weight(name, dtype, shape, std::move(canonical));
+}
+
+const Weight* CaseData::matrix(const char* name, DType dtype, int64_t rows, int64_t cols) {
+  return matrix(name, dtype, Shape(rows, cols));
 }
 
 const Weight* CaseData::vector(const char* name, int64_t n, DType dtype) {

@@ -25,6 +25,7 @@ class CaseData {
   [[nodiscard]] Tensor output(const Shape& shape, DType dtype = DType::f32);  // all bits set
   // Rows of about unit length, so that products stay near 1.
   [[nodiscard]] const Weight* matrix(const char* name, DType dtype, int64_t rows, int64_t cols);
+  [[nodiscard]] const Weight* matrix(const char* name, DType dtype, const Shape& shape);  // or several
   [[nodiscard]] const Weight* vector(const char* name, int64_t n, DType dtype = DType::f32);
   // (cos, sin) of positions 0 .. positions - 1.
   [[nodiscard]] RopeParams rope(int64_t positions, int32_t rotated_dims, RopePairing pairing);

@@ -167,8 +167,9 @@ FieldDifference compare_cache(const Written& reference, const Written& tested, b
 // The types that decide how much an op may round: its first matrix, and its cache.
 class Types final : public FieldVisitor {
  public:
-  void weight(std::string_view /*name*/, const Weight*& w) override {
-    if (w != nullptr && w->shape().rank > 1 && !has_matrix) {
+  void weight(std::string_view name, const Weight*& w) override {
+    // A router, too, is a matrix; experts decide.
+    if (w != nullptr && w->shape().rank > 1 && (!has_matrix || name == "gate")) {
       has_matrix = true;
       matrix = w->dtype();
     }
@@ -257,6 +258,7 @@ double nmse_limit(const OpRecord& record, Numerics numerics) {
     case OpId::soft_cap:
     case OpId::rsqrt_elem:
     case OpId::softmax_rows:
+    case OpId::route:
     case OpId::rms_norm:
     case OpId::argmax_with_prob:
     case OpId::sum_squares_axis:
@@ -273,6 +275,7 @@ double nmse_limit(const OpRecord& record, Numerics numerics) {
       return product + store_limit(types.cache) + (types.matrix == DType::f32 ? 0 : kFlips);
     case OpId::logits:
       return product + (types.matrix == DType::f32 ? 0 : kFlips);
+    case OpId::moe_mlp:
     case OpId::gated_mlp:  // two products in a row, the second of products of errors; of few values they add up
       return 10 * product + (types.matrix == DType::f32 ? 0 : kFlips);
     case OpId::attention:

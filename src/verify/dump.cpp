@@ -312,7 +312,7 @@ Dump read_dump(const std::string& path) {
     for (const Json& w : head.at("weights")) {
       const DType dtype = ReadFields::dtype(w);
       const Shape shape = ReadFields::shape(w.at("shape"));
-      if (dtype == DType::i32 || shape.rank > 2 || shape.elements() == 0 ||
+      if (dtype == DType::i32 || shape.rank > 3 || shape.elements() == 0 ||
           shape.cols() % dtype_info(dtype).block_size != 0) {
         throw std::runtime_error("an impossible weight");
       }

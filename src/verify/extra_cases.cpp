@@ -136,6 +136,48 @@ void add_mlp(Cases& list) {
   }
 }
 
+// One token, few, and more than tiles of kernels have, with odd numbers of rows.
+void add_moe(Cases& list) {
+  for (const int64_t tokens : {1, 2, 7, 70}) {
+    const auto add = [&](const std::string& name, auto change) {
+      MoeShape shape{.tokens = tokens, .width = 96, .ffn = 160, .weight = DType::q8_0, .down = DType::q8_0};
+      change(shape);
+      list.add_image(name + ", " + std::to_string(tokens) + " tokens", moe_case(shape, list.seed()));
+    };
+    add("one expert", [](MoeShape& s) { s.experts = s.routing.used = 1; });
+    add("all experts", [](MoeShape& s) { s.experts = s.routing.used = 4; });
+    add("odd rows", [](MoeShape& s) {
+      s = {.tokens = s.tokens, .width = 77, .ffn = 45, .experts = 13};
+      s.routing.used = 5;
+    });
+    add("types that differ", [](MoeShape& s) {
+      s.width = s.ffn = 256;
+      s.weight = DType::q4_k;
+      s.down = DType::q6_k;
+    });
+    for (int score = 0; score < kRouterScores; ++score) {
+      add("score " + std::to_string(score), [&](MoeShape& s) {
+        s.routing = {.score = static_cast<RouterScore>(score), .used = 2, .normalize = score != 0, .scale = 2.5F};
+        s.selection_bias = score != 2;
+      });
+    }
+    add("shared", [](MoeShape& s) { s.shared = true; });
+    add("shared and its gate", [](MoeShape& s) { s.shared = s.shared_gate = true; });
+    add("biases, clamped", [](MoeShape& s) {
+      s.bias = true;
+      s.activation = Activation::clamped_silu;
+    });
+    add("all", [](MoeShape& s) {
+      s.bias = s.shared = s.shared_gate = s.post_norm = s.selection_bias = true;
+      s.norm = s.residual_is_out = false;
+      s.residual_scale = 0.3F;
+      s.activation = Activation::gelu_tanh;
+      s.weight = s.down = DType::f32;
+    });
+    add("post-norm", [](MoeShape& s) { s.post_norm = true; });
+  }
+}
+
 void add_logits(Cases& list) {
   list.add_image("scale", logits_case({.tokens = 3, .rows = {0, 2}, .scale = 0.25F}, list.seed()));
   list.add_image("soft cap", logits_case({.tokens = 3, .rows = {0, 2}, .softcap = 1.5F}, list.seed()));
@@ -151,6 +193,7 @@ std::vector<OpCase> extra_cases(OpId op, uint32_t seed) {
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::q8_0}) add_attention(list, dtype);
   }
   if (op == OpId::gated_mlp) add_mlp(list);
+  if (op == OpId::moe_mlp) add_moe(list);
   if (op == OpId::logits) add_logits(list);
   return list.take();
 }

@@ -263,6 +263,23 @@ void build(CaseList& list, const KvLoadArgs& /*tag*/) {
   });
 }
 
+void build(CaseList& list, const RouteArgs& /*tag*/) {
+  for (int score = 0; score < kRouterScores; ++score) {
+    for (const bool bias : {false, true}) {
+      list.add("score " + std::to_string(score) + (bias ? ", bias" : ""), [&](CaseData& d) {
+        return RouteArgs{
+            .logits = d.normals({7, 33}, 2),
+            .selection_bias = bias ? d.normals(Shape(33)) : Tensor{},
+            .routing = {.score = static_cast<RouterScore>(score), .used = 5, .normalize = bias, .scale = 1.5F},
+            .out = d.output({7, 33})};
+      });
+    }
+  }
+  list.add("all of them", [](CaseData& d) {
+    return RouteArgs{.logits = d.normals({2, 4}), .routing = {.used = 4}, .out = d.output({2, 4})};
+  });
+}
+
 void build(CaseList& list, const EmbedArgs& /*tag*/) {
   for (const DType dtype : kWeightTypes) {
     const int64_t cols = odd_cols(dtype);
@@ -399,6 +416,17 @@ void build(CaseList& list, const GatedMlpArgs& /*tag*/) {
                                                                 .residual_is_out = false},
                                                                list.seed()));
   add_extras(list, OpId::gated_mlp);
+}
+
+void build(CaseList& list, const MoeMlpArgs& /*tag*/) {
+  for (const DType dtype : kWeightTypes) {
+    const int64_t k = is_k_format(dtype) ? 256 : odd_cols(dtype);
+    for (const int64_t tokens : {1, 9}) {
+      list.add_image(std::string(dtype_name(dtype)) + ", " + std::to_string(tokens) + " tokens",
+                     moe_case({.tokens = tokens, .width = k, .ffn = k, .weight = dtype, .down = dtype}, list.seed()));
+    }
+  }
+  add_extras(list, OpId::moe_mlp);
 }
 
 void build(CaseList& list, const LogitsArgs& /*tag*/) {

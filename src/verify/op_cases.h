@@ -98,6 +98,26 @@ struct MlpShape {
 };
 [[nodiscard]] OpImage mlp_case(const MlpShape& shape, uint32_t seed);
 
+struct MoeShape {
+  int64_t tokens = 1;
+  int64_t width = 64;
+  int64_t ffn = 96;
+  int64_t experts = 8;
+  Routing routing = {.used = 3};
+  DType weight = DType::f32;
+  DType down = DType::f32;
+  bool norm = true;
+  bool selection_bias = false;
+  bool bias = false;  // of the router and of the experts
+  bool shared = false;
+  bool shared_gate = false;  // with `shared`
+  Activation activation = Activation::silu;
+  bool post_norm = false;
+  float residual_scale = 1;
+  bool residual_is_out = true;
+};
+[[nodiscard]] OpImage moe_case(const MoeShape& shape, uint32_t seed);
+
 struct LogitsShape {
   int64_t tokens = 1;
   std::vector<int32_t> rows = {0};

@@ -57,6 +57,11 @@ void product(int64_t a, int64_t b) {
   need(a <= kMaxElements / b, "sizes beyond any model's");
 }
 
+// Several matrices in one weight.
+void matrices(const Weight* w, int64_t count, int64_t rows, int64_t cols) {
+  need(w != nullptr && w->shape() == Shape(count, rows, cols), "a matrix that does not fit");
+}
+
 // ---- the cache and the batch
 
 void cache(const KvLayerView& kv) {
@@ -113,6 +118,11 @@ void rope(const RopeParams& r, int64_t head_dim, int64_t last_position) {
 // Backends look these up in tables.
 void known(Activation f) {
   need(static_cast<int>(f) < kActivations, "an unknown activation");
+}
+
+void check(const Routing& r, int64_t experts) {
+  need(static_cast<int>(r.score) < kRouterScores, "an unknown score of experts");
+  need(r.used > 0 && r.used <= experts, "more experts in use than there are");
 }
 
 // ---- primitives
@@ -250,6 +260,12 @@ void check(const KvLoadArgs& a) {
   need(a.out.rows() <= a.batch.kv_len[a.sequence], "an index out of range");
 }
 
+void check(const RouteArgs& a) {
+  same(a.logits, a.out);
+  if (!a.selection_bias.empty()) f32_of(a.selection_bias, a.logits.cols());
+  check(a.routing, a.logits.cols());
+}
+
 // ---- fused ops
 
 void check(const EmbedArgs& a) {
@@ -361,6 +377,31 @@ void check(const GatedMlpArgs& a) {
   vector_if_any(a.post_norm, a.down->rows());
   known(a.activation);
   f32(a.out, a.x.rows(), a.down->rows());
+  if (!a.residual.empty()) f32(a.residual, a.out.rows(), a.out.cols());
+}
+void check(const MoeMlpArgs& a) {
+  f32(a.x);
+  vector_if_any(a.norm, a.x.cols());
+  matrix(a.router, a.x.cols());
+  const int64_t experts = a.router->rows();
+  check(a.routing, experts);
+  vector_if_any(a.router_bias, experts);
+  vector_if_any(a.selection_bias, experts);
+  need(a.up != nullptr && a.up->shape().rank == 3, "a matrix that does not fit");
+  const int64_t ffn = a.up->shape()[1];
+  matrices(a.gate, experts, ffn, a.x.cols());
+  matrices(a.up, experts, ffn, a.x.cols());
+  matrices(a.down, experts, a.x.cols(), ffn);
+  product(a.x.rows() * a.routing.used, std::max(ffn, a.x.cols()));
+  vector_if_any(a.bias[0], experts * ffn);
+  vector_if_any(a.bias[1], experts * ffn);
+  vector_if_any(a.bias[2], experts * a.x.cols());
+  known(a.activation);
+  if (!a.shared.empty()) same(a.shared, a.x);
+  need(!a.shared.empty() || a.shared_gate == nullptr, "a gate of nothing");
+  vector_if_any(a.shared_gate, a.x.cols());
+  vector_if_any(a.post_norm, a.x.cols());
+  f32(a.out, a.x.rows(), a.x.cols());
   if (!a.residual.empty()) f32(a.residual, a.out.rows(), a.out.cols());
 }
 void check(const LogitsArgs& a) {

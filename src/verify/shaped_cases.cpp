@@ -147,6 +147,34 @@ OpImage mlp_case(const MlpShape& shape, uint32_t seed) {
   return image;
 }
 
+OpImage moe_case(const MoeShape& shape, uint32_t seed) {
+  OpImage image;
+  CaseData d(image, seed);
+  MoeMlpArgs args{.x = d.normals({shape.tokens, shape.width}), .eps = 1e-6F};
+  if (shape.norm) args.norm = d.vector("ffn_norm", shape.width);
+  args.router = d.matrix("router", DType::f32, shape.experts, shape.width);
+  if (shape.bias) args.router_bias = d.vector("router_bias", shape.experts);
+  if (shape.selection_bias) args.selection_bias = d.vector("selection_bias", shape.experts);
+  args.routing = shape.routing;
+  args.gate = d.matrix("gate", shape.weight, Shape(shape.experts, shape.ffn, shape.width));
+  args.up = d.matrix("up", shape.weight, Shape(shape.experts, shape.ffn, shape.width));
+  args.down = d.matrix("down", shape.down, Shape(shape.experts, shape.width, shape.ffn));
+  if (shape.bias) {
+    args.bias[0] = d.vector("gate_bias", shape.experts * shape.ffn);
+    args.bias[1] = d.vector("up_bias", shape.experts * shape.ffn);
+    args.bias[2] = d.vector("down_bias", shape.experts * shape.width);
+  }
+  args.activation = shape.activation;
+  if (shape.shared) args.shared = d.normals({shape.tokens, shape.width});
+  if (shape.shared_gate) args.shared_gate = d.vector("shared_gate", shape.width);
+  if (shape.post_norm) args.post_norm = d.vector("post_ffw_norm", shape.width);
+  args.residual_scale = shape.residual_scale;
+  if (shape.residual_is_out) args.residual = args.x;
+  args.out = shape.residual_is_out ? args.x : d.output({shape.tokens, shape.width});
+  image.add(args);
+  return image;
+}
+
 OpImage logits_case(const LogitsShape& shape, uint32_t seed) {
   OpImage image;
   CaseData d(image, seed);

@@ -211,6 +211,43 @@ void run(const KvLoadArgs& a) {
   }
 }
 
+double score_of(RouterScore kind, double logit) {
+  if (kind == RouterScore::sigmoid) return 1 / (1 + std::exp(-logit));
+  if (kind == RouterScore::sqrt_softplus) return std::sqrt(std::log(1 + std::exp(logit)));
+  return kind == RouterScore::softmax ? std::exp(logit) : logit;
+}
+
+void run(const RouteArgs& a) {
+  const auto experts = static_cast<size_t>(a.logits.cols());
+  for (int64_t r = 0; r < a.logits.rows(); ++r) {
+    std::vector<double> scores(experts);
+    double all = 0;
+    for (size_t e = 0; e < experts; ++e) {
+      scores[e] = score_of(a.routing.score, at(a.logits, r, static_cast<int64_t>(e)));
+      all += scores[e];
+    }
+    if (a.routing.score == RouterScore::softmax) {
+      for (double& score : scores) score /= all;
+    }
+    std::vector<size_t> order(experts);
+    for (size_t e = 0; e < experts; ++e) order[e] = e;
+    const auto choice = [&](size_t e) {
+      return scores[e] + (a.selection_bias.empty() ? 0 : a.selection_bias.f32()[e]);
+    };
+    std::stable_sort(order.begin(), order.end(), [&](size_t x, size_t y) { return choice(x) > choice(y); });
+    order.resize(static_cast<size_t>(a.routing.used));
+    double sum = 0;
+    for (const size_t e : order) {
+      if (a.routing.score == RouterScore::softmax_chosen) scores[e] = std::exp(scores[e]);
+      sum += scores[e];
+    }
+    const bool divide = a.routing.normalize || a.routing.score == RouterScore::softmax_chosen;
+    float* out = a.out.f32() + r * a.logits.cols();
+    std::fill_n(out, experts, 0.0F);
+    for (const size_t e : order) out[e] = static_cast<float>(scores[e] / (divide ? sum : 1) * a.routing.scale);
+  }
+}
+
 template <typename Args>
 constexpr bool kIsPrimitive = requires(const Args& args) { run(args); };
 

@@ -46,6 +46,7 @@ bool CpuBackend::supports(OpId op, DType dtype) const {
   switch (op) {
     case OpId::linear:
     case OpId::gated_mlp:
+    case OpId::moe_mlp:
     case OpId::logits:
       return kernels_.linear[type].name != nullptr;
     case OpId::attention:

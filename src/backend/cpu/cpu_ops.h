@@ -18,11 +18,13 @@ template <typename Args>
   return {};
 }
 [[nodiscard]] OpScratch scratch_of(const GatherRowsArgs& args, const KernelTable& kernels, int threads);
+[[nodiscard]] OpScratch scratch_of(const RouteArgs& args, const KernelTable& kernels, int threads);
 [[nodiscard]] OpScratch scratch_of(const EmbedArgs& args, const KernelTable& kernels, int threads);
 [[nodiscard]] OpScratch scratch_of(const LinearArgs& args, const KernelTable& kernels, int threads);
 [[nodiscard]] OpScratch scratch_of(const QkvRopeStoreArgs& args, const KernelTable& kernels, int threads);
 [[nodiscard]] OpScratch scratch_of(const AttentionArgs& args, const KernelTable& kernels, int threads);
 [[nodiscard]] OpScratch scratch_of(const GatedMlpArgs& args, const KernelTable& kernels, int threads);
+[[nodiscard]] OpScratch scratch_of(const MoeMlpArgs& args, const KernelTable& kernels, int threads);
 [[nodiscard]] OpScratch scratch_of(const LogitsArgs& args, const KernelTable& kernels, int threads);
 [[nodiscard]] OpScratch scratch_of(const SampleArgs& args, const KernelTable& kernels, int threads);
 

@@ -43,40 +43,56 @@ void CpuWeight::load_vector(const WeightSource& source) {
 
 void CpuWeight::load_groups(const WeightSource& source, ThreadPool* pool) {
   const WeightLayout& layout = *kernel_->weight;
-  bytes_ = static_cast<uint64_t>(ceil_div(rows(), layout.row_group) * layout.group_bytes(cols()));
+  matrix_bytes_ = ceil_div(matrix_rows(), layout.row_group) * layout.group_bytes(cols());
+  bytes_ = static_cast<uint64_t>(matrices() * matrix_bytes_);
   memory_ = aligned_memory(bytes_);
-  if (pool == nullptr) {
-    load_rows(source, {0, rows()});
-    return;
-  }
   struct Job {
     CpuWeight& weight;
     const WeightSource& source;
   } job{*this, source};
-  pool->dispatch(
-      [](int ith, int nth, void* context) {
-        const auto& [weight, from] = *static_cast<Job*>(context);
-        weight.load_rows(from, slice(weight.rows(), ith, nth, weight.slice_step()));
-      },
-      &job);
+  const auto load = [](int ith, int nth, void* context) {
+    const auto& [weight, from] = *static_cast<Job*>(context);
+    if (weight.matrices() == 1) {
+      weight.load_rows(from, 0, slice(weight.rows(), ith, nth, weight.slice_step()));
+      return;
+    }
+    // Which matrices a step reads, and which threads read them, nobody knows.
+    const Range part = slice(weight.matrices(), ith, nth);
+    for (int64_t m = part.begin; m < part.end; ++m) weight.load_rows(from, m, {0, weight.matrix_rows()});
+  };
+  if (pool == nullptr) {
+    load(0, 1, &job);
+  } else {
+    pool->dispatch(load, &job);
+  }
 }
 
-void CpuWeight::load_rows(const WeightSource& source, Range part) {
+void CpuWeight::load_rows(const WeightSource& source, int64_t matrix, Range part) {
   if (part.empty()) return;
   const WeightLayout& layout = *kernel_->weight;
   const int64_t row = row_bytes(dtype(), cols());
   const int64_t group = layout.group_bytes(cols());
   INFERNO_CHECK(part.begin % layout.row_group == 0);
+  std::byte* const packed = memory_.get() + matrix * matrix_bytes_;
   const int64_t rows_per_read = round_up(std::max<int64_t>(1, kReadBytes / row), layout.row_group);
   std::vector<std::byte> canonical(static_cast<size_t>(std::min(rows_per_read, part.size()) * row));
   for (int64_t first = part.begin; first < part.end; first += rows_per_read) {
     const int64_t count = std::min(rows_per_read, part.end - first);
-    source.read(static_cast<uint64_t>(first * row), std::span(canonical).first(static_cast<size_t>(count * row)));
+    source.read(static_cast<uint64_t>((matrix * matrix_rows() + first) * row),
+                std::span(canonical).first(static_cast<size_t>(count * row)));
     for (int64_t r = 0; r < count; r += layout.row_group) {
       layout.pack(canonical.data() + r * row, std::min(layout.row_group, count - r), cols(),
-                  memory_.get() + (first + r) / layout.row_group * group);
+                  packed + (first + r) / layout.row_group * group);
     }
   }
+}
+
+void CpuWeight::unpack(int64_t row, std::byte* out) const noexcept {
+  const WeightLayout& layout = *kernel_->weight;
+  const std::byte* const packed = memory_.get() + row / matrix_rows() * matrix_bytes_;
+  const int64_t in_matrix = row % matrix_rows();
+  layout.unpack_row(packed + in_matrix / layout.row_group * layout.group_bytes(cols()), in_matrix % layout.row_group,
+                    cols(), out);
 }
 
 void CpuWeight::read_row(int64_t row, std::span<std::byte> out) const {
@@ -84,9 +100,7 @@ void CpuWeight::read_row(int64_t row, std::span<std::byte> out) const {
     quantize_row(dtype(), vector() + row * cols(), out.data(), cols());
     return;
   }
-  const WeightLayout& layout = *kernel_->weight;
-  layout.unpack_row(memory_.get() + row / layout.row_group * layout.group_bytes(cols()), row % layout.row_group, cols(),
-                    out.data());
+  unpack(row, out.data());
 }
 
 void CpuWeight::dequantize(int64_t row, float* out, std::byte* buffer) const noexcept {
@@ -94,9 +108,7 @@ void CpuWeight::dequantize(int64_t row, float* out, std::byte* buffer) const noe
     std::copy_n(vector() + row * cols(), cols(), out);
     return;
   }
-  const WeightLayout& layout = *kernel_->weight;
-  layout.unpack_row(memory_.get() + row / layout.row_group * layout.group_bytes(cols()), row % layout.row_group, cols(),
-                    buffer);
+  unpack(row, buffer);
   dequantize_row(dtype(), buffer, out, cols());
 }
 

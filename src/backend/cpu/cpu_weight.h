@@ -28,16 +28,23 @@ class CpuWeight final : public Weight {
   // Threads split the rows at multiples of this: whole kernel steps, and no cache line of an f32 output is shared.
   [[nodiscard]] int64_t slice_step() const { return cache_line_step(kernel_->row_step, sizeof(float)); }
   [[nodiscard]] const void* groups() const { return memory_.get(); }
+  // Of a weight of several matrices, [matrices, rows, cols]: the groups of one. Each begins with a group of its own.
+  [[nodiscard]] const void* groups(int64_t matrix) const { return memory_.get() + matrix * matrix_bytes_; }
   [[nodiscard]] const float* vector() const { return reinterpret_cast<const float*>(memory_.get()); }
 
  private:
   void load_vector(const WeightSource& source);
   void load_groups(const WeightSource& source, ThreadPool* pool);
-  void load_rows(const WeightSource& source, Range part);
+  // Rows of one matrix.
+  void load_rows(const WeightSource& source, int64_t matrix, Range part);
+  [[nodiscard]] int64_t matrices() const { return shape().rank == 3 ? shape()[0] : 1; }
+  [[nodiscard]] int64_t matrix_rows() const { return rows() / matrices(); }
+  void unpack(int64_t row, std::byte* out) const noexcept;
 
   const LinearKernel* kernel_ = nullptr;  // null: a vector
   AlignedMemory memory_;
   uint64_t bytes_ = 0;
+  int64_t matrix_bytes_ = 0;  // all groups of one matrix
 };
 
 }  // namespace inferno

@@ -6,6 +6,7 @@
 #include "backend/cpu/cpu_ops.h"
 #include "backend/cpu/cpu_weight.h"
 #include "backend/cpu/kv_rows.h"
+#include "backend/routing.h"
 
 namespace inferno::cpu {
 namespace {
@@ -223,6 +224,25 @@ void run(const ArgmaxWithProbArgs& a, const Worker& w) noexcept {
     for (int64_t c = 0; c < cols; ++c) sum += std::exp(static_cast<double>(x[c] - *best));
     a.index.as<int32_t>()[r] = static_cast<int32_t>(best - x);
     a.prob.f32()[r] = static_cast<float>(1 / sum);
+  }
+}
+
+// Scores, then the ids and weights of the experts in use.
+OpScratch scratch_of(const RouteArgs& a, const KernelTable& /*kernels*/, int /*threads*/) {
+  return {.local = (2 * a.logits.cols() + 2 * a.routing.used) * static_cast<int64_t>(sizeof(float))};
+}
+
+void run(const RouteArgs& a, const Worker& w) noexcept {
+  const int64_t experts = a.logits.cols();
+  auto* scores = reinterpret_cast<float*>(w.local);
+  float* weights = scores + 2 * experts;
+  auto* ids = reinterpret_cast<int32_t*>(weights + a.routing.used);
+  const Range rows = row_slice(w, a.logits);
+  for (int64_t r = rows.begin; r < rows.end; ++r) {
+    route_row(a.logits.f32() + r * experts, a.selection_bias.f32(), experts, a.routing, scores, ids, weights);
+    float* out = a.out.f32() + r * experts;
+    std::fill_n(out, experts, 0.0F);
+    for (int32_t j = 0; j < a.routing.used; ++j) out[ids[j]] = weights[j];
   }
 }
 

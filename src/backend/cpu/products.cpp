@@ -158,20 +158,20 @@ void project(std::span<const Projection> projections, int queue, int64_t tokens,
   project(projections, queue, tokens, scratch, w, [](size_t /*product*/, Range /*rows*/) {});
 }
 
+void finish_row(const Output& output, float* y, int64_t token, int64_t n, const KernelTable& kernels) noexcept {
+  float* out = output.out + token * n;
+  if (output.post_norm != nullptr) kernels.rms_norm(y, vector_or_null(output.post_norm), output.eps, y, n);
+  kernels.scale(y, output.residual_scale, y, n);
+  if (output.residual != nullptr) {
+    kernels.add(y, output.residual + token * n, out, n);
+  } else {
+    std::copy_n(y, n, out);
+  }
+}
+
 void finish_rows(const Output& output, float* y, int64_t tokens, int64_t n, int queue, const Worker& w) noexcept {
-  const float* norm = vector_or_null(output.post_norm);
   w.for_chunks(queue, {tokens, 1}, 1, [&](Range rows) {
-    for (int64_t t = rows.begin; t < rows.end; ++t) {
-      float* row = y + t * n;
-      float* out = output.out + t * n;
-      if (norm != nullptr) w.kernels->rms_norm(row, norm, output.eps, row, n);
-      w.kernels->scale(row, output.residual_scale, row, n);
-      if (output.residual != nullptr) {
-        w.kernels->add(row, output.residual + t * n, out, n);
-      } else {
-        std::copy_n(row, n, out);
-      }
-    }
+    for (int64_t t = rows.begin; t < rows.end; ++t) finish_row(output, y + t * n, t, n, *w.kernels);
   });
 }
 

@@ -109,7 +109,7 @@ void project(std::span<const Projection> projections, int queue, int64_t tokens,
              const Worker& w) noexcept;
 
 // What follows a product y [tokens, n] with its bias: out = residual + residual_scale * norm(y). Whole rows, so all of
-// y must be there; y is changed.
+// y must be there; y is changed. finish_row: y is the row of one token.
 struct Output {
   const Weight* post_norm = nullptr;
   float eps = 0;
@@ -120,6 +120,7 @@ struct Output {
   // Without a norm and a scale the residual is simply added to the product.
   [[nodiscard]] bool plain() const { return post_norm == nullptr && residual_scale == 1; }
 };
+void finish_row(const Output& output, float* y, int64_t token, int64_t n, const KernelTable& kernels) noexcept;
 void finish_rows(const Output& output, float* y, int64_t tokens, int64_t n, int queue, const Worker& w) noexcept;
 // The product of one weight and what follows it; `y` is memory of all workers [tokens, rows], for an output that is not
 // plain.

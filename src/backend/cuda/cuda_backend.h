@@ -39,7 +39,9 @@ class CudaBackend final : public Backend {
   [[nodiscard]] DType default_kv_dtype() const override { return DType::bf16; }
   [[nodiscard]] bool host_visible() const override { return false; }
   [[nodiscard]] bool supports(OpId op, DType dtype) const override { return ops_->supports(op, dtype); }
-  [[nodiscard]] bool supports(const OpRecord& op) const override { return extras_of(op).empty(); }
+  [[nodiscard]] bool supports(const OpRecord& op) const override {
+    return op.op() != OpId::moe_mlp && extras_of(op).empty();
+  }
   [[nodiscard]] bool is_wide(const OpRecord& record) const override { return ops_->is_wide(record); }
 
   [[nodiscard]] int32_t preferred_step_tokens() const override { return 4096; }

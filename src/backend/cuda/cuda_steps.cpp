@@ -101,8 +101,9 @@ void CudaBackend::record(const Args& args) {
     OpRecord op;
     op.assign(args);
     if (!supports(op)) {
-      fail("backend \"cuda\" has no kernel for {} with {}, which this model needs; choose another backend",
-           op_name(op.op()), extras_of(op));
+      const std::string extras = extras_of(op);
+      fail("backend \"cuda\" has no kernel for {}{}{}, which this model needs; choose another backend",
+           op_name(op.op()), extras.empty() ? "" : " with ", extras);
     }
     ops_->reserve(op);
     return;
