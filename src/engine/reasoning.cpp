@@ -10,9 +10,14 @@ namespace {
 struct Markers {
   std::string_view open, close;
 };
-// Qwen, DeepSeek, SmolLM and most others; Seed-OSS; Magistral.
-constexpr std::array<Markers, 3> kMarkers = {
-    {{"<think>", "</think>"}, {"<seed:think>", "</seed:think>"}, {"[THINK]", "[/THINK]"}}};
+// Qwen, DeepSeek, SmolLM and most others; Seed-OSS; Magistral; gpt-oss, whose messages name their channels.
+constexpr std::array<Markers, 4> kMarkers = {
+    {{"<think>", "</think>"},
+     {"<seed:think>", "</seed:think>"},
+     {"[THINK]", "[/THINK]"},
+     {"<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"}}};
+// What gpt-oss begins an answer with when it did not think.
+constexpr std::string_view kAnswerMarker = "<|channel|>final<|message|>";
 constexpr std::string_view kSpace = " \t\r\n";
 
 size_t leading_space(std::string_view text) {
@@ -56,6 +61,8 @@ bool ReasoningSplitter::begin() {
     }
     if (kMarkers[i].open.starts_with(text)) return false;  // nothing but space counts as a beginning, too
   }
+  if (text.size() < kAnswerMarker.size() && kAnswerMarker.starts_with(text)) return false;
+  if (text.starts_with(kAnswerMarker)) held_.erase(0, held_.size() - text.size() + kAnswerMarker.size());
   state_ = State::answer;
   return true;
 }

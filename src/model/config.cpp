@@ -15,9 +15,9 @@
 namespace inferno {
 namespace {
 
-constexpr std::array kArchitectures = {&kQwen3,  &kQwen2,    &kLlama,   &kQwen3Moe,  &kGemma3,
-                                       &kGemma2, &kMistral3, &kGranite, &kSmolLm3,   &kOlmo2,
-                                       &kPhi3,   &kSeedOss,  &kGlm4Moe, &kMiniMaxM2, &kLaguna};
+constexpr std::array kArchitectures = {&kQwen3,    &kQwen2,     &kLlama,   &kQwen3Moe, &kGemma3, &kGemma2,
+                                       &kMistral3, &kGranite,   &kSmolLm3, &kOlmo2,    &kPhi3,   &kSeedOss,
+                                       &kGlm4Moe,  &kMiniMaxM2, &kLaguna,  &kGptOss};
 
 const Architecture& find_architecture(const ModelFile& file) {
   const std::string& name = file.get_string("general.architecture");

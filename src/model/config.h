@@ -118,6 +118,7 @@ struct Architecture {
 extern const Architecture kGemma2;
 extern const Architecture kGemma3;
 extern const Architecture kGlm4Moe;
+extern const Architecture kGptOss;
 extern const Architecture kGranite;
 extern const Architecture kLaguna;
 extern const Architecture kLlama;

@@ -240,7 +240,7 @@ TEST(Config, ExpertsHaveTheFamiliesRoutingUnlessTheFileSaysMore) {
 }
 
 TEST(Config, BadSettingsOfExpertsAreErrorsNamingTheKey) {
-  for (const char* architecture : {"qwen3moe", "llama", "glm4moe", "minimax-m2", "laguna"}) {
+  for (const char* architecture : {"qwen3moe", "llama", "glm4moe", "minimax-m2", "laguna", "gpt-oss"}) {
     const std::string prefix = std::string(architecture) + ".";
     const auto with = [&](const char* suffix, MetadataValue value) {
       Settings file = with_experts(architecture);

@@ -34,14 +34,25 @@ bool is_added(TokenType type) {
   return type == TokenType::control || type == TokenType::user_defined;
 }
 
+bool has_added(const Vocabulary& vocabulary, std::string_view token) {
+  for (int32_t id = 0; id < vocabulary.size(); ++id) {
+    const auto i = static_cast<size_t>(id);
+    if (is_added(vocabulary.types[i]) && vocabulary.tokens[i] == token) return true;
+  }
+  return false;
+}
+
 std::vector<int32_t> find_end_tokens(const Vocabulary& vocabulary) {
   std::vector<int32_t> ends;
   for (const std::optional<int32_t>& id : {vocabulary.eos, vocabulary.eot, vocabulary.eom}) {
     if (id) ends.push_back(*id);
   }
+  const bool harmony = has_added(vocabulary, "<|return|>") && has_added(vocabulary, "<|call|>");
   for (int32_t id = 0; id < vocabulary.size(); ++id) {
     const auto i = static_cast<size_t>(id);
     if (!is_added(vocabulary.types[i])) continue;
+    // In the harmony format it ends one message of an answer, and others follow.
+    if (harmony && vocabulary.tokens[i] == "<|end|>") continue;
     if (std::find(kEndNames.begin(), kEndNames.end(), vocabulary.tokens[i]) != kEndNames.end()) ends.push_back(id);
   }
   std::sort(ends.begin(), ends.end());

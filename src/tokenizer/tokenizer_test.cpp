@@ -245,6 +245,15 @@ TEST(AddedTokens, EndTokensAreThoseNamedAndThoseKnown) {
   EXPECT_EQ(tokenizer->find("<|im"), std::nullopt);
 }
 
+TEST(AddedTokens, AMessagesEndIsNoEndWhereAnswersHaveSeveralMessages) {
+  const auto ends = [](std::vector<std::string> added) {
+    const auto tokenizer = Tokenizer::create(byte_vocabulary("gpt-2", {}, std::move(added)));
+    return Ids(tokenizer->end_tokens().begin(), tokenizer->end_tokens().end());
+  };
+  EXPECT_EQ(ends({"<|end|>", "<|user|>"}), (Ids{256}));
+  EXPECT_EQ(ends({"<|end|>", "<|return|>", "<|call|>"}), (Ids{257, 258})) << "gpt-oss";
+}
+
 TEST(Tokenizer, IdsOutsideTheVocabularyAreErrors) {
   const auto tokenizer = Tokenizer::create(byte_vocabulary("gpt-2", {}));
   EXPECT_THROW((void)tokenizer->piece(-1), Error);
