@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "model_runs.h"
+#include "support/allocations.h"
 #include "synthetic/synthetic_model.h"
 
 namespace inferno::testing {
@@ -121,6 +122,42 @@ TEST(Experts, BitsDoNotDependOnBatchMates) {
   std::vector<float> together(alone.size());
   engine.decoder().download_logits(together);
   EXPECT_EQ(together, alone);
+}
+
+TEST(Experts, StepsOfAnySizeAllocateNothing) {
+  const Edited file("Q4_K");
+  Engine engine(file, options_of("parallel", 2));
+  BareSequence sequence(engine);
+  sequence.forward(0, prompt(), 1);
+  int32_t position = static_cast<int32_t>(prompt().size());
+  const int64_t before = allocations();
+  for (const size_t count : {1, 1, 2, 17, 1}) {
+    sequence.forward(position, std::span(prompt()).first(count), 1);
+    position += static_cast<int32_t>(count);
+  }
+  EXPECT_EQ(allocations(), before);
+}
+
+std::vector<std::byte> bytes_of(const std::vector<float>& values) {
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(values));
+  return {bytes.begin(), bytes.end()};
+}
+
+// The rest holds NaN, which would spread.
+TEST(Experts, OnlyTheWeightsOfChosenExpertsAreRead) {
+  Edited file("F32");
+  std::vector<float> up(8 * 256 * 256, NAN);
+  for (size_t i = 0; i < 3 * 256 * 256; ++i) up[i] = 0.01F * static_cast<float>(i % 17) - 0.08F;
+  for (const std::string layer : {"blk.0.", "blk.1."}) {
+    file.replace(layer + "exp_probs_b.bias", Shape(8), bytes_of({9, 9, 9, 0, 0, 0, 0, 0}));
+    file.replace(layer + "ffn_up_exps.weight", Shape(8, 256, 256), bytes_of(up));
+  }
+  for (const char* backend : {"scalar", "simd", "parallel"}) {
+    Engine engine(file, options_of(backend, 2));
+    for (const int32_t chunk : {1, 7, 0}) {
+      for (const float logit : all_logits(engine, prompt(), chunk)) ASSERT_TRUE(std::isfinite(logit)) << backend;
+    }
+  }
 }
 
 TEST(Experts, GateAndUpInOneTensorAreTheSameModel) {

@@ -23,7 +23,7 @@ constexpr int kGateUp = 1;
 constexpr int kDown = 2;
 constexpr int kGather = 6;
 
-int64_t aligned(int64_t bytes) {
+int64_t in_lines(int64_t bytes) {
   return round_up(bytes, 64);
 }
 
@@ -46,7 +46,12 @@ int64_t pair_bytes(const Weight* w, int64_t k, int64_t tokens) {
   for (int64_t n = 1; n <= std::min(tokens, kLargestTile); ++n) {
     most = std::max(most, ceil_div(cpu(w).kernel().activation->bytes(n, k), n));
   }
-  return aligned(most);
+  return in_lines(most);
+}
+
+// Gate and up read the same converted input.
+bool shares_input(const MoeMlpArgs& a) {
+  return cpu(a.gate).kernel().activation == cpu(a.up).kernel().activation;
 }
 
 // Where things are in the memory of all workers.
@@ -54,7 +59,7 @@ struct Places {
   Places(const MoeMlpArgs& a, const Sizes& s) {
     const auto take = [&](int64_t size) {
       const int64_t begin = bytes;
-      bytes += aligned(size);
+      bytes += in_lines(size);
       return begin;
     };
     input = take(prepared_bytes({a.router}, s.tokens, s.d));
@@ -66,7 +71,7 @@ struct Places {
     y = take(matrix_bytes(s.pairs, s.d));
     if (s.tokens == 1) return;
     gate_pair = pair_bytes(a.gate, s.d, s.tokens);
-    up_pair = pair_bytes(a.up, s.d, s.tokens);
+    up_pair = shares_input(a) ? 0 : pair_bytes(a.up, s.d, s.tokens);
     down_pair = pair_bytes(a.down, s.ffn, s.tokens);
     gate_input = take(s.pairs * gate_pair);
     up_input = take(s.pairs * up_pair);
@@ -92,7 +97,7 @@ struct Groups {
   int64_t count;    // of these
 };
 int64_t groups_bytes(const Sizes& s) {
-  return aligned((2 * s.pairs + 2 * s.experts + 1) * static_cast<int64_t>(sizeof(int32_t)));
+  return in_lines((2 * s.pairs + 2 * s.experts + 1) * static_cast<int64_t>(sizeof(int32_t)));
 }
 Groups group_pairs(const Sizes& s, const int32_t* ids, std::byte* memory) noexcept {
   Groups g{};
@@ -219,14 +224,14 @@ struct LocalPlaces {
   LocalPlaces(const MoeMlpArgs& a, const Sizes& s) {
     const auto take = [&](int64_t size) {
       const int64_t begin = bytes;
-      bytes += aligned(size);
+      bytes += in_lines(size);
       return begin;
     };
     input = take(prepared_bytes({a.router, a.gate, a.up}, 1, s.d));
     scores = take(matrix_bytes(2, s.experts));
     weights = take(matrix_bytes(1, s.used));
     ids = take(matrix_bytes(1, s.used));
-    down_bytes = aligned(cpu(a.down).kernel().activation->bytes(1, s.ffn));
+    down_bytes = in_lines(cpu(a.down).kernel().activation->bytes(1, s.ffn));
     down_input = take(s.used * down_bytes);
     sum = take(matrix_bytes(1, s.d));
     product = take(matrix_bytes(1, s.d));
@@ -294,17 +299,17 @@ void run_one(const MoeMlpArgs& a, const Sizes& s, const Worker& w) noexcept {
 // The rows of each expert's tokens, converted for gate and up.
 void gather_inputs(const MoeMlpArgs& a, const Sizes& s, const Places& at, const Groups& g, const float* h,
                    float* gathered, const Worker& w) noexcept {
-  const ActivationLayout* gate = cpu(a.gate).kernel().activation;
-  const ActivationLayout* up = cpu(a.up).kernel().activation;
+  const ActivationLayout& gate = *cpu(a.gate).kernel().activation;
+  const ActivationLayout& up = *cpu(a.up).kernel().activation;
   for (int64_t i = w.next_item(kGather, -1); i < g.count; i = w.next_item(kGather, i)) {
     const int64_t first = g.begin[g.active[i]];
     const int64_t tokens = g.begin[g.active[i] + 1] - first;
     for (int64_t p = 0; p < tokens; ++p) {
       std::copy_n(h + g.order[first + p] / s.used * s.d, s.d, gathered + p * s.d);
     }
-    gate->prepare(gathered, s.d, tokens, s.d, 0, tokens, w.shared + at.gate_input + first * at.gate_pair);
-    if (up == gate) continue;
-    up->prepare(gathered, s.d, tokens, s.d, 0, tokens, w.shared + at.up_input + first * at.up_pair);
+    gate.prepare(gathered, s.d, tokens, s.d, 0, tokens, w.shared + at.gate_input + first * at.gate_pair);
+    if (shares_input(a)) continue;
+    up.prepare(gathered, s.d, tokens, s.d, 0, tokens, w.shared + at.up_input + first * at.up_pair);
   }
 }
 
@@ -357,10 +362,9 @@ void run_many(const MoeMlpArgs& a, const Sizes& s, const Worker& w) noexcept {
   gather_inputs(a, s, at, g, h, rows_memory, w);
   w.barrier();
 
-  const bool same_input = cpu(a.gate).kernel().activation == cpu(a.up).kernel().activation;
   for_expert_rows(g, s.ffn, step_of_both(a), kGateUp, w, [&](int64_t e, int64_t first, int64_t tokens, Range rows) {
     const std::byte* gate_input = w.shared + at.gate_input + first * at.gate_pair;
-    const std::byte* up_input = same_input ? gate_input : w.shared + at.up_input + first * at.up_pair;
+    const std::byte* up_input = shares_input(a) ? gate_input : w.shared + at.up_input + first * at.up_pair;
     activate_expert(a, e, gate_input, up_input, tokens, rows, f32(at.activated) + first * s.ffn,
                     f32(at.up) + first * s.ffn, w);
   });
