@@ -1,5 +1,6 @@
-// gpt-oss: biases everywhere, a sink per head of attention, windows in every other layer, yarn whose ramp begins and ends
-// between dimensions, experts with a clamped activation. What it calls post_attention_norm is the norm before the MLP.
+// gpt-oss: biases everywhere, a sink per head of attention, windows in every other layer, yarn whose ramp begins and
+// ends between dimensions, experts with a clamped activation. What it calls post_attention_norm is the norm before the
+// MLP.
 #include "model/config.h"
 
 namespace inferno {
