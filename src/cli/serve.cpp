@@ -19,6 +19,7 @@
 #include "engine/builtin_model.h"
 #include "engine/chat.h"
 #include "serve/access.h"
+#include "serve/log_writer.h"
 #include "serve/request_log.h"
 
 namespace inferno::cli {
@@ -59,8 +60,9 @@ void ServeCommand::run() {
   server.handle_signals = true;
   server.model = !alias.empty() ? alias : model.empty() ? "builtin" : std::filesystem::path(model).stem().string();
   server.log_json = log_format == "json";
-  server.log = [json = server.log_json](std::string_view line) {
-    fmt::print(stderr, "{}{}\n", json ? "" : serve::utc_time(serve::unix_now()) + " ", line);
+  serve::LogWriter log([](const std::string& line) { fmt::print(stderr, "{}\n", line); });
+  server.log = [&log, json = server.log_json](std::string_view line) {
+    log.add((json ? "" : serve::utc_time(serve::unix_now()) + " ") + std::string(line));
   };
   platform::raise_descriptor_limit();
 

@@ -9,6 +9,7 @@
 #include "serve/request_fields.h"
 #include "serve/request_log.h"
 #include "serve/text_tools.h"
+#include "serve/worker_job.h"
 
 namespace inferno::serve {
 namespace {
@@ -76,7 +77,8 @@ void Api::check(HttpHead& head) const {
   }
   if (draining_) throw ApiError(503, "the server is shutting down");
   if (endpoint->action != Action::complete) return;
-  if (context_.sequences >= context_.max_sequences) fail_queue_full();
+  // Those that no worker has read yet count, too: each will have one sequence at least.
+  if (std::max<int64_t>(context_.sequences, context_.metrics.open) >= context_.max_sequences) fail_queue_full();
   if (head.key < context_.keys.size() && context_.max_sequences_per_key > 0 &&
       context_.keys[head.key].sequences >= context_.max_sequences_per_key) {
     fail_queue_full();
@@ -87,15 +89,13 @@ std::shared_ptr<Exchange> Api::handle(const HttpHead& head, std::string body,
                                       const std::shared_ptr<Responder>& responder) {
   const Endpoint& endpoint = *find_endpoint(head.path);
   if (endpoint.action == Action::complete) return complete(endpoint, head, std::move(body), responder);
-  if (endpoint.is_post()) {
-    answer_on_worker(endpoint, head, std::move(body), responder);
-    return nullptr;
-  }
+  if (endpoint.is_post()) return answer_on_worker(endpoint, head, std::move(body), responder);
   HttpResponse response;
   RequestNote note;
   try {
     response = get(endpoint, head);
-  } catch (const ApiError& error) {
+  } catch (...) {
+    const ApiError error = current_error();
     response = error_response(error, error_form(head.path));
     note.error = error.what();
   }
@@ -122,24 +122,13 @@ std::string Api::answer_body(const Endpoint& endpoint, const std::string& body) 
   return info_.show_json();
 }
 
-// Bodies are read, and texts made to tokens, off the loop; there is nothing to cancel.
-void Api::answer_on_worker(const Endpoint& endpoint, const HttpHead& head, std::string body,
-                           const std::shared_ptr<Responder>& responder) {
-  context_.on_worker([this, &endpoint, form = error_form(head.path), text = std::move(body),
-                      weak = std::weak_ptr<Responder>(responder)] {
-    HttpResponse response;
-    RequestNote note;
-    try {
-      response.body = answer_body(endpoint, text) + "\n";
-    } catch (...) {
-      const ApiError error = current_error();
-      response = error_response(error, form);
-      note.error = error.what();
-    }
-    context_.on_loop([weak, answer = std::move(response), said = std::move(note)] {
-      if (const auto there = weak.lock()) there->respond(answer, said);
-    });
-  });
+// Bodies are read, and texts made to tokens, off the loop.
+std::shared_ptr<Exchange> Api::answer_on_worker(const Endpoint& endpoint, const HttpHead& head, std::string body,
+                                                const std::shared_ptr<Responder>& responder) {
+  auto job = std::make_shared<WorkerJob>(
+      context_, head, responder, [this, &endpoint](const std::string& text) { return answer_body(endpoint, text); });
+  job->start(std::move(body));
+  return job;
 }
 
 HttpResponse Api::model(const HttpHead& head) const {

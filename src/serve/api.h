@@ -38,6 +38,8 @@ class Api {
 
   [[nodiscard]] std::string new_id();
   [[nodiscard]] Metrics& metrics() { return context_.metrics; }
+  // Of bodies that were read and that no worker has got to yet.
+  [[nodiscard]] uint64_t waiting_bytes() const { return context_.waiting_bytes; }
   // The name of a path in metrics: those that do not exist are one.
   [[nodiscard]] static std::string_view known_path(std::string_view path);
 
@@ -57,8 +59,8 @@ class Api {
   [[nodiscard]] std::string answer_body(const Endpoint& endpoint, const std::string& body) const;
   std::shared_ptr<Exchange> complete(const Endpoint& endpoint, const HttpHead& head, std::string body,
                                      const std::shared_ptr<Responder>& responder);
-  void answer_on_worker(const Endpoint& endpoint, const HttpHead& head, std::string body,
-                        const std::shared_ptr<Responder>& responder);
+  std::shared_ptr<Exchange> answer_on_worker(const Endpoint& endpoint, const HttpHead& head, std::string body,
+                                             const std::shared_ptr<Responder>& responder);
 
   CompletionContext context_;
   Access access_;

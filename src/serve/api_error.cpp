@@ -80,6 +80,8 @@ ApiError current_error() {
     return {503, "the server has no memory for this request"};
   } catch (const std::exception& error) {
     return {500, error.what()};
+  } catch (...) {
+    return {500, "the server failed"};
   }
 }
 

@@ -39,6 +39,11 @@ template <typename... Args>
   throw ApiError(501, fmt::format("`{}` {}is not supported yet", field, what), field, "not_supported");
 }
 
+// 504: X-Request-Timeout.
+[[nodiscard]] inline ApiError timeout_error() {
+  return {504, "the time that X-Request-Timeout allows is over", {}, "request_timeout"};
+}
+
 // What is being handled, as an error of the request.
 [[nodiscard]] ApiError current_error();
 

@@ -5,7 +5,6 @@
 #include <exception>
 #include <utility>
 
-#include "api/prompt_ids.h"
 #include "serve/request_log.h"
 
 namespace inferno::serve {
@@ -40,7 +39,8 @@ CompletionJob::CompletionJob(CompletionContext& context, const HttpHead& head, D
 
 void CompletionJob::start(std::string body) {
   ++context_.metrics.open;
-  context_.on_worker([self = shared_from_this(), text = std::move(body)] { self->prepare(text); });
+  auto waiting = std::make_shared<WaitingBody>(std::move(body), context_.waiting_bytes);
+  context_.on_worker([self = shared_from_this(), waiting = std::move(waiting)] { self->prepare(waiting->text()); });
 }
 
 void CompletionJob::cancel() noexcept {
@@ -51,7 +51,7 @@ void CompletionJob::cancel() noexcept {
 void CompletionJob::expire() {
   expired_ = true;
   cancel_tickets();
-  tell({504, "the time that X-Request-Timeout allows is over", {}, "request_timeout"});
+  tell(timeout_error());
 }
 
 void CompletionJob::abort() noexcept {
@@ -81,160 +81,6 @@ CompletionJob::State CompletionJob::state() const {
           .stream = begun_ && request_.stream};
 }
 
-// ---- a worker
-
-void CompletionJob::prepare(const std::string& body) noexcept {
-  try {
-    admit(body);
-    context_.on_loop([self = shared_from_this()] { self->begin(); });
-  } catch (...) {
-    const ApiError error = current_error();
-    cancel_tickets();
-    wait();
-    post_failure(error);
-  }
-}
-
-void CompletionJob::admit(const std::string& body) {
-  if (cancelled_.load(std::memory_order_relaxed)) throw ApiError(503, "the server is shutting down");
-  request_ = parse_completion(body, dialect_, context_.limits, seed_);
-  const Tokenizer* tokenizer = context_.engine.tokenizer();
-  std::vector<std::vector<int32_t>> prompts;
-  for (const Prompt& prompt : request_.prompts) {
-    prompts.push_back(prompt_ids(tokenizer, prompt));
-    const std::vector<int32_t>& ids = prompts.back();
-    if (ids.empty()) fail_field("prompt", "is empty; give at least one token");
-    if (ids.size() > static_cast<size_t>(context_.limits.context)) {
-      throw ApiError(
-          400,
-          fmt::format("the prompt has {} tokens but the context {} positions", ids.size(), context_.limits.context),
-          is_chat(dialect_) ? "messages" : "prompt", "context_length_exceeded");
-    }
-    context_.engine.check_tokens(ids);
-    head_.prompt_tokens += static_cast<int64_t>(ids.size());
-    if (!request_.echo) continue;
-    const auto* text = std::get_if<std::string>(&prompt.content);
-    echoes_.push_back(text != nullptr ? *text : tokenizer != nullptr ? tokenizer->decode(ids) : "");
-  }
-  writer_ = make_writer(head_);
-  if (request_.split_thinking) split_thinking(prompts);
-
-  if (!take_places()) throw ApiError(429, "too many requests wait here; try again later", {}, "queue_full");
-  const auto choices = static_cast<size_t>(request_.choices());
-  choices_.resize(choices);
-  {
-    const std::scoped_lock lock(mutex_);
-    last_token_.resize(choices);
-    results_.resize(prompts.size());
-    unfinished_ = prompts.size();
-  }
-  for (size_t i = 0; i < prompts.size(); ++i) {
-    if (context_.closed) throw ApiError(503, "the server is shutting down");
-    auto ticket = context_.engine.driver().submit(engine_request(i, std::move(prompts[i])));
-    const std::scoped_lock lock(mutex_);
-    if (cancelled_.load(std::memory_order_relaxed)) ticket->cancel();
-    tickets_.push_back(std::move(ticket));
-  }
-}
-
-// Counted before they are compared: two that take the last place at once both see that.
-bool CompletionJob::take_places() {
-  admitted_ = request_.choices();
-  bool fits = context_.sequences.fetch_add(admitted_) + admitted_ <= context_.max_sequences;
-  if (key_ < context_.keys.size()) {
-    const int64_t now = context_.keys[key_].sequences.fetch_add(admitted_) + admitted_;
-    fits = fits && (context_.max_sequences_per_key == 0 || now <= context_.max_sequences_per_key);
-  }
-  return fits;
-}
-
-void CompletionJob::give_places_back() noexcept {
-  context_.sequences -= admitted_;
-  if (key_ < context_.keys.size()) context_.keys[key_].sequences -= admitted_;
-}
-
-void CompletionJob::split_thinking(std::span<const std::vector<int32_t>> prompts) {
-  constexpr size_t kTail = 8;  // tokens: longer than any way to write the tag
-  for (const std::vector<int32_t>& ids : prompts) {
-    const auto tail = std::span(ids).last(std::min(ids.size(), kTail));
-    const bool is_open = head_.tokenizer != nullptr && ends_in_thinking(head_.tokenizer->decode(tail));
-    for (int32_t i = 0; i < request_.settings.samples; ++i) splitters_.emplace_back(is_open);
-  }
-}
-
-Request CompletionJob::engine_request(size_t prompt, std::vector<int32_t> ids) {
-  Request request = request_.settings;
-  request.prompt = std::move(ids);
-  request.tag = tag_;
-  // Who has another key does not learn from the time an answer takes what was asked before.
-  if (key_ < context_.keys.size()) request.cache_salt = fmt::format("key {}", key_);
-  const auto first = static_cast<int32_t>(prompt) * request.samples;
-  request.on_token = [self = shared_from_this(), first](const TokenEvent& token) {
-    self->add_token(first + token.sample, token);
-    return true;
-  };
-  request.on_finish = [self = shared_from_this(), prompt](const RequestResult& result) {
-    self->add_result(prompt, result);
-  };
-  return request;
-}
-
-void CompletionJob::build_answer() noexcept {
-  try {
-    const Usage sum = usage();
-    HttpResponse response{.body = writer_->whole(choices_, sum) + "\n"};
-    response.headers.emplace_back("Server-Timing",
-                                  fmt::format("queue;dur={:.1f}, prefill;dur={:.1f}, decode;dur={:.1f}", sum.queue_ms,
-                                              sum.prefill_ms, sum.decode_ms));
-    response.headers.emplace_back("X-Reused-Tokens",
-                                  fmt::format("{}; {}", sum.cached_tokens, to_string(sum.reuse_end)));
-    context_.on_loop([self = shared_from_this(), answer = std::move(response)] {
-      if (const auto responder = self->responder_.lock()) responder->respond(answer, self->note());
-      self->close();
-    });
-  } catch (...) {
-    post_failure(current_error());
-  }
-}
-
-// The loop gets an error of its own: copies of an exception share their message.
-void CompletionJob::post_failure(const ApiError& error) {
-  context_.on_loop([self = shared_from_this(), status = error.status(), message = std::string(error.what()),
-                    param = error.param(), code = error.code()] { self->fail({status, message, param, code}); });
-}
-
-// ---- the engine's thread
-
-void CompletionJob::notify() {
-  if (std::exchange(notified_, true)) return;
-  context_.on_loop([self = shared_from_this()] { self->deliver(); });
-}
-
-void CompletionJob::add_token(int32_t choice, const TokenEvent& token) {
-  const std::scoped_lock lock(mutex_);
-  if (token.id >= 0) {
-    auto& last = last_token_[static_cast<size_t>(choice)];
-    const auto now = std::chrono::steady_clock::now();
-    if (last.time_since_epoch().count() != 0) between_tokens_.add(std::chrono::duration<double>(now - last).count());
-    last = now;
-    if (generated_++ == 0) first_token_ = now;
-    newest_token_ = now;
-  }
-  if (!request_.stream && !request_.logprobs()) return;
-  deltas_.push_back({.choice = choice,
-                     .id = token.id,
-                     .text = std::string(token.text),
-                     .logprobs = {token.logprobs.begin(), token.logprobs.end()}});
-  if (request_.stream) notify();
-}
-
-void CompletionJob::add_result(size_t prompt, const RequestResult& result) {
-  const std::scoped_lock lock(mutex_);
-  results_[prompt] = result;
-  --unfinished_;
-  if (unfinished_ == 0) notify();
-}
-
 // ---- the loop
 
 void CompletionJob::begin() {
@@ -257,18 +103,28 @@ void CompletionJob::begin() {
 
 void CompletionJob::deliver() {
   if (!begun_ || ended_ || closed_) return;
+  try {
+    pass_on();
+  } catch (...) {
+    // There may be no memory left for its answer: it ends like one whose time is over.
+    expired_ = true;
+    cancel_tickets();
+    if (ended_) close();
+    tell(current_error());
+  }
+}
+
+void CompletionJob::pass_on() {
   std::vector<Delta> deltas;
-  bool ended = false;
   {
     const std::scoped_lock lock(mutex_);
     notified_ = false;
-    ended = unfinished_ == 0;
-    if (request_.stream || ended) deltas.swap(deltas_);
+    // Once: begin() and a call that was posted before it may both find the end.
+    ended_ = unfinished_ == 0;
+    if (request_.stream || ended_) deltas.swap(deltas_);
   }
   for (Delta& delta : deltas) take(delta);
-  // Once: begin() and a call that was posted before it may both find the end.
-  ended_ = ended;
-  if (ended) finish();
+  if (ended_) finish();
 }
 
 void CompletionJob::take(Delta& delta) {
@@ -293,6 +149,8 @@ std::optional<ApiError> CompletionJob::failure() const {
         std::rethrow_exception(result.error);
       } catch (const std::exception& error) {
         return ApiError(500, error.what());
+      } catch (...) {
+        return ApiError(500, "the engine failed");
       }
     }
     for (const Completion& sample : result.samples) {
@@ -306,31 +164,33 @@ void CompletionJob::finish() {
   if (client_gone_ || expired_) return close();
   if (const std::optional<ApiError> error = failure()) return fail(*error);
   const auto samples = static_cast<size_t>(request_.settings.samples);
-  for (size_t i = 0; i < choices_.size(); ++i) {
-    Completion& made = results_[i / samples].samples[i % samples];
-    Choice& choice = choices_[i];
-    choice.reason = made.reason;
-    choice.stop = stop_of(made);
-    choice.ids = std::move(made.ids);
-    choice.text = (request_.echo ? echoes_[i / samples] : "") + made.text;
-    if (splitters_.empty()) continue;
-    // Of a stream all but what is held back was taken apart; the last events may need all of it.
-    Delta rest{.choice = static_cast<int32_t>(i)};
-    ThinkingSplitter::Parts parts;
-    if (request_.stream) {
-      parts = splitters_[i].finish();
-      rest.text = std::move(parts.content);
-      rest.thinking = std::move(parts.thinking);
-      if (const auto responder = responder_.lock()) responder->write(writer_->token(rest));
-      splitters_[i] = ThinkingSplitter(splitters_[i].was_open());
-    }
-    parts = splitters_[i].push(choice.text);
-    const ThinkingSplitter::Parts held = splitters_[i].finish();
-    choice.text = parts.content + held.content;
-    choice.thinking = parts.thinking + held.thinking;
-  }
+  for (size_t i = 0; i < choices_.size(); ++i) take_over(i, results_[i / samples].samples[i % samples]);
   if (request_.stream) return finish_stream();
   context_.on_worker([self = shared_from_this()] { self->build_answer(); });
+}
+
+void CompletionJob::take_over(size_t index, Completion& made) {
+  Choice& choice = choices_[index];
+  choice.reason = made.reason;
+  choice.stop = stop_of(made);
+  choice.ids = std::move(made.ids);
+  choice.text = (request_.echo ? echoes_[index / static_cast<size_t>(request_.settings.samples)] : "") + made.text;
+  if (splitters_.empty()) return;
+  ThinkingSplitter& splitter = splitters_[index];
+  // Of a stream all but what is held back was taken apart; the last events may need all of it.
+  if (request_.stream) {
+    ThinkingSplitter::Parts rest = splitter.finish();
+    if (const auto responder = responder_.lock()) {
+      responder->write(writer_->token({.choice = static_cast<int32_t>(index),
+                                       .text = std::move(rest.content),
+                                       .thinking = std::move(rest.thinking)}));
+    }
+    splitter = ThinkingSplitter(splitter.was_open());
+  }
+  const ThinkingSplitter::Parts parts = splitter.push(choice.text);
+  const ThinkingSplitter::Parts held = splitter.finish();
+  choice.text = parts.content + held.content;
+  choice.thinking = parts.thinking + held.thinking;
 }
 
 // All tokens are in ids, the text ends before the stop string.

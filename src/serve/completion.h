@@ -26,6 +26,23 @@ namespace inferno::serve {
 // Runs it later on a certain thread; from any thread.
 using Post = std::function<void(std::function<void()>)>;
 
+// The body of a request on its way to a worker. Its bytes count until it is gone.
+class WaitingBody {
+ public:
+  WaitingBody(std::string text, std::atomic<uint64_t>& sum) : text_(std::move(text)), sum_(sum) {
+    sum_ += text_.size();
+  }
+  ~WaitingBody() { sum_ -= text_.size(); }
+  WaitingBody(const WaitingBody&) = delete;
+  WaitingBody& operator=(const WaitingBody&) = delete;
+
+  [[nodiscard]] const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+  std::atomic<uint64_t>& sum_;
+};
+
 // What completions share; outlives them.
 struct CompletionContext {
   // Those of one API key.
@@ -40,9 +57,10 @@ struct CompletionContext {
   Post on_loop;
   Post on_worker;
   std::atomic<int64_t> sequences{0};
-  std::atomic<bool> closed{false};  // nothing is submitted any more
-  std::vector<PerKey> keys = {};    // [API key]
-  Metrics metrics;                  // the loop's
+  std::atomic<bool> closed{false};         // nothing is submitted any more
+  std::vector<PerKey> keys = {};           // [API key]
+  std::atomic<uint64_t> waiting_bytes{0};  // of bodies that no worker has read yet
+  Metrics metrics;                         // the loop's
 };
 
 class CompletionJob final : public Exchange, public std::enable_shared_from_this<CompletionJob> {
@@ -70,7 +88,7 @@ class CompletionJob final : public Exchange, public std::enable_shared_from_this
   void wait() const;
 
  private:
-  // ---- a worker
+  // ---- a worker (completion_work.cpp, as the engine's)
   void prepare(const std::string& body) noexcept;
   void admit(const std::string& body);
   [[nodiscard]] Request engine_request(size_t prompt, std::vector<int32_t> ids);
@@ -80,11 +98,13 @@ class CompletionJob final : public Exchange, public std::enable_shared_from_this
   void add_token(int32_t choice, const TokenEvent& token);
   void add_result(size_t prompt, const RequestResult& result);
 
-  // ---- the loop
+  // ---- the loop (completion.cpp)
   void begin();
   void deliver();
+  void pass_on();
   void take(Delta& delta);
   void finish();
+  void take_over(size_t choice, Completion& made);
   void finish_stream();
   void tell(const ApiError& error);
   void fail(const ApiError& error);
@@ -93,7 +113,7 @@ class CompletionJob final : public Exchange, public std::enable_shared_from_this
   // From any thread, with mutex_ held: deliver() will run.
   void notify();
   void cancel_tickets() noexcept;
-  void post_failure(const ApiError& error);
+  void post_failure(const ApiError& error) noexcept;
   [[nodiscard]] std::optional<ApiError> failure() const;
   [[nodiscard]] Usage usage() const;
   [[nodiscard]] RequestNote note() const;

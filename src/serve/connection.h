@@ -11,7 +11,6 @@
 #include <array>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/beast/http/parser.hpp>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -21,6 +20,7 @@
 #include "serve/api.h"
 #include "serve/api_error.h"
 #include "serve/http.h"
+#include "serve/request_parser.h"
 #include "serve/server.h"
 
 namespace inferno::serve {
@@ -35,34 +35,6 @@ struct ConnectionShared {
   uint64_t buffered = 0;                   // bytes of requests being read
   bool draining = false;                   // no connection is kept after its answer
   std::array<char, 64 * 1024> input = {};  // where sockets are read to
-};
-
-// A body that grows with what arrives, not with what was announced.
-struct GrowingBody {
-  using value_type = std::string;
-
-  class reader {  // NOLINT(readability-identifier-naming): Beast's name
-   public:
-    template <bool isRequest, class Fields>
-    reader(boost::beast::http::header<isRequest, Fields>& /*head*/, value_type& body) : body_(body) {}
-    void init(const boost::optional<uint64_t>& /*length*/, boost::beast::error_code& ec) { ec = {}; }
-    template <class Buffers>
-    size_t put(const Buffers& buffers, boost::beast::error_code& ec) {
-      ec = {};
-      size_t total = 0;
-      for (auto it = boost::asio::buffer_sequence_begin(buffers); it != boost::asio::buffer_sequence_end(buffers);
-           ++it) {
-        const boost::asio::const_buffer piece = *it;
-        body_.append(static_cast<const char*>(piece.data()), piece.size());
-        total += piece.size();
-      }
-      return total;
-    }
-    void finish(boost::beast::error_code& ec) { ec = {}; }
-
-   private:
-    value_type& body_;
-  };
 };
 
 class Connection final : public Responder, public std::enable_shared_from_this<Connection> {
@@ -86,26 +58,22 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
   void end(const RequestNote& note) override;
 
  private:
-  using Error = boost::beast::error_code;
-  using Parser = boost::beast::http::request_parser<GrowingBody>;
+  using Error = boost::system::error_code;
   using Clock = std::chrono::steady_clock;
   enum class Phase : uint8_t { idle, head, body, busy, streaming, flushing, lingering, closed };
 
-  // ---- in
+  // ---- in (connection.cpp)
   void wait_readable();
   void on_readable();
   void on_end_of_input();
   void parse();
   [[nodiscard]] bool parse_some();
   [[nodiscard]] bool on_head();
-  void read_head();
-  void check_head();
   void on_request();
   void reject(const ApiError& error);
-  void reject(const Error& error);
   void count_buffered();
 
-  // ---- out
+  // ---- out (connection_out.cpp)
   void send(std::string_view text);
   void flush();
   void write_some();
@@ -113,10 +81,11 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
   void linger();
   void drop();
 
+  // ---- time (connection.cpp)
   void set_deadline(std::chrono::milliseconds from_now);
   void wait_timer();
   void on_deadline();
-  void log(const RequestNote& note);
+  void log(const RequestNote& note) noexcept;
   void renew_deadline();
   [[nodiscard]] bool expire();
 
@@ -141,7 +110,7 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
   std::string out_;      // to be sent
   std::string sending_;  // being sent, from sent_ on
   size_t sent_ = 0;
-  std::unique_ptr<Parser> parser_;
+  std::unique_ptr<RequestParser> parser_;
   HttpHead head_;
   std::string peer_;
   std::shared_ptr<Exchange> exchange_;

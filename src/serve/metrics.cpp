@@ -55,6 +55,7 @@ std::string Metrics::text(const EngineStats& engine, const PageCounts& pages) co
   single(out, "inferno_requests_turned_away_total", "counter", "Completions refused by a full queue.", turned_away);
   single(out, "inferno_requests_open", "gauge", "Completions accepted and not yet answered.", open);
   single(out, "inferno_connections", "gauge", "Open connections.", connections);
+  single(out, "inferno_log_lines_lost_total", "counter", "Lines of the log that could not be written.", lost_lines);
   single(out, "inferno_sequences_running", "gauge", "Sequences that hold pages of the cache.", engine.running);
   single(out, "inferno_sequences_waiting", "gauge", "Sequences that wait to run.", engine.waiting);
   single(out, "inferno_prompt_tokens_total", "counter", "Prompt tokens computed.", engine.prompt_tokens);

@@ -38,7 +38,8 @@ struct Metrics {
   int64_t turned_away = 0;  // the queue was full
   int64_t open = 0;         // completions that were accepted and are not answered
   int64_t connections = 0;
-  Histogram first_token;  // since the request was read
+  int64_t lost_lines = 0;  // of the log
+  Histogram first_token;   // since the request was read
   Histogram between_tokens;
   Histogram queue;
   Histogram whole;

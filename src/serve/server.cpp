@@ -77,6 +77,17 @@ class Server::Impl {
 
 namespace {
 
+// An exception that left a worker's function would end the process.
+std::function<void()> guarded(std::function<void()> work) {
+  return [work = std::move(work)] {
+    try {
+      work();
+    } catch (const std::exception& error) {
+      log(LogLevel::warn, "an answer was lost: {}", error.what());
+    }
+  };
+}
+
 ApiOptions api_options(const ServerOptions& options) {
   const bool loopback = address_of(options.host).is_loopback();
   if (!loopback && options.keys.empty() && !options.no_auth) {
@@ -96,7 +107,7 @@ Server::Impl::Impl(Engine& engine, const ServerOptions& options)
     : options_(options),
       api_(
           engine, api_options(options), [this](std::function<void()> work) { asio::post(io_, std::move(work)); },
-          [this](std::function<void()> work) { asio::post(*workers_, std::move(work)); }),
+          [this](std::function<void()> work) { asio::post(*workers_, guarded(std::move(work))); }),
       shared_{.api = api_, .options = options_},
       io_(1),
       acceptor_(io_),
@@ -146,9 +157,14 @@ void Server::Impl::accept() {
   acceptor_.async_accept([this](const ErrorCode& error, Tcp::socket socket) {
     if (error == asio::error::operation_aborted) return;
     if (error) return accept_later();
-    // Beyond the limit a connection is closed without an answer.
-    if (shared_.all.size() < options_.max_connections)
-      std::make_shared<Connection>(std::move(socket), shared_)->start();
+    try {
+      // Beyond the limit a connection is closed without an answer.
+      if (shared_.all.size() < options_.max_connections)
+        std::make_shared<Connection>(std::move(socket), shared_)->start();
+    } catch (const std::exception& failure) {
+      // The next ones are accepted all the same.
+      log(LogLevel::warn, "a connection failed: {}", failure.what());
+    }
     accept();
   });
 }

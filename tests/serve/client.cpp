@@ -86,6 +86,12 @@ void Client::close() {
   socket_ = -1;
 }
 
+void Client::reset() {
+  const linger now{.l_onoff = 1, .l_linger = 0};
+  ::setsockopt(socket_, SOL_SOCKET, SO_LINGER, &now, sizeof now);
+  close();
+}
+
 bool Client::send(std::string_view text) const {
   while (!text.empty()) {
     const ssize_t sent = ::send(socket_, text.data(), text.size(), MSG_NOSIGNAL);
@@ -168,16 +174,18 @@ Reply Client::post(const std::string& path, const std::string& body, const std::
   return receive();
 }
 
-std::unique_ptr<Engine> story_engine(int32_t max_sequences) {
+std::unique_ptr<Engine> story_engine(int32_t max_sequences, decltype(EngineOptions::decorate) decorate) {
   EngineOptions options;
   options.backend = "simd";
   options.context = 1024;
   options.limits.max_sequences = max_sequences;
+  options.decorate = std::move(decorate);
   return std::make_unique<Engine>(ChatFile(open_builtin_model()), options);
 }
 
-TestServer::TestServer(const std::function<void(serve::ServerOptions&)>& change, int32_t max_sequences)
-    : engine_(story_engine(max_sequences)) {
+TestServer::TestServer(const std::function<void(serve::ServerOptions&)>& change, int32_t max_sequences,
+                       decltype(EngineOptions::decorate) decorate)
+    : engine_(story_engine(max_sequences, std::move(decorate))) {
   serve::ServerOptions options;
   options.port = 0;
   options.model = "story";

@@ -38,6 +38,7 @@ class Client {
   // False when the server has closed the connection.
   bool send(std::string_view text) const;
   void close();
+  void reset();  // closes it so that the server sees an error
   [[nodiscard]] Reply receive(bool has_body = true);
   // Until `text` has arrived; false when the connection ends or nothing comes for long.
   [[nodiscard]] bool receive_until(std::string_view text);
@@ -56,11 +57,13 @@ class Client {
 };
 
 // The built-in model, with a chat template.
-[[nodiscard]] std::unique_ptr<Engine> story_engine(int32_t max_sequences = 4);
+[[nodiscard]] std::unique_ptr<Engine> story_engine(int32_t max_sequences = 4,
+                                                   decltype(EngineOptions::decorate) decorate = {});
 
 class TestServer {
  public:
-  explicit TestServer(const std::function<void(serve::ServerOptions&)>& change = {}, int32_t max_sequences = 4);
+  explicit TestServer(const std::function<void(serve::ServerOptions&)>& change = {}, int32_t max_sequences = 4,
+                      decltype(EngineOptions::decorate) decorate = {});
   ~TestServer();
   TestServer(const TestServer&) = delete;
   TestServer& operator=(const TestServer&) = delete;

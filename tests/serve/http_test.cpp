@@ -60,6 +60,15 @@ TEST(ServeHttp, WhatIsNoValidRequestIsRefusedAndTheConnectionClosed) {
       {"GET /health HTTP/1.1\r\nHost: localhost\r\nbad header\r\n\r\n", 400},
       {post + "Content-Length: -2\r\n\r\n", 400},
       {post + "Content-Length: 4\r\nContent-Length: 5\r\n\r\nabcd", 400},
+      {post + "Content-Length: 4\r\nContent-Length: 4\r\n\r\nabcd", 400},
+      {post + "Content-Length: 4, 4\r\n\r\nabcd", 400},
+      {post + "Content-Length: +4\r\n\r\nabcd", 400},
+      {post + "Content-Length: 0x4\r\n\r\nabcd", 400},
+      {post + "Content-Length : 4\r\n\r\nabcd", 400},
+      {post + "X: a\r\n b\r\nContent-Length: 4\r\n\r\nabcd", 400},
+      {post + "Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n", 400},
+      {post + "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
+      {post + "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", 400},
       {post + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
       {post + "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n", 400},
       {post + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 400},
@@ -162,6 +171,7 @@ TEST(ServeHttp, WithKeysOnlyHealthIsOpen) {
   EXPECT_EQ(client.get("/metrics").status, 401);
   EXPECT_EQ(client.get("/v1/models", "Authorization: Bearer secon\r\n").status, 401);
   EXPECT_EQ(client.get("/v1/models", "Authorization: Bearer second\r\n").status, 200);
+  EXPECT_EQ(client.get("/v1/models", "Authorization: bearer second\r\n").status, 200);
   EXPECT_EQ(client.get("/v1/models", "X-Api-Key: first\r\n").status, 200);
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <mutex>
+#include <stdexcept>
 
 #include "serve/client.h"
 
@@ -134,6 +135,16 @@ TEST(ServeLifecycle, EveryRequestIsOneLineOfTheLogWithoutItsPrompt) {
     EXPECT_EQ(line.find("secret"), std::string::npos);
     EXPECT_EQ(line.find('\n'), std::string::npos);
   }
+}
+
+TEST(ServeLifecycle, AnswersDoNotDependOnWhetherTheirLogCanBeWritten) {
+  const TestServer server([](serve::ServerOptions& options) {
+    options.log = [](std::string_view) { throw std::runtime_error("no space left"); };
+  });
+  Client client(server.port());
+  EXPECT_EQ(client.post(kText, R"({"prompt":"A","max_tokens":2})").status, 200);
+  EXPECT_EQ(client.get("/health").status, 200);
+  EXPECT_EQ(server.metric("inferno_log_lines_lost_total"), 2);
 }
 
 }  // namespace

@@ -1,0 +1,173 @@
+// What workers and the engine's thread do for a request.
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "api/prompt_ids.h"
+#include "base/log.h"
+#include "serve/completion.h"
+
+namespace inferno::serve {
+
+// ---- a worker
+
+void CompletionJob::prepare(const std::string& body) noexcept {
+  try {
+    admit(body);
+    context_.on_loop([self = shared_from_this()] { self->begin(); });
+  } catch (...) {
+    const ApiError error = current_error();
+    cancel_tickets();
+    wait();
+    post_failure(error);
+  }
+}
+
+void CompletionJob::admit(const std::string& body) {
+  if (cancelled_.load(std::memory_order_relaxed)) throw ApiError(503, "the server is shutting down");
+  request_ = parse_completion(body, dialect_, context_.limits, seed_);
+  const Tokenizer* tokenizer = context_.engine.tokenizer();
+  std::vector<std::vector<int32_t>> prompts;
+  for (const Prompt& prompt : request_.prompts) {
+    prompts.push_back(prompt_ids(tokenizer, prompt));
+    const std::vector<int32_t>& ids = prompts.back();
+    if (ids.empty()) fail_field("prompt", "is empty; give at least one token");
+    if (ids.size() > static_cast<size_t>(context_.limits.context)) {
+      throw ApiError(
+          400,
+          fmt::format("the prompt has {} tokens but the context {} positions", ids.size(), context_.limits.context),
+          is_chat(dialect_) ? "messages" : "prompt", "context_length_exceeded");
+    }
+    context_.engine.check_tokens(ids);
+    head_.prompt_tokens += static_cast<int64_t>(ids.size());
+    if (!request_.echo) continue;
+    const auto* text = std::get_if<std::string>(&prompt.content);
+    echoes_.push_back(text != nullptr ? *text : tokenizer != nullptr ? tokenizer->decode(ids) : "");
+  }
+  writer_ = make_writer(head_);
+  if (request_.split_thinking) split_thinking(prompts);
+
+  if (!take_places()) throw ApiError(429, "too many requests wait here; try again later", {}, "queue_full");
+  const auto choices = static_cast<size_t>(request_.choices());
+  choices_.resize(choices);
+  {
+    const std::scoped_lock lock(mutex_);
+    last_token_.resize(choices);
+    results_.resize(prompts.size());
+    unfinished_ = prompts.size();
+  }
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    if (context_.closed) throw ApiError(503, "the server is shutting down");
+    auto ticket = context_.engine.driver().submit(engine_request(i, std::move(prompts[i])));
+    const std::scoped_lock lock(mutex_);
+    if (cancelled_.load(std::memory_order_relaxed)) ticket->cancel();
+    tickets_.push_back(std::move(ticket));
+  }
+}
+
+// Counted before they are compared: two that take the last place at once both see that.
+bool CompletionJob::take_places() {
+  admitted_ = request_.choices();
+  bool fits = context_.sequences.fetch_add(admitted_) + admitted_ <= context_.max_sequences;
+  if (key_ < context_.keys.size()) {
+    const int64_t now = context_.keys[key_].sequences.fetch_add(admitted_) + admitted_;
+    fits = fits && (context_.max_sequences_per_key == 0 || now <= context_.max_sequences_per_key);
+  }
+  return fits;
+}
+
+void CompletionJob::give_places_back() noexcept {
+  context_.sequences -= admitted_;
+  if (key_ < context_.keys.size()) context_.keys[key_].sequences -= admitted_;
+}
+
+void CompletionJob::split_thinking(std::span<const std::vector<int32_t>> prompts) {
+  constexpr size_t kTail = 8;  // tokens: longer than any way to write the tag
+  for (const std::vector<int32_t>& ids : prompts) {
+    const auto tail = std::span(ids).last(std::min(ids.size(), kTail));
+    const bool is_open = head_.tokenizer != nullptr && ends_in_thinking(head_.tokenizer->decode(tail));
+    for (int32_t i = 0; i < request_.settings.samples; ++i) splitters_.emplace_back(is_open);
+  }
+}
+
+Request CompletionJob::engine_request(size_t prompt, std::vector<int32_t> ids) {
+  Request request = request_.settings;
+  request.prompt = std::move(ids);
+  request.tag = tag_;
+  // Who has another key does not learn from the time an answer takes what was asked before.
+  if (key_ < context_.keys.size()) request.cache_salt = fmt::format("key {}", key_);
+  const auto first = static_cast<int32_t>(prompt) * request.samples;
+  request.on_token = [self = shared_from_this(), first](const TokenEvent& token) {
+    self->add_token(first + token.sample, token);
+    return true;
+  };
+  request.on_finish = [self = shared_from_this(), prompt](const RequestResult& result) {
+    self->add_result(prompt, result);
+  };
+  return request;
+}
+
+void CompletionJob::build_answer() noexcept {
+  try {
+    const Usage sum = usage();
+    HttpResponse response{.body = writer_->whole(choices_, sum) + "\n"};
+    response.headers.emplace_back("Server-Timing",
+                                  fmt::format("queue;dur={:.1f}, prefill;dur={:.1f}, decode;dur={:.1f}", sum.queue_ms,
+                                              sum.prefill_ms, sum.decode_ms));
+    response.headers.emplace_back("X-Reused-Tokens",
+                                  fmt::format("{}; {}", sum.cached_tokens, to_string(sum.reuse_end)));
+    context_.on_loop([self = shared_from_this(), answer = std::move(response)] {
+      if (const auto responder = self->responder_.lock()) responder->respond(answer, self->note());
+      self->close();
+    });
+  } catch (...) {
+    post_failure(current_error());
+  }
+}
+
+// The loop gets an error of its own: copies of an exception share their message.
+void CompletionJob::post_failure(const ApiError& error) noexcept try {
+  context_.on_loop([self = shared_from_this(), status = error.status(), message = std::string(error.what()),
+                    param = error.param(), code = error.code()] { self->fail({status, message, param, code}); });
+} catch (const std::exception& lost) {
+  // Without memory even for this the request stays open until its client goes.
+  log(LogLevel::warn, "an answer was lost: {}", lost.what());
+}
+
+// ---- the engine's thread
+
+void CompletionJob::notify() {
+  if (std::exchange(notified_, true)) return;
+  context_.on_loop([self = shared_from_this()] { self->deliver(); });
+}
+
+void CompletionJob::add_token(int32_t choice, const TokenEvent& token) {
+  const std::scoped_lock lock(mutex_);
+  if (token.id >= 0) {
+    auto& last = last_token_[static_cast<size_t>(choice)];
+    const auto now = std::chrono::steady_clock::now();
+    if (last.time_since_epoch().count() != 0) between_tokens_.add(std::chrono::duration<double>(now - last).count());
+    last = now;
+    if (generated_++ == 0) first_token_ = now;
+    newest_token_ = now;
+  }
+  if (!request_.stream && !request_.logprobs()) return;
+  deltas_.push_back({.choice = choice,
+                     .id = token.id,
+                     .text = std::string(token.text),
+                     .logprobs = {token.logprobs.begin(), token.logprobs.end()}});
+  if (request_.stream) notify();
+}
+
+void CompletionJob::add_result(size_t prompt, const RequestResult& result) {
+  const std::scoped_lock lock(mutex_);
+  try {
+    results_[prompt] = result;
+  } catch (...) {
+    results_[prompt].error = std::current_exception();
+  }
+  --unfinished_;
+  if (unfinished_ == 0) notify();
+}
+
+}  // namespace inferno::serve
