@@ -9,7 +9,7 @@ namespace {
 struct Name {
   std::string_view option, flag;
 };
-constexpr std::array<Name, 17> kNames = {{{"affinity", "--affinity"},
+constexpr std::array<Name, 19> kNames = {{{"affinity", "--affinity"},
                                           {"api_key_file", "--api-key-file"},
                                           {"backend", "--backend"},
                                           {"chat_template", "--chat-template"},
@@ -25,7 +25,9 @@ constexpr std::array<Name, 17> kNames = {{{"affinity", "--affinity"},
                                           {"numa", "--numa"},
                                           {"offline", "--offline"},
                                           {"port", "--port"},
-                                          {"threads", "--threads"}}};
+                                          {"threads", "--threads"},
+                                          {"tls_cert", "--tls-cert"},
+                                          {"tls_key", "--tls-key"}}};
 
 }  // namespace
 

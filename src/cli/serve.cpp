@@ -78,8 +78,9 @@ void ServeCommand::run() {
   serve::Server service(instance, server);
   // An address with colons is written in brackets in a URL.
   const bool brackets = server.host.find(':') != std::string::npos;
-  write_stdout(fmt::format("inferno serves \"{}\" on http://{}{}{}:{}/v1\n", server.model, brackets ? "[" : "",
-                           server.host, brackets ? "]" : "", service.port()));
+  write_stdout(fmt::format("inferno serves \"{}\" on http{}://{}{}{}:{}/v1\n", server.model,
+                           server.tls_cert.empty() ? "" : "s", brackets ? "[" : "", server.host, brackets ? "]" : "",
+                           service.port()));
   flush_stdout();
   service.run();
 }
@@ -99,6 +100,8 @@ void add_serve(CLI::App& app) {
   sub->add_option("--host", command->server.host, "address to listen on")->default_str("127.0.0.1");
   sub->add_option("--port", command->server.port, "port to listen on (0: one that is free)")->default_str("8080");
   sub->add_option("--api-key-file", command->key_file, "file with one API key per line");
+  sub->add_option("--tls-cert", command->server.tls_cert, "certificates in PEM form: speak TLS (with --tls-key)");
+  sub->add_option("--tls-key", command->server.tls_key, "the certificate's private key in PEM form");
   sub->add_flag("--no-auth", command->server.no_auth, "serve other machines without an API key");
   sub->add_option("--alias", command->alias, "name of the model for clients (default: the file's)");
   sub->add_option("--chat-template", command->chat_template, "a known format (chatml, llama3, ...) or a file");

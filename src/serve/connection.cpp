@@ -18,6 +18,7 @@ constexpr int kSendBufferBytes = 128 * 1024;
 
 Connection::Connection(Tcp::socket socket, ConnectionShared& shared)
     : socket_(std::move(socket)), timer_(socket_.get_executor()), shared_(shared), begun_(Clock::now()) {
+  if (shared_.tls != nullptr) tls_ = std::make_unique<TlsSession>(*shared_.tls);
   shared_.all.insert(this);
   ++shared_.api.metrics().connections;
 }
@@ -41,6 +42,7 @@ void Connection::start() {
 
 void Connection::close() noexcept {
   if (phase_ == Phase::closed) return;
+  if (phase_ == Phase::idle) end_tls();
   const bool unanswered = phase_ == Phase::busy || phase_ == Phase::streaming;
   phase_ = Phase::closed;
   shared_.buffered -= std::exchange(held_, 0);
@@ -76,12 +78,45 @@ void Connection::on_readable() {
   const size_t count = socket_.read_some(asio::buffer(shared_.input), error);
   if (error == asio::error::would_block || error == asio::error::try_again) return wait_readable();
   if (error) return on_end_of_input();
-  if (phase_ != Phase::lingering) {
-    in_.append(shared_.input.data(), count);
-    if (phase_ == Phase::idle || phase_ == Phase::head || phase_ == Phase::body) parse();
-    count_buffered();
-  }
+  if (phase_ != Phase::lingering) receive({shared_.input.data(), count});
   wait_readable();
+}
+
+void Connection::receive(std::string_view bytes) {
+  bool more = true;
+  if (tls_ == nullptr) {
+    in_.append(bytes);
+  } else {
+    more = decrypt(bytes);
+  }
+  if (phase_ == Phase::idle || phase_ == Phase::head || phase_ == Phase::body) parse();
+  count_buffered();
+  if (!more && phase_ != Phase::closed) on_end_of_input();
+}
+
+// False when the client sends no more.
+bool Connection::decrypt(std::string_view bytes) {
+  if (!heard_ && is_plain_http(bytes.front())) {
+    tls_ = nullptr;
+    head_.id = shared_.api.new_id();
+    keep_alive_ = false;
+    reject(ApiError(400, "this port speaks TLS; begin the address with https://"));
+    return true;
+  }
+  heard_ = true;
+  std::string wire;
+  const TlsSession::State state = tls_->receive(bytes, in_, wire);
+  if (state == TlsSession::State::failed) {
+    send_now(wire);
+    tls_ = nullptr;
+    close();
+    return true;
+  }
+  if (!wire.empty()) {
+    out_ += wire;
+    flush();
+  }
+  return state == TlsSession::State::open;
 }
 
 void Connection::on_end_of_input() {

@@ -22,6 +22,7 @@
 #include "serve/http.h"
 #include "serve/request_parser.h"
 #include "serve/server.h"
+#include "serve/tls.h"
 
 namespace inferno::serve {
 
@@ -31,6 +32,7 @@ class Connection;
 struct ConnectionShared {
   Api& api;
   const ServerOptions& options;
+  const TlsContext* tls = nullptr;  // null: plain HTTP
   std::set<Connection*> all = {};
   uint64_t buffered = 0;                   // bytes of requests being read
   bool draining = false;                   // no connection is kept after its answer
@@ -65,6 +67,8 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
   // ---- in (connection.cpp)
   void wait_readable();
   void on_readable();
+  void receive(std::string_view bytes);
+  [[nodiscard]] bool decrypt(std::string_view bytes);
   void on_end_of_input();
   void parse();
   [[nodiscard]] bool parse_some();
@@ -80,6 +84,8 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
   void on_flushed();
   void linger();
   void drop();
+  void send_now(std::string_view bytes) noexcept;
+  void end_tls() noexcept;
 
   // ---- time (connection.cpp)
   void set_deadline(std::chrono::milliseconds from_now);
@@ -96,6 +102,7 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
   bool reading_ = false;
   bool writing_ = false;
   bool end_of_input_ = false;
+  bool heard_ = false;  // anything from the client, of TLS
   bool keep_alive_ = true;
   bool chunked_ = false;
   bool comments_ = false;  // the stream may have comments
@@ -110,6 +117,7 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
   std::string out_;      // to be sent
   std::string sending_;  // being sent, from sent_ on
   size_t sent_ = 0;
+  std::unique_ptr<TlsSession> tls_;  // null: plain HTTP
   std::unique_ptr<RequestParser> parser_;
   HttpHead head_;
   std::string peer_;

@@ -1,5 +1,6 @@
 // Answers on their way to the client.
 #include <boost/asio/buffer.hpp>
+#include <new>
 #include <utility>
 
 #include "serve/connection.h"
@@ -66,8 +67,28 @@ void Connection::end(const RequestNote& note) {
 }
 
 void Connection::send(std::string_view text) {
-  out_ += text;
+  if (tls_ == nullptr) {
+    out_ += text;
+  } else if (!tls_->send(text, out_)) {
+    return drop();
+  }
   flush();
+}
+
+// A few bytes that may be lost: nobody waits for them.
+void Connection::send_now(std::string_view bytes) noexcept {
+  Error ignored;
+  if (!writing_ && !bytes.empty()) (void)socket_.write_some(asio::buffer(bytes.data(), bytes.size()), ignored);
+}
+
+// Says that nothing more comes, so that the client does not take the end for a cut.
+void Connection::end_tls() noexcept try {
+  if (tls_ == nullptr) return;
+  std::string wire;
+  tls_->end(wire);
+  send_now(wire);
+} catch (const std::bad_alloc&) {
+  tls_ = nullptr;
 }
 
 void Connection::flush() {
@@ -81,7 +102,9 @@ void Connection::flush() {
 }
 
 void Connection::write_some() {
-  if (phase_ != Phase::body) set_deadline(shared_.options.write_time);
+  // Before there is a request, it is its arrival that is timed.
+  const bool answers = phase_ == Phase::busy || phase_ == Phase::streaming || phase_ == Phase::flushing;
+  if (answers) set_deadline(shared_.options.write_time);
   socket_.async_write_some(asio::buffer(sending_.data() + sent_, sending_.size() - sent_),
                            [self = shared_from_this()](const Error& error, size_t count) {
                              if (self->phase_ == Phase::closed) return;
@@ -115,6 +138,7 @@ void Connection::linger() {
   phase_ = Phase::lingering;
   in_ = {};
   parser_ = nullptr;
+  end_tls();
   Error error;
   (void)socket_.shutdown(Tcp::socket::shutdown_send, error);
   if (error) return close();

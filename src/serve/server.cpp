@@ -63,6 +63,7 @@ class Server::Impl {
   [[nodiscard]] bool is_drained() const;
 
   ServerOptions options_;
+  std::unique_ptr<const TlsContext> tls_;
   Api api_;
   ConnectionShared shared_;
   asio::io_context io_;  // after what its handlers use
@@ -76,6 +77,12 @@ class Server::Impl {
 };
 
 namespace {
+
+std::unique_ptr<const TlsContext> tls_of(const ServerOptions& options) {
+  if (options.tls_cert.empty() != options.tls_key.empty()) fail_usage("`tls_cert` and `tls_key` need each other");
+  if (options.tls_cert.empty()) return nullptr;
+  return std::make_unique<const TlsContext>(options.tls_cert, options.tls_key);
+}
 
 // An exception that left a worker's function would end the process.
 std::function<void()> guarded(std::function<void()> work) {
@@ -105,10 +112,11 @@ ApiOptions api_options(const ServerOptions& options) {
 
 Server::Impl::Impl(Engine& engine, const ServerOptions& options)
     : options_(options),
+      tls_(tls_of(options)),
       api_(
           engine, api_options(options), [this](std::function<void()> work) { asio::post(io_, std::move(work)); },
           [this](std::function<void()> work) { asio::post(*workers_, guarded(std::move(work))); }),
-      shared_{.api = api_, .options = options_},
+      shared_{.api = api_, .options = options_, .tls = tls_.get()},
       io_(1),
       acceptor_(io_),
       signals_(io_),

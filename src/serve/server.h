@@ -24,6 +24,8 @@ struct ServerOptions {
   uint16_t port = 8080;            // 0: one that is free
   std::string model = "model";     // the name clients know it by
   std::vector<std::string> keys = {};
+  std::string tls_cert = {};  // a file in PEM form, as the next; both or none
+  std::string tls_key = {};
   bool no_auth = false;  // without keys: serve others than this machine all the same
   int64_t max_queue = 512;
   int64_t max_queue_per_key = 0;  // the same of one API key; 0: no limit of its own

@@ -44,6 +44,7 @@ class Client {
   [[nodiscard]] bool receive_until(std::string_view text);
   // Nothing more comes.
   [[nodiscard]] bool at_end();
+  [[nodiscard]] int descriptor() const { return socket_; }
   [[nodiscard]] const std::string& received() const { return in_; }
 
   Reply get(const std::string& path, const std::string& headers = {});
