@@ -14,7 +14,7 @@ TIDY_FILES ?= (build-asan/)?src/(?!.*_test[./]).*\.c(pp|xx)$$
 .DEFAULT_GOAL := help
 .PHONY: help build run dev test test-slow check format check-format check-tidy check-asan check-avx2 check-macos \
         check-metal check-metal-sources tsan bench install \
-        model clean deps deps-check check-fuzz fuzz check-templates check-page check-clients compare-quantize \
+        model clean deps deps-check check-fuzz fuzz check-templates check-page check-clients check-faults compare-quantize \
         test-threadpool-parity-quick test-threadpool-parity test-threadpool-parity-verbose test-gemv-omp \
         test-fusion-gemv test-model-check test-idle llamacpp-parity-full
 
@@ -119,6 +119,10 @@ check-page: build ## the page of `inferno serve` in Chromium; screenshots in bui
 	@tools/install_deps python browser
 	@[ -x build/browser/bin/python ] || { python3 -m venv build/browser && build/browser/bin/pip install --quiet playwright; }
 	@build/browser/bin/python tests/serve/check_page.py build/inferno build/page
+
+check-faults: deps build/build.ninja ## `inferno serve` with clients that do everything wrong, 50 times as often as in `make test`; on loopback, some minutes
+	@cmake --build build --target serve_faults_test -j $(JOBS) $(QUIET)
+	@INFERNO_FAULT_SCALE=50 build/tests/serve/serve_faults_test --gtest_brief=1
 
 check-clients: build ## `inferno serve` with clients that others wrote, and schemathesis, from PyPI
 	@tools/install_deps python

@@ -5,9 +5,18 @@
 #include <random>
 
 #include "serve/api_error.h"
+#include "serve/json_fields.h"
 
 namespace inferno::serve {
 namespace {
+
+// Not in a time that grows with the square of it: this would take minutes.
+TEST(JsonFields, AnArrayOfManyObjectsIsReadInOnePass) {
+  std::string text = R"({"messages":[{})";
+  for (int i = 1; i < 900'000; ++i) text += ",{}";
+  const Json parsed = parse_object(text + "]}");
+  EXPECT_EQ(parsed["messages"].size(), 900'000U);
+}
 
 const CompletionLimits kLimits{.model = "m", .context = 4096};
 

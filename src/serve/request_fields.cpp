@@ -12,6 +12,7 @@ namespace {
 
 constexpr double kMaxTemperature = 100;
 constexpr double kMaxBias = 100;
+constexpr size_t kMaxMessages = 16'384;
 
 void add_stop(const Json& item, const char* name, const CompletionLimits& limits, std::vector<std::string>& stops) {
   if (!item.is_string()) fail_field(name, "holds {}, must hold strings", kind_of(item));
@@ -190,11 +191,17 @@ ChatMessage message_of(const Json& message, const std::string& path, std::span<c
           .content = content == nullptr ? std::string() : content_of(*content, fields.path("content"), text_types)};
 }
 
+void check_message_count(const Json& messages, const char* name) {
+  if (messages.size() <= kMaxMessages) return;
+  fail_field(name, "has {} messages, must have at most {}", messages.size(), kMaxMessages);
+}
+
 std::vector<ChatMessage> messages_of(const Fields& fields, const char* name,
                                      std::span<const std::string_view> text_types) {
   const Json* messages = fields.array(name);
   if (messages == nullptr) fail_field(name, "is missing");
   if (messages->empty()) fail_field(name, "is empty, must have at least one message");
+  check_message_count(*messages, name);
   std::vector<ChatMessage> read;
   for (const Json& message : *messages) {
     read.push_back(message_of(message, fmt::format("{}[{}]", name, read.size()), text_types));

@@ -31,6 +31,8 @@ void refuse_unsupported(const Fields& fields);
 // A string, or an array of parts of which only texts can be read; their types are among `text_types`.
 [[nodiscard]] std::string content_of(const Json& content, const std::string& path,
                                      std::span<const std::string_view> text_types);
+// More than a template should be asked to render are a 400.
+void check_message_count(const Json& messages, const char* name);
 // The array of messages under `name`, with roles system, developer, user and assistant.
 [[nodiscard]] std::vector<ChatMessage> messages_of(const Fields& fields, const char* name,
                                                    std::span<const std::string_view> text_types);

@@ -52,6 +52,7 @@ void parse_responses(const Fields& fields, const CompletionLimits& limits, Compl
   if (input->is_string()) {
     messages.push_back({.role = "user", .content = input->get<std::string>()});
   } else if (input->is_array()) {
+    check_message_count(*input, "input");
     add_items(*input, messages);
   } else {
     fail_field("input", "is {}, must be a string or an array of items", kind_of(*input));
