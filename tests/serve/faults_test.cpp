@@ -301,7 +301,7 @@ void ServeFaults::send_broken_json(int count) {
 }
 
 TEST_F(ServeFaults, BrokenJsonAndBrokenTextAreTheClientsFault) {
-  send_broken_json(100 * scale());
+  send_broken_json(100 + 10 * scale());
 }
 
 TEST_F(ServeFaults, NumbersOfAllKindsInEveryField) {
