@@ -18,6 +18,7 @@
 #include "cli/cli.h"
 #include "engine/builtin_model.h"
 #include "engine/chat.h"
+#include "profile/profiling_backend.h"
 #include "serve/access.h"
 #include "serve/log_writer.h"
 #include "serve/request_log.h"
@@ -36,9 +37,13 @@ struct ServeCommand {
   std::string chat_template;
   int32_t parallel = 8;
   int64_t drain_seconds = 30;
+  bool measure = false;
   serve::ServerOptions server;
 
   [[nodiscard]] std::vector<std::string> keys() const;
+  std::optional<Profile> profile;  // outlives the engine, which fills it
+
+  void watch(EngineOptions& options);
   void run();
 };
 
@@ -52,6 +57,27 @@ std::vector<std::string> ServeCommand::keys() const {
     for (std::string& one : serve::parse_keys(key)) keys.push_back(std::move(one));
   }
   return keys;
+}
+
+// The engine's steps are timed from now on; what is seen of them are the profile's figures between two steps.
+void ServeCommand::watch(EngineOptions& options) {
+  options.decorate = [this](std::unique_ptr<Backend> backend) -> std::unique_ptr<Backend> {
+    profile.emplace(*backend);
+    auto watched = std::make_unique<ProfilingBackend>(std::move(backend), &*profile, nullptr);
+    const auto share = [this, watching = watched.get()](Phase phase) {
+      const auto held = watching->hold();
+      const PhaseTotals& totals = profile->phase(phase);
+      return totals.steps == 0 ? 0 : totals.least_us() / totals.wall_us();
+    };
+    server.profile = {.json =
+                          [this, watching = watched.get()] {
+                            const auto held = watching->hold();
+                            return profile->json();
+                          },
+                      .prefill_share = [share] { return share(Phase::prefill); },
+                      .decode_share = [share] { return share(Phase::decode); }};
+    return watched;
+  };
 }
 
 void ServeCommand::run() {
@@ -72,7 +98,9 @@ void ServeCommand::run() {
   const std::string other = read_chat_template(chat_template);
   std::optional<FileWithTemplate> with_template;
   if (!other.empty()) with_template.emplace(file, other);
-  Engine instance(with_template ? static_cast<const ModelFile&>(*with_template) : file, engine_options(load));
+  EngineOptions options = engine_options(load);
+  if (measure) watch(options);
+  Engine instance(with_template ? static_cast<const ModelFile&>(*with_template) : file, options);
   // A template that does not compile is found now, not by the first client.
   if (with_template && instance.tokenizer() != nullptr) (void)ChatFormat::from_tokenizer(*instance.tokenizer());
   serve::Server service(instance, server);
@@ -121,6 +149,7 @@ void add_serve(CLI::App& app) {
   sub->add_option("--drain-seconds", command->drain_seconds, "for running requests when the server is asked to end")
       ->check(CLI::Range(int64_t{0}, int64_t{86'400}))
       ->default_str("30");
+  sub->add_flag("--profile", command->measure, "measure where the time goes, for /debug/profile and /metrics");
   command->engine.add_to(*sub);
   sub->callback([command] { command->run(); });
 }

@@ -49,6 +49,7 @@ Api::Api(Engine& engine, const ApiOptions& options, Post on_loop, Post on_worker
                .keys = std::vector<CompletionContext::PerKey>(options.keys.size())},
       access_(options.keys, options.local),
       info_{.engine = engine, .model = options.model, .created = unix_now()},
+      profile_(options.profile),
       random_(std::random_device{}() ^ (uint64_t{std::random_device{}()} << 32)) {}
 
 std::string Api::new_id() {
@@ -150,7 +151,8 @@ HttpResponse Api::get(const Endpoint& endpoint, const HttpHead& head) const {
       if (draining_) throw ApiError(503, "the server is shutting down");
       return {.body = "{\"status\":\"ok\"}\n"};
     case Action::metrics:
-      return {.body = context_.metrics.text(context_.engine.scheduler().stats(), context_.engine.scheduler().pages()),
+      return {.body = context_.metrics.text(context_.engine.scheduler().stats(), context_.engine.scheduler().pages(),
+                                            profile_),
               .content_type = "text/plain; version=0.0.4; charset=utf-8"};
     case Action::models:
       return {.body = info_.models_json() + "\n"};
@@ -165,6 +167,9 @@ HttpResponse Api::get(const Endpoint& endpoint, const HttpHead& head) const {
     }
     case Action::steps:
       return {.body = info_.steps_json() + "\n"};
+    case Action::profile:
+      if (!profile_.json) throw ApiError(404, "this server measures no profile; it has to be started so");
+      return {.body = profile_.json() + "\n"};
     case Action::tags:
       return {.body = info_.tags_json() + "\n"};
     case Action::processes:

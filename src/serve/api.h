@@ -22,6 +22,7 @@ struct ApiOptions {
   bool local = true;                  // without keys: only for this machine (access.h)
   int64_t max_sequences = 512;        // texts that run or wait; more are turned away
   int64_t max_sequences_per_key = 0;  // the same of one API key; 0: no limit of its own
+  ProfileSource profile = {};
 };
 
 class Api {
@@ -65,6 +66,7 @@ class Api {
   CompletionContext context_;
   Access access_;
   Info info_;
+  ProfileSource profile_;
   bool draining_ = false;
   std::mt19937_64 random_;
   std::set<std::shared_ptr<CompletionJob>> open_;

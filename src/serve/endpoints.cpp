@@ -22,6 +22,7 @@ constexpr std::array kEndpoints = {
     Endpoint{"/props", Action::props},
     Endpoint{"/slots", Action::slots},
     Endpoint{"/debug/steps", Action::steps},
+    Endpoint{"/debug/profile", Action::profile},
     Endpoint{"/api/tags", Action::tags},
     Endpoint{"/api/ps", Action::processes},
     Endpoint{"/api/version", Action::version},

@@ -20,6 +20,7 @@ enum class Action : uint8_t {
   props,
   slots,
   steps,
+  profile,
   tags,
   processes,
   version,

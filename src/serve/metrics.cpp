@@ -44,7 +44,7 @@ void Histogram::write(std::string& out, std::string_view name, std::string_view 
                  sum_, name, count_);
 }
 
-std::string Metrics::text(const EngineStats& engine, const PageCounts& pages) const {
+std::string Metrics::text(const EngineStats& engine, const PageCounts& pages, const ProfileSource& profile) const {
   std::string out;
   head(out, "inferno_requests_total", "counter", "Answered HTTP requests.");
   for (const auto& [key, count] : answers) {
@@ -69,6 +69,13 @@ std::string Metrics::text(const EngineStats& engine, const PageCounts& pages) co
   single(out, "inferno_pages_evicted_total", "counter", "Cached pages that gave way.", pages.evictions);
   single(out, "inferno_steps_total", "counter", "Steps of the engine.", engine.steps);
   single(out, "inferno_step_time_error", "gauge", "Relative error of the predicted times of steps.", engine.cost_error);
+  if (profile.prefill_share && profile.decode_share) {
+    head(out, "inferno_share_of_limit", "gauge", "Speed of steps as a share of what the machine allows.");
+    fmt::format_to(std::back_inserter(out), "inferno_share_of_limit{{phase=\"prefill\"}} {:.4f}\n",
+                   profile.prefill_share());
+    fmt::format_to(std::back_inserter(out), "inferno_share_of_limit{{phase=\"decode\"}} {:.4f}\n",
+                   profile.decode_share());
+  }
   first_token.write(out, "inferno_time_to_first_token_seconds", "From submission to the first token.");
   between_tokens.write(out, "inferno_time_between_tokens_seconds", "Between tokens of one text.");
   queue.write(out, "inferno_queue_seconds", "From submission to the first chunk of the prompt.");

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -13,6 +14,14 @@
 #include "inferno/types.h"
 
 namespace inferno::serve {
+
+// Where the time of the steps went, of an engine that is measured (docs/serve.md); any may be empty: it is not. Each is
+// called on the event loop's thread.
+struct ProfileSource {
+  std::function<std::string()> json = {};
+  std::function<double()> prefill_share = {};  // of what the machine allows, 0 to 1
+  std::function<double()> decode_share = {};
+};
 
 class Histogram {
  public:
@@ -44,7 +53,8 @@ struct Metrics {
   Histogram queue;
   Histogram whole;
 
-  [[nodiscard]] std::string text(const EngineStats& engine, const PageCounts& pages) const;
+  [[nodiscard]] std::string text(const EngineStats& engine, const PageCounts& pages,
+                                 const ProfileSource& profile = {}) const;
 };
 
 }  // namespace inferno::serve

@@ -105,7 +105,8 @@ ApiOptions api_options(const ServerOptions& options) {
           .keys = options.keys,
           .local = loopback && !options.no_auth,
           .max_sequences = options.max_queue,
-          .max_sequences_per_key = options.max_queue_per_key};
+          .max_sequences_per_key = options.max_queue_per_key,
+          .profile = options.profile};
 }
 
 }  // namespace

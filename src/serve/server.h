@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "serve/metrics.h"
+
 namespace inferno {
 class Engine;
 }
@@ -39,6 +41,7 @@ struct ServerOptions {
   std::chrono::milliseconds comment_time{10'000};  // of silence in a stream, after which a comment says that it lives
   std::chrono::milliseconds drain_time{30'000};    // for requests that run when the server ends
   size_t max_unsent_bytes = size_t{1} << 20;       // of a stream whose client does not read
+  ProfileSource profile = {};                      // for /debug/profile and /metrics
   bool handle_signals = false;                     // SIGINT and SIGTERM end it
   std::function<void(std::string_view line)> log = {};  // a line per request; called on the event loop's thread
   bool log_json = false;                                // the lines are JSON

@@ -46,6 +46,20 @@ TEST(ServeExplain, TheLastStepsNameTheRequestsInThem) {
   EXPECT_GT(server.metric("inferno_pages_cached"), 0);
 }
 
+TEST(ServeExplain, AMeasuredEngineHasAProfileAndAnotherSaysSo) {
+  const TestServer plain;
+  EXPECT_EQ(Client(plain.port()).get("/debug/profile").status, 404);
+  EXPECT_EQ(plain.metric("inferno_share_of_limit{phase=\"decode\"}"), -1);
+  const TestServer measured([](serve::ServerOptions& options) {
+    options.profile = {.json = [] { return std::string(R"({"phases":[]})"); },
+                       .prefill_share = [] { return 0.25; },
+                       .decode_share = [] { return 0.5; }};
+  });
+  EXPECT_TRUE(Client(measured.port()).get("/debug/profile").json().contains("phases"));
+  EXPECT_EQ(measured.metric("inferno_share_of_limit{phase=\"prefill\"}"), 0.25);
+  EXPECT_EQ(measured.metric("inferno_share_of_limit{phase=\"decode\"}"), 0.5);
+}
+
 TEST(ServeExplain, SlotsShowWhatRuns) {
   TestServer server;
   Client running(server.port());
