@@ -17,6 +17,8 @@ namespace inferno::testing {
 
 using Json = nlohmann::json;
 
+inline constexpr const char* kText = "/v1/completions";
+
 struct Reply {
   int status = 0;                                   // 0: the connection was closed instead
   std::map<std::string, std::string> headers = {};  // names in lower case

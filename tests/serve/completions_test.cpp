@@ -11,7 +11,6 @@
 namespace inferno::testing {
 namespace {
 
-constexpr const char* kText = "/v1/completions";
 constexpr const char* kChat = "/v1/chat/completions";
 
 // The text of each choice of a stream, and its reason.

@@ -12,8 +12,6 @@
 namespace inferno::testing {
 namespace {
 
-constexpr const char* kText = "/v1/completions";
-
 TEST(ServeExplain, AnswersSayWhatWasReusedAndWhyNoMoreAndWhereTheTimeWent) {
   TestServer server;
   Client client(server.port());

@@ -21,8 +21,6 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kText = "/v1/completions";
-
 int scale() {
   const char* text = std::getenv("INFERNO_FAULT_SCALE");
   return text == nullptr ? 1 : std::clamp(std::atoi(text), 1, 1000);

@@ -12,7 +12,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr const char* kText = "/v1/completions";
 constexpr int kLong = 900;
 
 std::string long_request(bool stream, int seed = 1) {
