@@ -104,7 +104,7 @@ class CompletionJob final : public Exchange, public std::enable_shared_from_this
   void pass_on();
   void take(Delta& delta);
   void finish();
-  void take_over(size_t choice, Completion& made);
+  void take_over(size_t index, Completion& made);
   void finish_stream();
   void tell(const ApiError& error);
   void fail(const ApiError& error);
