@@ -43,6 +43,22 @@ TEST(MetalWeights, PlanesGiveBackTheFilesBytes) {
   }
 }
 
+TEST(MetalProducts, ATokensResultDoesNotDependOnItsMates) {
+  for (const DType dtype : {DType::f16, DType::q4_k, DType::q6_k}) {
+    SCOPED_TRACE(dtype_name(dtype));
+    metal::MetalBackend backend(std::make_unique<test::EmulatedDevice>());
+    LinearShape shape{.tokens = 11, .k = 512, .n = {13}, .weight = dtype};
+    const OpImage together = run_on(backend, linear_case(shape, 1));
+    const float* all = together.record().args<LinearArgs>().out[0].f32();
+    for (int32_t t = 0; t < 11; ++t) {
+      shape.rows = {t};
+      const OpImage alone = run_on(backend, linear_case(shape, 1));
+      const float* one = alone.record().args<LinearArgs>().out[0].f32();
+      EXPECT_TRUE(std::equal(one, one + 13, all + t * 13)) << "token " << t;
+    }
+  }
+}
+
 // Runs the op with a device that counts.
 struct Counts {
   int64_t dispatches = 0;
@@ -98,7 +114,7 @@ class FaultyDevice final : public metal::Device {
     if (what.kernel.kernel == metal::Kernel::activate && mistake_ == Mistake::swapped_buffers) {
       std::swap(buffers[0], buffers[1]);  // x and factor
     }
-    if (what.kernel.kernel == metal::Kernel::linear) {
+    if (what.kernel.kernel == metal::Kernel::linear || what.kernel.kernel == metal::Kernel::linear_few) {
       if (mistake_ == Mistake::one_group_less && what.groups.x > 1) --changed.groups.x;
       if (mistake_ == Mistake::wrong_args_field) {
         reinterpret_cast<metal::LinearArgs*>(args.data())->weight.groups -= 1;
@@ -121,8 +137,9 @@ class FaultyDevice final : public metal::Device {
 };
 
 // Whether the MLP's result is within the limit that parity tests have.
-bool passes_with(Mistake mistake) {
-  const OpImage image = mlp_case({.tokens = 2, .width = 64, .ffn = 96, .weight = DType::q8_0, .down = DType::q8_0}, 1);
+bool passes_with(Mistake mistake, int64_t tokens = 1) {
+  const OpImage image =
+      mlp_case({.tokens = tokens, .width = 64, .ffn = 96, .weight = DType::q8_0, .down = DType::q8_0}, 1);
   metal::MetalBackend backend(std::make_unique<FaultyDevice>(mistake));
   const auto scalar = create_backend("scalar", {.fused = false});
   const double limit = nmse_limit(image.record(), Numerics::definition);
@@ -131,7 +148,7 @@ bool passes_with(Mistake mistake) {
 }
 
 TEST(MetalMistakes, NoMistakePasses) {
-  EXPECT_TRUE(passes_with(Mistake::none));
+  for (const int64_t tokens : {1, 2}) EXPECT_TRUE(passes_with(Mistake::none, tokens));
 }
 TEST(MetalMistakes, MissingBarriersAreNoticed) {
   EXPECT_FALSE(passes_with(Mistake::no_barriers));
@@ -140,10 +157,10 @@ TEST(MetalMistakes, AWrongBufferIndexIsNoticed) {
   EXPECT_FALSE(passes_with(Mistake::swapped_buffers));
 }
 TEST(MetalMistakes, AWrongArgsFieldIsNoticed) {
-  EXPECT_FALSE(passes_with(Mistake::wrong_args_field));
+  for (const int64_t tokens : {1, 2}) EXPECT_FALSE(passes_with(Mistake::wrong_args_field, tokens));
 }
 TEST(MetalMistakes, AnEdgeThatNoThreadgroupCoversIsNoticed) {
-  EXPECT_FALSE(passes_with(Mistake::one_group_less));
+  for (const int64_t tokens : {1, 2}) EXPECT_FALSE(passes_with(Mistake::one_group_less, tokens));
 }
 
 TEST(MetalBackend, HeadsThatNoKernelHoldsAreRefusedWhenTheStepIsPlanned) {

@@ -59,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(Ops, MetalKernels, testing::Combine(testing::ValuesIn(k
 
 TEST(MetalKernels, EveryWeightTypeHasKernels) {
   for (const DType dtype : kWeightTypes) {
-    for (const metal::Kernel kernel : {metal::Kernel::linear, metal::Kernel::embed}) {
+    for (const metal::Kernel kernel : {metal::Kernel::linear, metal::Kernel::linear_few, metal::Kernel::embed}) {
       const std::string name = metal::KernelId{kernel, dtype}.name();
       EXPECT_TRUE(emulator::has_kernel(name)) << name;
     }

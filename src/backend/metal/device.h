@@ -19,6 +19,7 @@ namespace inferno::metal {
 // The functions of kernels/*.metal. Some exist once for each type of weights or of the cache.
 enum class Kernel : uint8_t {
   linear,
+  linear_few,
   embed,
   rms_norm,
   activate,

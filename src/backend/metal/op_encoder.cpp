@@ -11,7 +11,8 @@ namespace {
 constexpr uint32_t kSimdWidth = 32;
 constexpr uint32_t kThreads = 64;          // of a threadgroup: two simdgroups
 constexpr uint32_t kMaxThreads = 1024;     // that a threadgroup can have
-constexpr uint32_t kRowsPerSimdgroup = 4;  // kRows of linear.metal
+constexpr uint32_t kRowsPerSimdgroup = 4;  // kRows of linear.metal, kFewRows of linear_few.metal
+constexpr uint32_t kFewTokens = 8;         // of linear_few.metal
 constexpr uint32_t kPartThreads = 128;     // kSimdgroups of attention_decode.metal
 constexpr size_t kMaxTouched = 64;         // by kernels between two barriers
 
@@ -78,7 +79,8 @@ bool overlap(const Binding& a, const Binding& b) {
 
 std::string KernelId::name() const {
   constexpr std::array<std::string_view, static_cast<size_t>(Kernel::count)> kNames = {
-      "linear", "embed", "rms_norm", "activate", "finish", "rope_store", "attention_part", "attention_merge"};
+      "linear", "linear_few", "embed",          "rms_norm",       "activate",
+      "finish", "rope_store", "attention_part", "attention_merge"};
   std::string text(kNames[static_cast<size_t>(kernel)]);
   if (dtype == DType::i32) return text;
   text += '_';
@@ -190,10 +192,12 @@ void OpEncoder::multiply(const Weight& weight, Binding x, int64_t tokens, const 
                         .has_bias = bias != nullptr,
                         .has_residual = residual.data != nullptr,
                         .has_x_rows = !rows.empty(),
-                        .padding = 0};
+                        .tokens = u32(tokens)};
+  const bool few = tokens > 1;
   const GridSize groups{.x = blocks(weight.rows(), int64_t{kRowsPerSimdgroup} * kThreads / kSimdWidth),
-                        .y = u32(tokens)};
-  dispatch({Kernel::linear, weight.dtype()}, groups, kThreads, args,
+                        .y = blocks(tokens, few ? kFewTokens : 1)};
+  if (planning_) device_.prepare({Kernel::linear, weight.dtype()});  // later steps may have one token
+  dispatch({few ? Kernel::linear_few : Kernel::linear, weight.dtype()}, groups, kThreads, args,
            {in(&weight), read(x), in(bias), read(residual), written(out), in(rows)});
 }
 
