@@ -8,6 +8,7 @@
 #include "backend/sampling_row.h"
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/text.h"
 
 namespace inferno::metal {
@@ -23,11 +24,7 @@ MetalBackend::MetalBackend(std::unique_ptr<Device> device)
     : device_(std::move(device)), ops_(std::make_unique<OpEncoder>(*device_)) {}
 
 MetalBackend::~MetalBackend() {
-  try {
-    device_->wait();
-  } catch (const Error&) {
-    // Nobody is left to hear of it.
-  }
+  settle();
 }
 
 bool MetalBackend::supports(OpId op, DType dtype) const {
@@ -75,11 +72,7 @@ Buffer MetalBackend::allocate(size_t bytes) {
 }
 
 void MetalBackend::deallocate(void* data) noexcept {
-  try {
-    wait();  // a step may still use it
-  } catch (const Error&) {
-    // The device has failed: the next call reports it.
-  }
+  settle();  // a step may still use it
   device_->free(data);
 }
 
@@ -132,6 +125,14 @@ void MetalBackend::synchronize() {
 void MetalBackend::wait() {
   device_->wait();
   ops_->on_commit();
+}
+
+void MetalBackend::settle() noexcept {
+  try {
+    wait();
+  } catch (const Error& error) {
+    log(LogLevel::warn, "{}", error.what());
+  }
 }
 
 void MetalBackend::plan(const OpRecord& record) {

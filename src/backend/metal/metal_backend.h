@@ -67,6 +67,8 @@ class MetalBackend final : public Backend {
   void reserve_sampling(const SampleArgs& a);
   void draw(const SampleArgs& a);
   void wait();
+  // The same where nobody can be told of a failure.
+  void settle() noexcept;
 
   std::unique_ptr<Device> device_;
   std::unique_ptr<OpEncoder> ops_;
