@@ -13,7 +13,7 @@ TIDY_FILES ?= (build-asan/)?src/(?!.*_test[./]).*\.c(pp|xx)$$
 
 .DEFAULT_GOAL := help
 .PHONY: help build run dev test test-slow check format check-format check-tidy check-asan check-avx2 check-macos \
-        check-metal check-metal-sources tsan bench install \
+        check-metal check-metal-sources metal-cpp tsan bench install \
         model clean deps deps-check check-fuzz fuzz check-templates check-page check-clients check-faults compare-quantize \
         test-threadpool-parity-quick test-threadpool-parity test-threadpool-parity-verbose test-gemv-omp \
         test-fusion-gemv test-model-check test-idle llamacpp-parity-full
@@ -31,8 +31,12 @@ deps-check:
 build/build.ninja: CMakePresets.json | deps
 	@cmake --preset release --log-level=WARNING
 
-build-%/build.ninja: CMakePresets.json | deps-check
+build-%/build.ninja: CMakePresets.json | deps-check metal-cpp
 	@cmake --preset $* --log-level=WARNING
+
+# For the builds that test the Metal backend on an emulated GPU.
+metal-cpp:
+	@tools/fetch_metal_cpp
 
 build: deps build/build.ninja ## build/inferno and build/model-generate
 	@cmake --build build --target inferno model-generate -j $(JOBS) $(QUIET)
@@ -148,7 +152,7 @@ check-metal-sources: deps-check
 	@echo "check: address spaces of the Metal kernels"
 	@tools/check_metal sources
 
-check-metal: deps-check ## the Metal kernels in the emulator, in three thread orders, under ASan and TSan
+check-metal: deps-check metal-cpp ## the Metal backend and its kernels on an emulated GPU, under ASan and TSan
 	@tools/check_metal all $(JOBS)
 
 tsan: deps-check build-tsan/build.ninja ## tests under ThreadSanitizer
@@ -172,4 +176,5 @@ model: ## fetch SmolLM2-135M-Instruct, a small real chat model, into models/
 	@tools/fetch_model
 
 clean: ## remove everything that was built
-	@rm -rf build build-debug build-clang build-asan build-tsan build-minimal build-x86 build-macos
+	@rm -rf build build-debug build-clang build-asan build-tsan build-minimal build-x86 build-macos \
+	  build-metal build-metal-cpp

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Writes a folder that clang takes for a macOS SDK, so that this machine can compile and link for Apple silicon.
 
-    tools/macos_sdk.py ZIGLANG_WHEEL FOLDER
+    tools/macos_sdk.py ZIGLANG_WHEEL FOLDER [METAL_CPP]
 
 PyPI's ziglang 0.14.1 carries Darwin's headers, the names in libSystem, and libc++ 19's headers. FOLDER/homebrew stands for
 Homebrew's packages: the headers of this machine's packages, and for libraries the names that this machine's export.
+METAL_CPP is the folder that tools/fetch_metal_cpp wrote: it lists the names that programs take from Metal and Foundation.
 """
 
 import pathlib
@@ -40,6 +41,21 @@ HEADER_ONLY = [
     ("CLI11", "CLI11::CLI11", "CLI", ""),
     ("Boost", "Boost::headers", "boost", "BOOST_ASIO_HAS_STD_INVOKE_RESULT"),
 ]
+
+# Apple's libraries beside libSystem: where a program finds them, and where the linker looks.
+FRAMEWORKS = {
+    "Metal": ("/System/Library/Frameworks/Metal.framework/Versions/A/Metal", "System/Library/Frameworks/Metal.framework/Metal.tbd"),
+    "Foundation": ("/System/Library/Frameworks/Foundation.framework/Versions/C/Foundation", "System/Library/Frameworks/Foundation.framework/Foundation.tbd"),
+    "libobjc": ("/usr/lib/libobjc.A.dylib", "usr/lib/libobjc.tbd"),
+}  # fmt: skip
+
+# What metal-cpp includes of frameworks that the wheel has no headers of, as far as it uses them.
+FRAMEWORK_HEADERS = {
+    "CoreFoundation/CoreFoundation.h": "#include <cmath>\n#include <cstdint>\ntypedef double CFTimeInterval;\n",
+    "CoreGraphics/CGColorSpace.h": "typedef struct CGColorSpace* CGColorSpaceRef;\n",
+    "CoreGraphics/CGGeometry.h": "typedef double CGFloat;\nstruct CGSize { CGFloat width, height; };\n",
+    "IOSurface/IOSurfaceRef.h": "typedef struct __IOSurface* IOSurfaceRef;\n",
+}
 
 # Libraries with code: name for pkg-config and the linker, header. hwloc is left out: a Mac does without.
 LIBRARIES = [("libpcre2-8", "pcre2-8", "pcre2.h"), ("libutf8proc", "utf8proc", "utf8proc.h")]
@@ -117,12 +133,26 @@ def add_library(prefix, package, name, header):
     )
 
 
+def add_frameworks(folder, metal_cpp):
+    imports = (metal_cpp / "imports.txt").read_text().splitlines()
+    for library, (install_name, path) in FRAMEWORKS.items():
+        names = {line.split()[0] for line in imports if line.endswith(f"(from {library})")}
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        write_library(folder / path, install_name, names)
+    for header, text in FRAMEWORK_HEADERS.items():
+        path = folder / "usr/include" / header
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("#pragma once\n" + text)
+
+
 def main():
-    if len(sys.argv) != 3:
+    if len(sys.argv) not in (3, 4):
         sys.exit(__doc__)
     folder = pathlib.Path(sys.argv[2]).resolve()
     unpack(sys.argv[1], folder)
     write_library(folder / "usr/lib/libc++.tbd", "/usr/lib/libc++.1.dylib", set())
+    if len(sys.argv) == 4:
+        add_frameworks(folder, pathlib.Path(sys.argv[3]))
     prefix = folder / "homebrew"
     for library in HEADER_ONLY:
         add_header_only(prefix, *library)

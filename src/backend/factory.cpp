@@ -16,9 +16,14 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#if defined(INFERNO_CUDA) || defined(INFERNO_METAL)
+#include "backend/fallback.h"
+#endif
 #ifdef INFERNO_CUDA
 #include "backend/cuda/cuda.h"
-#include "backend/fallback.h"
+#endif
+#ifdef INFERNO_METAL
+#include "backend/metal/metal.h"
 #endif
 
 namespace inferno {
@@ -64,12 +69,21 @@ std::unique_ptr<Backend> make_cuda(const BackendOptions& options) {
 constexpr Maker make_cuda = nullptr;
 #endif
 
+#ifdef INFERNO_METAL
+// Layers that do not fit what the GPU may use run on the CPU.
+std::unique_ptr<Backend> make_metal(const BackendOptions& options) {
+  return std::make_unique<FallbackBackend>(make_metal_backend(), [options] { return make_parallel(options); });
+}
+#else
+constexpr Maker make_metal = nullptr;
+#endif
+
 constexpr std::array<Entry, 5> kBackends = {{
     {"scalar", make_scalar},
     {"simd", make_simd},
     {"parallel", make_parallel},
     {"cuda", make_cuda, "this program was built without it (configure with -DINFERNO_CUDA=ON)"},
-    {"metal", nullptr, "it is not written yet"},
+    {"metal", make_metal, "it is for Macs with Apple silicon, and this program was built without it"},
 }};
 
 std::string known_names() {

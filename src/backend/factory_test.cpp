@@ -30,7 +30,11 @@ TEST(Factory, UnknownNameIsAUsageErrorThatListsTheKnownOnes) {
 }
 
 TEST(Factory, ABackendThatIsNotInThisProgramSaysWhyAndWhatToUse) {
-  EXPECT_EQ(refusal("metal"), "no backend \"metal\" here: it is not written yet; use `backend` parallel");
+  const std::string said = refusal("metal");
+  if (said == "accepted") GTEST_SKIP() << "it is in this program";
+  EXPECT_EQ(said,
+            "no backend \"metal\" here: it is for Macs with Apple silicon, and this program was built without it; use "
+            "`backend` parallel");
 }
 
 }  // namespace

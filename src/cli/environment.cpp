@@ -13,6 +13,7 @@ std::span<const EnvironmentVariable> environment_variables() {
       {"INFERNO_CUDA_SYNC", "Set: the GPU is waited for after every op, so that an error names its own."},
       {"INFERNO_ISA", "The instruction set to use instead of the best one; inferno machine lists them."},
       {"INFERNO_LOG", "What is logged: off, error, warn, info, debug, trace."},
+      {"INFERNO_METAL_MEMORY", "MiB that the Metal backend may use; the GPU appears smaller."},
       {"INFERNO_MODELS", "The folder of pulled models; inferno/models in the cache folder when not set."},
       {"INFERNO_THREADS", "CPU threads, when --threads is not given."},
       {"NO_COLOR", "Set: no colours on the terminal."},

@@ -85,11 +85,15 @@ std::string why_table() {
 }
 
 std::string gpu_line() {
-  try {
-    return create_backend("cuda")->description();
-  } catch (const Error& error) {
-    return fmt::format("none ({})", error.what());
+  std::string why;
+  for (const char* name : {"cuda", "metal"}) {
+    try {
+      return create_backend(name)->description();
+    } catch (const Error& error) {
+      why += fmt::format("{}{}", why.empty() ? "" : "; ", error.what());
+    }
   }
+  return fmt::format("none ({})", why);
 }
 
 // What waking workers and meeting at barriers costs here.

@@ -1,16 +1,15 @@
-// Every Metal kernel, in the emulator, against the definition of the ops it is for: the cases of the parity tests with
-// their odd sizes, all weight types, all cache types and every optional argument.
+// Every Metal kernel, dispatched by the backend and run by the emulator, against the definition of the ops it is for:
+// the cases of the parity tests with their odd sizes, all weight types, all cache types and every optional argument.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "backend/factory.h"
-#include "emulated_ops.h"
+#include "backend/metal/metal_backend.h"
+#include "emulated_device.h"
 #include "verify/compare.h"
 #include "verify/op_cases.h"
 
@@ -27,8 +26,9 @@ TEST_P(MetalKernels, GiveWhatTheDefinitionGives) {
   int ran = 0;
   for (const OpCase& c : op_cases(op)) {
     SCOPED_TRACE(c.name);
-    const OpImage tested = c.image.clone();
-    if (!test::EmulatedOps(order).run(tested)) continue;
+    metal::MetalBackend backend(std::make_unique<test::EmulatedDevice>(order));
+    if (!backend.supports(c.image.record())) continue;
+    const OpImage tested = run_on(backend, c.image);
     ++ran;
     const double limit = nmse_limit(c.image.record(), Numerics::definition);
     for (const FieldDifference& d : compare_written(c.image, run_on(*scalar, c.image), tested)) {
@@ -41,7 +41,7 @@ TEST_P(MetalKernels, GiveWhatTheDefinitionGives) {
 }
 
 constexpr OpId kOps[] = {OpId::embed,          OpId::rms_norm,  OpId::activate,  OpId::linear, OpId::kv_store,
-                         OpId::qkv_rope_store, OpId::attention, OpId::gated_mlp, OpId::logits};
+                         OpId::qkv_rope_store, OpId::attention, OpId::gated_mlp, OpId::logits, OpId::sample};
 
 std::string name_of(const testing::TestParamInfo<MetalKernels::ParamType>& info) {
   constexpr const char* kOrders[] = {"forward", "reverse", "shuffled"};
@@ -59,10 +59,10 @@ INSTANTIATE_TEST_SUITE_P(Ops, MetalKernels, testing::Combine(testing::ValuesIn(k
 
 TEST(MetalKernels, EveryWeightTypeHasKernels) {
   for (const DType dtype : kWeightTypes) {
-    std::string name(dtype_name(dtype));
-    std::transform(name.begin(), name.end(), name.begin(), [](char c) { return static_cast<char>(std::tolower(c)); });
-    EXPECT_TRUE(emulator::has_kernel("linear_" + name)) << name;
-    EXPECT_TRUE(emulator::has_kernel("embed_" + name)) << name;
+    for (const metal::Kernel kernel : {metal::Kernel::linear, metal::Kernel::linear_few, metal::Kernel::embed}) {
+      const std::string name = metal::KernelId{kernel, dtype}.name();
+      EXPECT_TRUE(emulator::has_kernel(name)) << name;
+    }
   }
 }
 

@@ -32,6 +32,9 @@ struct PlaneLayout {
 [[nodiscard]] PlaneLayout plane_layout(DType dtype, int64_t rows, int64_t cols);
 
 // One row in the file's form into its places. planes: all of the layout's bytes, zero before the first row.
-void pack_row(DType dtype, const PlaneLayout& layout, int64_t row, const void* source, std::span<std::byte> planes);
+void pack_row(DType dtype, const PlaneLayout& layout, int64_t row, const std::byte* source,
+              std::span<std::byte> planes);
+// The reverse; lossless.
+void unpack_row(DType dtype, const PlaneLayout& layout, int64_t row, std::span<const std::byte> planes, std::byte* out);
 
 }  // namespace inferno::metal

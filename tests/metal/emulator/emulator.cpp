@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <set>
 #include <stdexcept>
 
 #include "fiber.h"
@@ -149,6 +150,11 @@ std::map<std::string, Kernel>& kernels() {
   return all;
 }
 
+std::set<uint64_t>& sources() {
+  static std::set<uint64_t> all;
+  return all;
+}
+
 }  // namespace
 
 SimdValues simd_exchange(float value, int op) {
@@ -197,8 +203,22 @@ Registration::Registration(const Kernel& kernel) {
   kernels().emplace(kernel.name, kernel);
 }
 
+SourceRegistration::SourceRegistration(uint64_t fingerprint) {
+  sources().insert(fingerprint);
+}
+
+bool has_source(std::string_view text) {
+  uint64_t value = 0xCBF29CE484222325;  // FNV-1a
+  for (const char c : text) value = (value ^ static_cast<uint8_t>(c)) * 0x100000001B3;
+  return sources().contains(value);
+}
+
 bool has_kernel(const std::string& name) {
   return kernels().contains(name);
+}
+
+const std::vector<int>& buffers_of(const std::string& name) {
+  return kernels().at(name).buffers;
 }
 
 void dispatch(const Dispatch& what, const Buffers& buffers) {
@@ -214,12 +234,15 @@ void dispatch(const Dispatch& what, const Buffers& buffers) {
     throw std::runtime_error(what.kernel + ": " + std::to_string(count) + " threads in a threadgroup");
   }
   std::mt19937 random(1);
-  // Kept to the end: what one group frees another must not get, or ThreadSanitizer would see them share memory.
+  // For ThreadSanitizer kept to the end: what one group frees another must not get, or it would see them share memory.
   std::vector<std::unique_ptr<Threadgroup>> groups;
   std::string error;
   for (uint32_t z = 0; z < what.groups.z; ++z) {
     for (uint32_t y = 0; y < what.groups.y; ++y) {
       for (uint32_t x = 0; x < what.groups.x && error.empty(); ++x) {
+#if !defined(EMULATOR_TSAN)
+        groups.clear();
+#endif
         Threadgroup& group = *groups.emplace_back(std::make_unique<Threadgroup>());
         group.kernel = &found->second;
         group.buffers = &buffers;

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace emulator {
@@ -41,6 +42,12 @@ struct Registration {
   explicit Registration(const Kernel& kernel);
 };
 
+// A text that was translated.
+struct SourceRegistration {
+  explicit SourceRegistration(uint64_t fingerprint);
+};
+[[nodiscard]] bool has_source(std::string_view text);
+
 enum class Order { forward, reverse, shuffled };
 
 struct Dispatch {
@@ -53,6 +60,8 @@ struct Dispatch {
 // std::runtime_error for each of the errors above.
 void dispatch(const Dispatch& what, const Buffers& buffers);
 [[nodiscard]] bool has_kernel(const std::string& name);
+// Those that must be bound; of a kernel there is.
+[[nodiscard]] const std::vector<int>& buffers_of(const std::string& name);
 
 // ---- for translated sources, called in a running thread ----
 

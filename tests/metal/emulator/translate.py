@@ -74,6 +74,14 @@ def call_of(expression, parameters):
     return f"{expression}({', '.join(arguments)});"
 
 
+def fingerprint(data):
+    """FNV-1a, as emulator.cpp has it: by this a device knows that it runs the text it was given."""
+    value = 0xCBF29CE484222325
+    for byte in data:
+        value = (value ^ byte) * 0x100000001B3 % 2**64
+    return value
+
+
 def translate(path):
     text = path.read_text()
     plain = without_comments(text)
@@ -98,6 +106,7 @@ def translate(path):
         out.append(f"  (void)b, (void)p, {call_of(expression, signatures[base])}")
         out.append("}")
         out.append(f'const emulator::Registration registration_{number}({{"{name}", {{{buffers}}}, run_{number}}});')
+    out.append(f"const emulator::SourceRegistration source_registration({fingerprint(path.read_bytes())}U);")
     out.append("}  // namespace")
     return "\n".join(out) + "\n"
 

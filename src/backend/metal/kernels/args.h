@@ -34,7 +34,7 @@ struct LinearArgs {
   args_uint has_bias;
   args_uint has_residual;
   args_uint has_x_rows;
-  args_uint padding;
+  args_uint tokens;
 };
 static_assert(sizeof(LinearArgs) == 64, "no padding");
 

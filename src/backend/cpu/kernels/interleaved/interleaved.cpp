@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "backend/cpu/kernels/interleaved/blocks.h"
 #include "base/error.h"
+#include "quant/block_parts.h"
 
 namespace inferno {
 namespace {

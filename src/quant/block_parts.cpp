@@ -1,4 +1,4 @@
-#include "backend/cpu/kernels/interleaved/blocks.h"
+#include "quant/block_parts.h"
 
 #include <algorithm>
 

@@ -1,0 +1,379 @@
+#include "backend/metal/op_encoder.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/error.h"
+
+namespace inferno::metal {
+namespace {
+
+constexpr uint32_t kSimdWidth = 32;
+constexpr uint32_t kThreads = 64;          // of a threadgroup: two simdgroups
+constexpr uint32_t kMaxThreads = 1024;     // that a threadgroup can have
+constexpr uint32_t kRowsPerSimdgroup = 4;  // kRows of linear.metal, kFewRows of linear_few.metal
+constexpr uint32_t kFewTokens = 8;         // of linear_few.metal
+constexpr uint32_t kPartThreads = 128;     // kSimdgroups of attention_decode.metal
+constexpr size_t kMaxTouched = 64;         // by kernels between two barriers
+
+uint32_t u32(int64_t value) {
+  return static_cast<uint32_t>(value);
+}
+uint32_t blocks(int64_t count, int64_t per) {
+  return u32((count + per - 1) / per);
+}
+
+Binding in(const Tensor& t) {
+  return {.data = t.data, .bytes = t.empty() ? 0 : t.bytes()};
+}
+Binding out(const Tensor& t) {
+  return {.data = t.data, .bytes = t.empty() ? 0 : t.bytes(), .written = true};
+}
+Binding written(Binding binding) {
+  binding.written = true;
+  return binding;
+}
+Binding read(Binding binding) {
+  binding.written = false;
+  return binding;
+}
+Binding in(const int32_t* data, int64_t count) {
+  return {.data = data, .bytes = count * int64_t{sizeof(int32_t)}};
+}
+const MetalWeight& loaded(const Weight& weight) {
+  return static_cast<const MetalWeight&>(weight);
+}
+Binding in(const Weight* weight) {
+  return weight == nullptr ? Binding{} : loaded(*weight).binding();
+}
+Binding keys(const KvLayerView& kv) {
+  return {.data = kv.k, .bytes = kv.pages * kv.page_bytes()};
+}
+Binding values(const KvLayerView& kv) {
+  return {.data = kv.v, .bytes = kv.pages * kv.values().page_bytes()};
+}
+
+CacheArgs cache_args(const KvLayerView& kv) {
+  return {.k_row_bytes = static_cast<uint64_t>(kv.row_bytes()),
+          .v_row_bytes = static_cast<uint64_t>(kv.values().row_bytes()),
+          .page_size = u32(kv.page_size),
+          .kv_heads = u32(kv.kv_heads),
+          .head_dim = u32(kv.head_dim),
+          .value_dim = u32(kv.value_dim())};
+}
+
+// Parts that the positions of a sequence are cut into: enough threadgroups to keep a large GPU busy.
+uint32_t splits_of(int64_t tokens, int64_t q_heads) {
+  constexpr int64_t kBusyGroups = 256;
+  constexpr int64_t kMaxSplits = 16;
+  return u32(std::clamp<int64_t>(kBusyGroups / std::max<int64_t>(1, tokens * q_heads), 1, kMaxSplits));
+}
+
+bool overlap(const Binding& a, const Binding& b) {
+  const auto* x = static_cast<const std::byte*>(a.data);
+  const auto* y = static_cast<const std::byte*>(b.data);
+  return x < y + b.bytes && y < x + a.bytes;
+}
+
+}  // namespace
+
+std::string KernelId::name() const {
+  constexpr std::array<std::string_view, static_cast<size_t>(Kernel::count)> kNames = {
+      "linear", "linear_few", "embed",          "rms_norm",       "activate",
+      "finish", "rope_store", "attention_part", "attention_merge"};
+  std::string text(kNames[static_cast<size_t>(kernel)]);
+  if (dtype == DType::i32) return text;
+  text += '_';
+  for (const char c : dtype_name(dtype)) text += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+OpEncoder::OpEncoder(Device& device) : device_(device) {
+  touched_.reserve(kMaxTouched);
+}
+
+OpEncoder::~OpEncoder() {
+  for (const Memory& memory : regions_) {
+    if (memory.data != nullptr) device_.free(memory.data);
+  }
+}
+
+void OpEncoder::reserve(const OpRecord& record) {
+  planning_ = true;
+  try {
+    (void)encode(record);
+  } catch (...) {
+    planning_ = false;
+    throw;
+  }
+  planning_ = false;
+}
+
+bool OpEncoder::encode(const OpRecord& record) {
+  return record.visit([&](const auto& args) { return op(args); });
+}
+
+// ---- memory and order
+
+Binding OpEncoder::floats(Region region, int64_t count) {
+  Memory& memory = regions_[static_cast<size_t>(region)];
+  const int64_t bytes = count * int64_t{sizeof(float)};
+  if (bytes > memory.bytes) {
+    device_.wait();  // kernels may still use the old memory
+    on_commit();
+    if (memory.data != nullptr) device_.free(memory.data);
+    memory = {};
+    memory = {.data = device_.allocate(static_cast<size_t>(bytes)), .bytes = bytes};
+  }
+  return {.data = memory.data, .bytes = bytes};
+}
+
+void OpEncoder::order(std::span<const Binding> buffers) {
+  const bool waits = std::any_of(buffers.begin(), buffers.end(), [&](const Binding& b) {
+    return std::any_of(touched_.begin(), touched_.end(),
+                       [&](const Binding& t) { return (b.written || t.written) && overlap(b, t); });
+  });
+  if (waits || touched_.size() + buffers.size() > kMaxTouched) {
+    device_.barrier();
+    touched_.clear();
+  }
+  std::copy_if(buffers.begin(), buffers.end(), std::back_inserter(touched_),
+               [](const Binding& b) { return b.data != nullptr; });
+}
+
+template <typename Args>
+void OpEncoder::dispatch(KernelId kernel, GridSize groups, uint32_t threads, const Args& args,
+                         std::initializer_list<Binding> buffers) {
+  if (planning_) {
+    device_.prepare(kernel);
+    return;
+  }
+  const std::span<const Binding> bound(buffers.begin(), buffers.size());
+  order(bound);
+  device_.dispatch({.kernel = kernel,
+                    .groups = groups,
+                    .threads = threads,
+                    .args = std::as_bytes(std::span(&args, 1)),
+                    .buffers = bound});
+}
+
+// ---- parts of ops
+
+void OpEncoder::norm(Binding x, const Weight* weight, int64_t rows, int64_t cols, float eps, Binding out) {
+  const RmsNormArgs args{.cols = u32(cols), .has_weight = weight != nullptr, .eps = eps};
+  const uint32_t threads = std::clamp(blocks(cols, int64_t{4} * kSimdWidth) * kSimdWidth, kThreads, kMaxThreads);
+  dispatch({.kernel = Kernel::rms_norm}, {.x = u32(rows)}, threads, args, {read(x), in(weight), written(out)});
+}
+
+Binding OpEncoder::input_of(const Tensor& x, const Weight* weight, float eps) {
+  if (weight == nullptr) return in(x);
+  const Binding normed = floats(Region::normed, x.elements());
+  norm(in(x), weight, x.rows(), x.cols(), eps, normed);
+  return normed;
+}
+
+void OpEncoder::activate(Activation activation, Binding x, Binding factor, int64_t count, Binding out) {
+  const ActivateArgs args{
+      .count = u32(count), .has_factor = factor.data != nullptr, .activation = static_cast<uint32_t>(activation)};
+  dispatch({.kernel = Kernel::activate}, {.x = blocks(count, kThreads)}, kThreads, args,
+           {read(x), read(factor), written(out)});
+}
+
+void OpEncoder::finish(Binding x, Binding residual, float scale, float softcap, int64_t count, Binding out) {
+  const FinishArgs args{
+      .count = u32(count), .has_residual = residual.data != nullptr, .scale = scale, .softcap = softcap};
+  dispatch({.kernel = Kernel::finish}, {.x = blocks(count, kThreads)}, kThreads, args,
+           {read(x), read(residual), written(out)});
+}
+
+void OpEncoder::multiply(const Weight& weight, Binding x, int64_t tokens, const Weight* bias, Binding residual,
+                         const Tensor& rows, Binding out) {
+  const LinearArgs args{.weight = loaded(weight).planes(),
+                        .has_bias = bias != nullptr,
+                        .has_residual = residual.data != nullptr,
+                        .has_x_rows = !rows.empty(),
+                        .tokens = u32(tokens)};
+  const bool few = tokens > 1;
+  const GridSize groups{.x = blocks(weight.rows(), int64_t{kRowsPerSimdgroup} * kThreads / kSimdWidth),
+                        .y = blocks(tokens, few ? kFewTokens : 1)};
+  if (planning_) device_.prepare({Kernel::linear, weight.dtype()});  // later steps may have one token
+  dispatch({few ? Kernel::linear_few : Kernel::linear, weight.dtype()}, groups, kThreads, args,
+           {in(&weight), read(x), in(bias), read(residual), written(out), in(rows)});
+}
+
+void OpEncoder::project(const Weight& weight, Binding x, int64_t tokens, const Projection& how, Binding out) {
+  if (how.post_norm == nullptr && how.residual_scale == 1) {
+    multiply(weight, x, tokens, how.bias, in(how.residual), how.rows, out);
+    return;
+  }
+  const int64_t count = tokens * weight.rows();
+  const Binding product = floats(Region::product, count);
+  multiply(weight, x, tokens, how.bias, {}, how.rows, product);
+  if (how.post_norm != nullptr) norm(product, how.post_norm, tokens, weight.rows(), how.eps, product);
+  finish(product, in(how.residual), how.residual_scale, 0, count, out);
+}
+
+void OpEncoder::rope_store(const RopeStoreArgs& args, DType type, int64_t tokens,
+                           std::initializer_list<Binding> buffers) {
+  const uint32_t key_chunks = blocks(args.cache.head_dim, 32);
+  const uint32_t value_chunks = blocks(args.cache.value_dim, 32);
+  const int64_t chunks =
+      int64_t{args.q_heads} * key_chunks + int64_t{args.cache.kv_heads} * (key_chunks + value_chunks);
+  dispatch({Kernel::rope_store, type}, {.x = blocks(chunks, kThreads), .y = u32(tokens)}, kThreads, args, buffers);
+}
+
+// ---- ops
+
+bool OpEncoder::op(const inferno::EmbedArgs& a) {
+  const EmbedArgs args{.weight = loaded(*a.table).planes(), .scale = a.scale, .padding = 0};
+  const GridSize groups{.x = blocks(a.table->cols(), int64_t{32} * kThreads), .y = u32(a.ids.elements())};
+  dispatch({Kernel::embed, a.table->dtype()}, groups, kThreads, args, {in(a.table), in(a.ids), out(a.out)});
+  return true;
+}
+
+bool OpEncoder::op(const inferno::RmsNormArgs& a) {
+  const int64_t cols = a.weight != nullptr ? a.weight->cols() : a.x.cols();
+  norm(in(a.x), a.weight, a.x.elements() / cols, cols, a.eps, out(a.out));
+  return true;
+}
+
+bool OpEncoder::op(const inferno::ActivateArgs& a) {
+  activate(a.activation, in(a.x), in(a.factor), a.x.elements(), out(a.out));
+  return true;
+}
+
+bool OpEncoder::op(const inferno::LinearArgs& a) {
+  const int64_t tokens = a.rows.empty() ? a.x.rows() : a.rows.elements();
+  if (a.epilogue == Epilogue::swiglu) {
+    const int64_t count = a.out[0].elements();
+    const Binding gate = floats(Region::first, count);
+    const Binding up = floats(Region::second, count);
+    multiply(*a.w[0], in(a.x), tokens, nullptr, {}, a.rows, gate);
+    multiply(*a.w[1], in(a.x), tokens, nullptr, {}, a.rows, up);
+    activate(Activation::silu, gate, up, count, out(a.out[0]));
+    return true;
+  }
+  for (int i = 0; i < inferno::LinearArgs::kMaxWeights && a.w[i] != nullptr; ++i) {
+    const Projection how{.bias = a.bias[i],
+                         .post_norm = a.post_norm,
+                         .eps = a.eps,
+                         .residual_scale = a.residual_scale,
+                         .residual = a.residual,
+                         .rows = a.rows};
+    project(*a.w[i], in(a.x), tokens, how, out(a.out[i]));
+  }
+  return true;
+}
+
+bool OpEncoder::op(const KvStoreArgs& a) {
+  const RopeStoreArgs args{.cache = cache_args(a.kv), .q_heads = 0, .rotated_dims = 0, .interleaved = 0, .stores = 1};
+  const int64_t tokens = a.batch.tokens;
+  rope_store(args, a.kv.dtype, tokens,
+             {{},
+              in(a.k),
+              in(a.v),
+              {},
+              {},
+              in(a.batch.pos, tokens),
+              in(a.batch.slot, tokens),
+              {},
+              written(keys(a.kv)),
+              written(values(a.kv))});
+  return true;
+}
+
+bool OpEncoder::op(const QkvRopeStoreArgs& a) {
+  const int64_t tokens = a.x.rows();
+  const bool stores = a.w[1] != nullptr;
+  const Binding h = input_of(a.x, a.norm, a.eps);
+  const auto product = [&](Region region, int i) {
+    const Binding made = floats(region, tokens * a.w[i]->rows());
+    multiply(*a.w[i], h, tokens, a.bias[i], {}, {}, made);
+    return made;
+  };
+  const Binding q = product(Region::first, 0);
+  const Binding k = stores ? product(Region::second, 1) : Binding{};
+  // Without a weight of its own, v is k before its norm.
+  const Binding v = stores ? product(Region::third, a.w[2] != nullptr ? 2 : 1) : Binding{};
+  if (a.w_gate != nullptr) multiply(*a.w_gate, h, tokens, nullptr, {}, {}, out(a.gate));
+  const auto norm_heads = [&](const Binding& x, const Weight* weight, int64_t cols) {
+    norm(x, weight, x.bytes / int64_t{sizeof(float)} / cols, cols, a.eps, x);
+  };
+  if (a.q_norm != nullptr) norm_heads(q, a.q_norm, a.q_norm->cols());
+  if (stores && a.k_norm != nullptr) norm_heads(k, a.k_norm, a.k_norm->cols());
+  if (stores && a.v_norm) norm_heads(v, nullptr, a.kv.value_dim());
+  const Binding table = in(a.rope.table);
+  const RopeStoreArgs args{.cache = cache_args(a.kv),
+                           .q_heads = u32(a.w[0]->rows() / a.kv.head_dim),
+                           .rotated_dims = table.data == nullptr ? 0 : u32(a.rope.rotated_dims),
+                           .interleaved = a.rope.pairing == RopePairing::interleaved,
+                           .stores = stores};
+  rope_store(args, a.kv.dtype, tokens,
+             {q, k, v, table, a.q_rope.empty() ? table : in(a.q_rope), in(a.batch.pos, tokens),
+              in(a.batch.slot, tokens), out(a.q), written(keys(a.kv)), written(values(a.kv))});
+  return true;
+}
+
+bool OpEncoder::op(const inferno::AttentionArgs& a) {
+  const int64_t q_heads = a.q.cols() / a.kv.head_dim;
+  const int64_t tokens = a.batch.tokens;
+  const int64_t partial = a.kv.value_dim() + 2;
+  const uint32_t splits = splits_of(tokens, q_heads);
+  if (planning_) {  // later steps have fewer tokens, and more parts
+    for (int64_t t = 1; t < tokens; ++t) (void)floats(Region::partials, t * q_heads * splits_of(t, q_heads) * partial);
+  }
+  const Binding partials = floats(Region::partials, tokens * q_heads * splits * partial);
+  uint32_t gate = 0;
+  if (!a.gate.empty()) gate = a.gate.elements() == a.out.elements() ? 1 : 2;
+  const AttentionArgs args{.cache = cache_args(a.kv),
+                           .scale = a.scale,
+                           .softcap = a.softcap,
+                           .window = a.window,
+                           .causal = a.causal,
+                           .q_heads = u32(q_heads),
+                           .max_pages = u32(a.batch.max_pages),
+                           .splits = splits,
+                           .has_sinks = a.sinks != nullptr,
+                           .gate = gate,
+                           .gate_activation = static_cast<uint32_t>(a.gate_activation)};
+  const StepBatch& b = a.batch;
+  dispatch({Kernel::attention_part, a.kv.dtype}, {.x = u32(q_heads), .y = u32(tokens), .z = splits}, kPartThreads, args,
+           {in(a.q), keys(a.kv), values(a.kv), in(b.pos, tokens), in(b.seq_of_token, tokens), in(b.kv_len, b.sequences),
+            in(b.block_table, int64_t{b.sequences} * b.max_pages), written(partials)});
+  dispatch({.kernel = Kernel::attention_merge},
+           {.x = blocks(a.kv.value_dim(), kThreads), .y = u32(q_heads), .z = u32(tokens)}, kThreads, args,
+           {partials, in(a.sinks), in(a.gate), out(a.out)});
+  return true;
+}
+
+bool OpEncoder::op(const GatedMlpArgs& a) {
+  const int64_t tokens = a.x.rows();
+  const Binding h = input_of(a.x, a.norm, a.eps);
+  const int64_t count = tokens * a.up->rows();
+  const Binding up = floats(Region::first, count);
+  multiply(*a.up, h, tokens, a.bias[1], {}, {}, up);
+  if (a.gate != nullptr) {
+    const Binding gate = floats(Region::second, count);
+    multiply(*a.gate, h, tokens, a.bias[0], {}, {}, gate);
+    activate(a.activation, gate, up, count, up);
+  } else {
+    activate(a.activation, up, {}, count, up);
+  }
+  const Projection how{.bias = a.bias[2],
+                       .post_norm = a.post_norm,
+                       .eps = a.eps,
+                       .residual_scale = a.residual_scale,
+                       .residual = a.residual,
+                       .rows = {}};
+  project(*a.down, up, tokens, how, out(a.out));
+  return true;
+}
+
+bool OpEncoder::op(const LogitsArgs& a) {
+  const Binding normed = input_of(a.x, a.norm, a.eps);
+  multiply(*a.head, normed, a.rows.elements(), nullptr, {}, a.rows, out(a.out));
+  if (a.scale != 1 || a.softcap != 0) finish(in(a.out), {}, a.scale, a.softcap, a.out.elements(), out(a.out));
+  return true;
+}
+
+}  // namespace inferno::metal

@@ -1,0 +1,202 @@
+// The Metal backend above its device: weights, order, what it refuses.
+#include "backend/metal/metal_backend.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/factory.h"
+#include "backend/metal/kernels/args.h"
+#include "backend/metal/weight_planes.h"
+#include "base/error.h"
+#include "emulated_device.h"
+#include "quant/quant.h"
+#include "verify/compare.h"
+#include "verify/op_cases.h"
+
+namespace inferno {
+namespace {
+
+TEST(MetalWeights, PlanesGiveBackTheFilesBytes) {
+  constexpr int64_t kRows = 3;
+  constexpr int64_t kCols = 512;
+  for (const DType dtype : kWeightTypes) {
+    SCOPED_TRACE(dtype_name(dtype));
+    const metal::PlaneLayout layout = metal::plane_layout(dtype, kRows, kCols);
+    const auto row = static_cast<size_t>(row_bytes(dtype, kCols));
+    std::vector<std::byte> file(row * kRows);
+    uint32_t state = 1;
+    for (std::byte& byte : file) byte = static_cast<std::byte>((state = state * 1664525 + 1013904223) >> 24);
+    std::vector<std::byte> planes(layout.bytes);
+    for (int64_t r = 0; r < kRows; ++r) {
+      metal::pack_row(dtype, layout, r, file.data() + static_cast<size_t>(r) * row, planes);
+    }
+    std::vector<std::byte> back(row);
+    for (int64_t r = 0; r < kRows; ++r) {
+      metal::unpack_row(dtype, layout, r, planes, back.data());
+      EXPECT_TRUE(std::equal(back.begin(), back.end(), file.begin() + r * static_cast<int64_t>(row))) << "row " << r;
+    }
+  }
+}
+
+TEST(MetalProducts, ATokensResultDoesNotDependOnItsMates) {
+  for (const DType dtype : {DType::f16, DType::q4_k, DType::q6_k}) {
+    SCOPED_TRACE(dtype_name(dtype));
+    metal::MetalBackend backend(std::make_unique<test::EmulatedDevice>());
+    LinearShape shape{.tokens = 11, .k = 512, .n = {13}, .weight = dtype};
+    const OpImage together = run_on(backend, linear_case(shape, 1));
+    const float* all = together.record().args<LinearArgs>().out[0].f32();
+    for (int32_t t = 0; t < 11; ++t) {
+      shape.rows = {t};
+      const OpImage alone = run_on(backend, linear_case(shape, 1));
+      const float* one = alone.record().args<LinearArgs>().out[0].f32();
+      EXPECT_TRUE(std::equal(one, one + 13, all + t * 13)) << "token " << t;
+    }
+  }
+}
+
+// Runs the op with a device that counts.
+struct Counts {
+  int64_t dispatches = 0;
+  int64_t barriers = 0;
+};
+Counts counts_of(const OpImage& image) {
+  auto device = std::make_unique<test::EmulatedDevice>();
+  const test::EmulatedDevice& counter = *device;
+  metal::MetalBackend backend(std::move(device));
+  (void)run_on(backend, image);
+  return {counter.dispatches(), counter.barriers()};
+}
+
+TEST(MetalOrder, OnlyKernelsThatDependOnEachOtherWait) {
+  // Three products of the same input, side by side.
+  const OpImage three = linear_case({.tokens = 2, .k = 64, .n = {32, 16, 16}}, 1);
+  EXPECT_EQ(counts_of(three).dispatches, 3);
+  EXPECT_EQ(counts_of(three).barriers, 0);
+  // Gate and up beside each other, then their product.
+  const OpImage gated = linear_case({.tokens = 2, .k = 64, .n = {32, 32}, .swiglu = true}, 1);
+  EXPECT_EQ(counts_of(gated).dispatches, 3);
+  EXPECT_EQ(counts_of(gated).barriers, 1);
+}
+
+// docs/decisions/metal.md counts with these numbers.
+TEST(MetalOrder, ALayerOfQwen3IsFifteenDispatches) {
+  const OpImage attention =
+      attention_block_case({.attention = {.sequences = {{.cached = 5, .queries = 1}}, .q_heads = 4, .kv_heads = 2},
+                            .width = 64,
+                            .qk_norm = true},
+                           true, 1);
+  EXPECT_EQ(counts_of(attention).dispatches, 10);
+  EXPECT_EQ(counts_of(attention).barriers, 6);
+  const OpImage mlp = mlp_case({}, 1);
+  EXPECT_EQ(counts_of(mlp).dispatches, 5);
+  EXPECT_EQ(counts_of(mlp).barriers, 3);
+}
+
+// A device between the backend and the emulator that makes one mistake.
+enum class Mistake : uint8_t { none, no_barriers, swapped_buffers, wrong_args_field, one_group_less };
+class FaultyDevice final : public metal::Device {
+ public:
+  explicit FaultyDevice(Mistake mistake) : mistake_(mistake) {}
+  [[nodiscard]] std::string description() const override { return "faulty"; }
+  [[nodiscard]] uint64_t free_memory() const override { return device_.free_memory(); }
+  [[nodiscard]] std::byte* allocate(size_t bytes) override { return device_.allocate(bytes); }
+  void free(void* data) noexcept override { device_.free(data); }
+  void prepare(const metal::KernelId& kernel) override { device_.prepare(kernel); }
+  void dispatch(const metal::Dispatch& what) override {
+    metal::Dispatch changed = what;
+    std::vector<std::byte> args(what.args.begin(), what.args.end());
+    std::vector<metal::Binding> buffers(what.buffers.begin(), what.buffers.end());
+    if (what.kernel.kernel == metal::Kernel::activate && mistake_ == Mistake::swapped_buffers) {
+      std::swap(buffers[0], buffers[1]);  // x and factor
+    }
+    if (what.kernel.kernel == metal::Kernel::linear || what.kernel.kernel == metal::Kernel::linear_few) {
+      if (mistake_ == Mistake::one_group_less && what.groups.x > 1) --changed.groups.x;
+      if (mistake_ == Mistake::wrong_args_field) {
+        reinterpret_cast<metal::LinearArgs*>(args.data())->weight.groups -= 1;
+      }
+    }
+    changed.args = args;
+    changed.buffers = buffers;
+    device_.dispatch(changed);
+  }
+  void barrier() override {
+    if (mistake_ != Mistake::no_barriers) device_.barrier();
+  }
+  void commit() override { device_.commit(); }
+  void wait() override { device_.wait(); }
+  [[nodiscard]] double last_seconds() const override { return device_.last_seconds(); }
+
+ private:
+  test::EmulatedDevice device_;
+  Mistake mistake_;
+};
+
+// Whether the MLP's result is within the limit that parity tests have.
+bool passes_with(Mistake mistake, int64_t tokens = 1) {
+  const OpImage image =
+      mlp_case({.tokens = tokens, .width = 64, .ffn = 96, .weight = DType::q8_0, .down = DType::q8_0}, 1);
+  metal::MetalBackend backend(std::make_unique<FaultyDevice>(mistake));
+  const auto scalar = create_backend("scalar", {.fused = false});
+  const double limit = nmse_limit(image.record(), Numerics::definition);
+  const std::vector<FieldDifference> found = compare_written(image, run_on(*scalar, image), run_on(backend, image));
+  return std::none_of(found.begin(), found.end(), [&](const FieldDifference& d) { return d.beyond(limit); });
+}
+
+TEST(MetalMistakes, NoMistakePasses) {
+  for (const int64_t tokens : {1, 2}) EXPECT_TRUE(passes_with(Mistake::none, tokens));
+}
+TEST(MetalMistakes, MissingBarriersAreNoticed) {
+  EXPECT_FALSE(passes_with(Mistake::no_barriers));
+}
+TEST(MetalMistakes, AWrongBufferIndexIsNoticed) {
+  EXPECT_FALSE(passes_with(Mistake::swapped_buffers));
+}
+TEST(MetalMistakes, AWrongArgsFieldIsNoticed) {
+  for (const int64_t tokens : {1, 2}) EXPECT_FALSE(passes_with(Mistake::wrong_args_field, tokens));
+}
+TEST(MetalMistakes, AnEdgeThatNoThreadgroupCoversIsNoticed) {
+  for (const int64_t tokens : {1, 2}) EXPECT_FALSE(passes_with(Mistake::one_group_less, tokens));
+}
+
+TEST(MetalBackend, HeadsThatNoKernelHoldsAreRefusedWhenTheStepIsPlanned) {
+  metal::MetalBackend backend(std::make_unique<test::EmulatedDevice>());
+  const OpImage image = attention_case({.sequences = {{.cached = 2, .queries = 1}}, .head_dim = 512}, 1);
+  EXPECT_FALSE(backend.supports(image.record()));
+  backend.begin_step(StepMode::plan);
+  try {
+    backend.attention(image.record().args<AttentionArgs>());
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("heads of more than 256"), std::string::npos) << error.what();
+  }
+}
+
+TEST(MetalBackend, AStepsResultIsThereAfterSynchronizing) {
+  metal::MetalBackend backend(std::make_unique<test::EmulatedDevice>());
+  const OpImage image = linear_case({.tokens = 1, .k = 64, .n = {32}}, 1);
+  WeightCopies weights(backend);
+  PlacedOp placed(image, backend, weights);
+  placed.run();
+  OpImage tested = image.clone();
+  placed.download(tested);
+  const auto scalar = create_backend("scalar", {.fused = false});
+  for (const FieldDifference& d : compare_written(image, run_on(*scalar, image), tested)) EXPECT_LT(d.nmse, 1e-10);
+}
+
+TEST(MetalBackend, MemoryItMayUseIsANumberOfMebibytes) {
+  metal::MetalBackend backend(std::make_unique<test::EmulatedDevice>());
+  setenv("INFERNO_METAL_MEMORY", "64", 1);
+  EXPECT_EQ(backend.free_memory(), uint64_t{64} << 20);
+  setenv("INFERNO_METAL_MEMORY", "much", 1);
+  EXPECT_THROW((void)backend.free_memory(), Error);
+  unsetenv("INFERNO_METAL_MEMORY");
+  EXPECT_EQ(backend.free_memory(), uint64_t{1} << 32);
+}
+
+}  // namespace
+}  // namespace inferno

@@ -1,0 +1,5 @@
+#pragma once
+typedef double CGFloat;
+struct CGSize {
+  CGFloat width, height;
+};
