@@ -36,6 +36,7 @@ build-%/build.ninja: CMakePresets.json | deps-check metal-cpp
 
 # For the builds that test the Metal backend on an emulated GPU.
 metal-cpp:
+	@tools/install_deps macos
 	@tools/fetch_metal_cpp
 
 build: deps build/build.ninja ## build/inferno and build/model-generate
