@@ -3,7 +3,8 @@
 // Times are wall clock around whole steps as the decoder runs them: upload of the batch, the step, download of the
 // drawn tokens. The share of the read bandwidth counts the weights alone.
 //
-//   cuda_bench [decode|sampling|prefill|batch|large|ops|profile] ...   (default: all but the last two)
+//   cuda_bench [decode|sampling|prefill|batch|large|ops|profile] ... [TYPE] ...   (default: all but the last two, and
+//   all types of weights)
 #include <cuda_profiler_api.h>
 #include <fmt/core.h>
 
@@ -35,6 +36,19 @@ double seconds_since(Clock::time_point begin) {
 constexpr const char* kTypes[] = {"BF16", "F16", "Q8_0", "Q4_K_M", "Q4_0"};
 // One of plain weights, one of 8 bits, one of a mix.
 constexpr const char* kFewTypes[] = {"BF16", "Q8_0", "Q4_K_M"};
+
+// Those of `types` that were asked for; all, if none was.
+std::vector<std::string> asked_types;
+template <size_t kCount>
+std::vector<const char*> chosen(const char* const (&types)[kCount]) {
+  std::vector<const char*> result;
+  for (const char* type : types) {
+    if (asked_types.empty() || std::find(asked_types.begin(), asked_types.end(), type) != asked_types.end()) {
+      result.push_back(type);
+    }
+  }
+  return result;
+}
 
 SyntheticModel small_model(const char* type, uint32_t layers = 28) {
   ModelShape shape = find_model_shape("qwen3-0.6b");
@@ -73,11 +87,11 @@ void print_decode(const char* shape, const char* kind, int32_t depth, double spe
 }
 
 void bench_decode(Backend& backend) {
-  for (const char* type : kTypes) {
+  for (const char* type : chosen(kTypes)) {
     ModelRun model(backend, small_model(type), {.context = 4352});
     const uint64_t bytes = read_bytes(model.model());
     print_decode("0.6B", type, 16, decode_speed(model, 1, 16, 128), bytes);
-    if (type == kTypes[0] || type == kTypes[2]) {
+    if (type == kTypes[0] || type == kTypes[2] || type == kTypes[3]) {
       model.reset();
       for (int i = 0; i < 8; ++i) model.prefill(0, prompt_of(512));
       std::vector<double> times;
@@ -101,7 +115,7 @@ void bench_sampling(Backend& backend) {
 }
 
 void bench_prefill(Backend& backend) {
-  for (const char* type : kTypes) {
+  for (const char* type : chosen(kTypes)) {
     for (const int32_t chunk : {4096, 512}) {
       ModelRun model(backend, small_model(type), {.context = 4096, .max_tokens = chunk});
       std::vector<double> times;
@@ -123,9 +137,9 @@ void bench_prefill(Backend& backend) {
 }
 
 void bench_batch(Backend& backend) {
-  for (const char* type : kFewTypes) {
+  for (const char* type : chosen(kFewTypes)) {
     ModelRun model(backend, small_model(type), {.context = 320, .max_sequences = 128});
-    for (const int32_t streams : {2, 8, 32, 128}) {
+    for (const int32_t streams : {1, 2, 4, 8, 16, 32, 128}) {
       const double speed = decode_speed(model, streams, 128, 128);
       fmt::print("batch    0.6B  {:7} {:3} streams   {:9.0f} tok/s  {:7.1f} us per step\n", type, streams, speed,
                  1e6 * streams / speed);
@@ -154,7 +168,7 @@ void print_ops(Backend& backend, const char* title) {
 }
 
 void bench_ops(Backend& backend) {
-  for (const char* type : kFewTypes) {
+  for (const char* type : chosen(kFewTypes)) {
     ModelRun model(backend, small_model(type), {.context = 4352, .max_tokens = 4096});
     model.prefill(0, prompt_of(4096));
     model.reset();
@@ -184,7 +198,6 @@ void bench_ops(Backend& backend) {
 // One step of each kind between profiler marks, for a tool that times kernels one by one:
 //   ncu --profile-from-start off --metrics gpu__time_duration.sum cuda_bench profile
 void bench_profile(Backend& backend) {
-  ModelRun model(backend, small_model("BF16", 2), {.context = 4352, .max_tokens = 4096, .max_sequences = 128});
   const auto marked = [&](auto step) {
     backend.synchronize();
     cudaProfilerStart();
@@ -192,24 +205,31 @@ void bench_profile(Backend& backend) {
     backend.synchronize();
     cudaProfilerStop();
   };
-  backend.set_timing(true);  // no graphs: every launch is seen
-  marked([&] { model.prefill(0, prompt_of(4096)); });
-  marked([&] { model.decode(1); });
-  model.reset();
-  for (int32_t s = 0; s < 128; ++s) model.prefill(s, prompt_of(192));
-  marked([&] { model.decode(1); });
-  marked([&] { model.decode(128); });
-  backend.set_timing(false);
+  for (const char* type : chosen(kFewTypes)) {
+    ModelRun model(backend, small_model(type, 2), {.context = 4352, .max_tokens = 4096, .max_sequences = 128});
+    backend.set_timing(true);  // no graphs: every launch is seen
+    marked([&] { model.prefill(0, prompt_of(4096)); });
+    marked([&] { model.decode(1); });
+    model.reset();
+    for (int32_t s = 0; s < 128; ++s) model.prefill(s, prompt_of(192));
+    for (const int32_t streams : {1, 2, 4, 8, 32, 128}) marked([&] { model.decode(streams); });
+    backend.set_timing(false);
+  }
 }
 
 int run(int argc, char** argv) {
   const auto backend = make_cuda_backend();
   fmt::print("{}\n", backend->description());
+  for (int i = 1; i < argc; ++i) {
+    if (std::find(std::begin(kTypes), std::end(kTypes), std::string_view(argv[i])) != std::end(kTypes)) {
+      asked_types.emplace_back(argv[i]);
+    }
+  }
   const auto wants = [&](const char* name, bool by_default) {
     for (int i = 1; i < argc; ++i) {
       if (std::strcmp(argv[i], name) == 0) return true;
     }
-    return argc == 1 && by_default;
+    return argc == 1 + static_cast<int>(asked_types.size()) && by_default;
   };
   const auto section = [&](const char* name, bool by_default, void (*bench)(Backend&)) {
     if (!wants(name, by_default)) return;
