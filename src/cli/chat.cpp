@@ -29,7 +29,7 @@ constexpr std::string_view kQuotes = "\"\"\"";
 struct ChatCommand {
   EngineFlags engine;
   SamplingFlags sampling;
-  std::string model, named_model;
+  std::string model;
   std::string system;
   std::string chat_template;
   std::optional<int32_t> max_new;
@@ -118,10 +118,6 @@ void talk(ChatSession& session, LineEditor& editor) {
 }
 
 void ChatCommand::run() {
-  if (!named_model.empty()) {
-    if (!model.empty()) fail_usage("name the model once");
-    model = named_model;
-  }
   const bool interactive = ::isatty(STDIN_FILENO) == 1;
   const std::string question = interactive ? "" : read_prompt("-");
   if (!interactive && trim(question).empty()) fail_usage("the question on standard input is empty");
@@ -161,8 +157,8 @@ void add_chat(CLI::App& app) {
       "  inferno chat model.gguf                              a conversation; /help inside lists the commands\n"
       "  inferno chat model.gguf --system \"Answer briefly.\"   with something said before\n"
       "  echo \"What is a GPU?\" | inferno chat model.gguf      one question, one answer");
-  sub->add_option("model", command->model, "a .gguf file (default: the built-in model, which only continues stories)");
-  sub->add_option("-m,--model", command->named_model, "the same");
+  sub->add_option("model,-m,--model", command->model,
+                  "a .gguf file (default: the built-in model, which only continues stories)");
   sub->add_option("--system", command->system, "what the model is told before everything else");
   sub->add_option("-n", command->max_new, "tokens of an answer at most (default: -1, no limit)")
       ->check(CLI::Range(-1, INT32_MAX));
