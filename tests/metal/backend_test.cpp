@@ -176,6 +176,18 @@ TEST(MetalBackend, HeadsThatNoKernelHoldsAreRefusedWhenTheStepIsPlanned) {
   }
 }
 
+TEST(MetalBackend, ExpertsAreRefusedWhenTheStepIsPlanned) {
+  metal::MetalBackend backend(std::make_unique<test::EmulatedDevice>());
+  EXPECT_FALSE(backend.supports(OpId::moe_mlp, DType::f32));
+  backend.begin_step(StepMode::plan);
+  try {
+    backend.moe_mlp({});
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("models with experts"), std::string::npos) << error.what();
+  }
+}
+
 TEST(MetalBackend, AStepsResultIsThereAfterSynchronizing) {
   metal::MetalBackend backend(std::make_unique<test::EmulatedDevice>());
   const OpImage image = linear_case({.tokens = 1, .k = 64, .n = {32}}, 1);

@@ -29,11 +29,11 @@ MetalBackend::~MetalBackend() {
 
 bool MetalBackend::supports(OpId op, DType dtype) const {
   if (op == OpId::attention || op == OpId::kv_store) return is_cache_type(dtype);
-  return (is_fused(op) || op == OpId::activate) && dtype != DType::i32;
+  return (is_fused(op) || op == OpId::activate) && op != OpId::moe_mlp && dtype != DType::i32;
 }
 
 bool MetalBackend::supports(const OpRecord& op) const {
-  if (op.op() != OpId::attention) return true;
+  if (op.op() != OpId::attention) return op.op() != OpId::moe_mlp;
   const KvLayerView& kv = op.args<inferno::AttentionArgs>().kv;
   return kv.head_dim <= kMaxHeadDim && kv.value_dim() <= kMaxHeadDim;
 }
@@ -136,6 +136,9 @@ void MetalBackend::settle() noexcept {
 }
 
 void MetalBackend::plan(const OpRecord& record) {
+  if (record.op() == OpId::moe_mlp) {
+    fail("backend \"metal\" has no kernel for moe_mlp, which models with experts need; choose another backend");
+  }
   if (!supports(record)) {
     fail("backend \"metal\" has no kernel for {} with heads of more than {} elements; choose another backend",
          op_name(record.op()), kMaxHeadDim);
