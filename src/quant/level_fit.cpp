@@ -14,22 +14,32 @@ void load_finite(const float* src, int n, float* dst) noexcept {
   }
 }
 
+namespace {
+
+// The largest becomes 1, none less than kLeastWeight.
+void normalize(int n, float* w) noexcept {
+  const float scale = inverse_or_zero(*std::max_element(w, w + n));
+  for (int i = 0; i < n; ++i) w[i] = scale == 0.0F ? 1.0F : std::max(w[i] * scale, kLeastWeight);
+}
+
+}  // namespace
+
 void load_weights(const float* importance, const float* x, int n, float* w) noexcept {
   if (importance == nullptr) {
     std::fill_n(w, n, 1.0F);
     return;
   }
+  weigh_by_size(x, n, w);
+  for (int i = 0; i < n; ++i) w[i] *= importance[i];
+  normalize(n, w);
+}
+
+void weigh_by_size(const float* x, int n, float* w) noexcept {
   float squares = 0.0F;
   for (int i = 0; i < n; ++i) squares += x[i] * x[i];
   const float mean = squares / static_cast<float>(n);
-  const float unit = inverse_or_zero(std::sqrt(mean));
-  float most = 0.0F;
-  for (int i = 0; i < n; ++i) {
-    w[i] = importance[i] * (std::sqrt(mean + x[i] * x[i]) * unit);
-    most = std::max(most, w[i]);
-  }
-  const float scale = inverse_or_zero(most);
-  for (int i = 0; i < n; ++i) w[i] = scale == 0.0F ? 1.0F : std::max(w[i] * scale, kLeastWeight);
+  for (int i = 0; i < n; ++i) w[i] = std::sqrt(mean + x[i] * x[i]);
+  normalize(n, w);
 }
 
 f16 to_finite_f16(float value) noexcept {

@@ -29,6 +29,10 @@ void load_finite(const float* src, int n, float* dst) noexcept;
 // or null; x is what load_finite made.
 inline constexpr float kLeastWeight = 1e-6F;
 void load_weights(const float* importance, const float* x, int n, float* w) noexcept;
+// What a value's size alone makes of its weight: sqrt(mean square + its square), at most 1. Q4_0 uses it without
+// importances, too: its 16 even levels have no offset, and fitted to the many small values they clip the few large
+// ones.
+void weigh_by_size(const float* x, int n, float* w) noexcept;
 
 [[nodiscard]] inline const float* at_or_null(const float* values, int64_t offset) noexcept {
   return values == nullptr ? nullptr : values + offset;
