@@ -234,9 +234,8 @@ void run(const RouteArgs& a) {
     const auto choice = [&](size_t e) {
       return scores[e] + (a.selection_bias.empty() ? 0 : a.selection_bias.f32()[e]);
     };
-    std::sort(order.begin(), order.end(), [&](size_t x, size_t y) {
-      return choice(x) > choice(y) || (choice(x) == choice(y) && x < y);
-    });
+    std::sort(order.begin(), order.end(),
+              [&](size_t x, size_t y) { return choice(x) > choice(y) || (choice(x) == choice(y) && x < y); });
     order.resize(static_cast<size_t>(a.routing.used));
     double sum = 0;
     for (const size_t e : order) {
