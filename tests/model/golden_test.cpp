@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "model/quantize_model.h"
 #include "model_runs.h"
+#include "support/emulated.h"
 #include "support/test_data.h"
 
 namespace inferno::testing {
@@ -17,7 +18,7 @@ std::vector<std::string> backends() {
   for (const char* name : {"scalar", "simd", "parallel", "cuda", "metal"}) {
     try {
       (void)create_backend(name);
-      names.emplace_back(name);
+      if (!is_too_slow(name)) names.emplace_back(name);
     } catch (const Error&) {
       continue;  // not in this build, or no device
     }
@@ -33,11 +34,6 @@ std::unique_ptr<Engine> engine_if_supported(const std::string& path, const std::
     if (std::string_view(error.what()).find("has no kernel for") == std::string_view::npos) throw;
     return nullptr;
   }
-}
-
-// A GPU that is emulated runs tiny models alone.
-bool is_emulated(const std::string& backend) {
-  return create_backend(backend)->description().starts_with("Emulated");
 }
 
 class Golden : public ::testing::TestWithParam<std::string> {};

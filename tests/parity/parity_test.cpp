@@ -12,6 +12,7 @@
 #include "backend/op_fields.h"
 #include "base/error.h"
 #include "primitive_reference.h"
+#include "support/emulated.h"
 #include "verify/compare.h"
 #include "verify/op_cases.h"
 
@@ -146,6 +147,7 @@ std::vector<std::string_view> backends_here(std::string* missing = nullptr) {
   for (const std::string_view name : backend_names()) {
     try {
       (void)create_backend(name);
+      if (is_too_slow(name)) fail("{} is too slow under a sanitizer", name);
       names.push_back(name);
     } catch (const Error& error) {
       if (missing != nullptr) *missing += (missing->empty() ? "" : "; ") + std::string(error.what());
