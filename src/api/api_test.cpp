@@ -12,7 +12,6 @@
 namespace inferno {
 namespace {
 
-
 Llm load(LoadOptions options = {}) {
   options.backend = "scalar";
   return Llm::load(testing::kLlamaFile, options);
@@ -187,7 +186,8 @@ TEST(Tools, VerifyAgreesAndFindsWhatWasPlanted) {
   EXPECT_FALSE(good.first_divergence);
   EXPECT_GT(good.checked, 0);
   const std::string dump = ::testing::TempDir() + "inferno_api_verify.dump";
-  const VerifyReport bad = verify_model(testing::kLlamaFile, options, {.tokens = 2, .plant = "attention", .dump_file = dump});
+  const VerifyReport bad =
+      verify_model(testing::kLlamaFile, options, {.tokens = 2, .plant = "attention", .dump_file = dump});
   ASSERT_TRUE(bad.first_divergence);
   EXPECT_NE(bad.first_divergence->ops.find("attention"), std::string::npos);
   EXPECT_TRUE(bad.dumped);
@@ -196,13 +196,14 @@ TEST(Tools, VerifyAgreesAndFindsWhatWasPlanted) {
 }
 
 TEST(Tools, WholeModelsOfTwoBackendsAreTheSame) {
-  const WholeModelReport report = verify_whole_model(testing::kLlamaFile, {.backend = "simd"}, {.prompts = 2, .tokens = 3});
+  const WholeModelReport report =
+      verify_whole_model(testing::kLlamaFile, {.backend = "simd"}, {.prompts = 2, .tokens = 3});
   EXPECT_EQ(report.verdict, "");
 }
 
 TEST(Tools, BenchHasARowForEveryPhaseAndBatch) {
-  const std::vector<BenchRow> rows =
-      bench_model(testing::kLlamaFile, {.backend = "simd"}, {.prompt = 8, .generate = 2, .batches = {1, 2}, .repeat = 1});
+  const std::vector<BenchRow> rows = bench_model(testing::kLlamaFile, {.backend = "simd"},
+                                                 {.prompt = 8, .generate = 2, .batches = {1, 2}, .repeat = 1});
   ASSERT_EQ(rows.size(), 3U);
   for (const BenchRow& row : rows) EXPECT_GT(row.tokens_per_second.median, 0);
 }

@@ -12,7 +12,6 @@
 namespace inferno {
 namespace {
 
-
 Llm load_for_four() {
   return Llm::load(testing::kLlamaFile, {.backend = "simd", .max_sequences = 4});
 }

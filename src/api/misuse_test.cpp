@@ -65,7 +65,9 @@ TEST(Misuse, RequestsThatCannotBeCarriedOutAreErrorsAtOnce) {
 }
 
 TEST(Misuse, LoadOptionsOutOfRangeAreErrors) {
-  const auto load = [](const LoadOptions& options) { return usage_error([&] { return Llm::load(testing::kLlamaFile, options); }); };
+  const auto load = [](const LoadOptions& options) {
+    return usage_error([&] { return Llm::load(testing::kLlamaFile, options); });
+  };
   EXPECT_EQ(load({.threads = -1}).substr(0, 9), "`threads`");
   EXPECT_EQ(load({.context = -1}).substr(0, 9), "`context`");
   EXPECT_EQ(load({.max_sequences = 0}).substr(0, 15), "`max_sequences`");

@@ -37,7 +37,7 @@ struct ChatCommand {
   bool hide_thinking = false;
   bool ignore_end = false;
 
-  void run();
+  void run() const;
   [[nodiscard]] ChatSetup setup(const Llm& llm) const;
   void greet(const Llm& llm, const ChatSetup& setup, ChatScreen& screen) const;
 };
@@ -117,7 +117,7 @@ void talk(ChatSession& session, LineEditor& editor) {
   }
 }
 
-void ChatCommand::run() {
+void ChatCommand::run() const {
   const bool interactive = ::isatty(STDIN_FILENO) == 1;
   const std::string question = interactive ? "" : read_prompt("-");
   if (!interactive && trim(question).empty()) fail_usage("the question on standard input is empty");

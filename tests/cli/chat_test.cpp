@@ -11,13 +11,12 @@
 namespace inferno::testing {
 namespace {
 
-
 class Chat : public Folder {
  protected:
   // A model of random weights: its answers mean nothing and end at the limit.
   [[nodiscard]] std::vector<std::string> talk(const std::vector<std::string>& more = {}) const {
     std::vector<std::string> args = {"chat",   kLlamaFile, "--chat-template", "chatml", "-n", "8",
-                                     "--seed", "7",    "--ignore-end"};
+                                     "--seed", "7",        "--ignore-end"};
     args.insert(args.end(), more.begin(), more.end());
     return args;
   }

@@ -20,7 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-
 // "file:line: text" of every line of the library's sources that matches. Tests, the command line and comments are no
 // part of it.
 std::vector<std::string> lines_matching(const std::string& pattern, const std::vector<std::string>& exempt = {}) {

@@ -11,7 +11,6 @@
 namespace inferno::testing {
 namespace {
 
-
 std::string content(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};

@@ -13,7 +13,6 @@
 namespace inferno::testing {
 namespace {
 
-
 using Usage = Folder;
 
 nlohmann::json json_of(std::vector<std::string> args, const std::string& input = "") {
@@ -87,7 +86,8 @@ TEST_F(Usage, NoEchoPrintsTheContinuationAlone) {
 
 TEST_F(Usage, APipedPromptIsRead) {
   EXPECT_EQ(json_of({kLlamaFile}, "The sea")["prompt_ids"], json_of({kLlamaFile, "The sea"})["prompt_ids"]);
-  EXPECT_EQ(json_of({kLlamaFile, "The sea"}, "something else")["prompt_ids"], json_of({kLlamaFile, "The sea"})["prompt_ids"])
+  EXPECT_EQ(json_of({kLlamaFile, "The sea"}, "something else")["prompt_ids"],
+            json_of({kLlamaFile, "The sea"})["prompt_ids"])
       << "a prompt that was given is the prompt";
   EXPECT_TRUE(run({"generate", "-n", "1"}, {.input = "The sea"}).out.starts_with("The sea"));
 }
@@ -189,7 +189,8 @@ TEST_F(Usage, LimitsAreKeptInAFileOnlyWhenTheyWere) {
 }
 
 TEST_F(Usage, BenchRowsSayWhereTheyComeFrom) {
-  const Outcome outcome = run({"bench", kLlamaFile, "--prompt", "4", "--gen", "2", "--repeat", "1", "--format", "json"});
+  const Outcome outcome =
+      run({"bench", kLlamaFile, "--prompt", "4", "--gen", "2", "--repeat", "1", "--format", "json"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const auto row = nlohmann::json::parse(outcome.out)[0];
   EXPECT_EQ(row["file"], kLlamaFile);

@@ -113,7 +113,7 @@ void run_block_span(const AttentionArgs& a, const AttentionPlan& plan, const Que
 
 // Divides by the sum, to which a sink adds its part, and applies the gate.
 void finish_general(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, int64_t kv_head,
-            const Partial& total, const KernelTable& kernels) noexcept {
+                    const Partial& total, const KernelTable& kernels) noexcept {
   const int64_t d = a.kv.value_dim();
   const int64_t q_heads = a.q.cols() / a.kv.head_dim;
   const auto gated = kernels.gated[static_cast<int>(a.gate_activation)];
