@@ -29,12 +29,22 @@ double deviation(std::span<const float> values) {
   return std::sqrt(squares / static_cast<double>(values.size()) - mean * mean);
 }
 
-class Families : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Folders, Families, ::testing::ValuesIn(kFamilies),
-                         [](const auto& info) { return std::string(info.param); });
+// Those whose folders are here; the first alone, which says what is missing, where there is none.
+std::vector<std::string> families_here() {
+  std::vector<std::string> names;
+  for (const char* name : kFamilies) {
+    if (!find_data(std::string("families/") + name).empty()) names.emplace_back(name);
+  }
+  if (names.empty()) names.emplace_back(kFamilies[0]);
+  return names;
+}
+
+class Families : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Folders, Families, ::testing::ValuesIn(families_here()),
+                         [](const auto& info) { return info.param; });
 
 TEST_P(Families, LogitsAreTransformersAndTheSameBitsInAnyChunks) {
-  const std::string name = std::string("families/") + GetParam();
+  const std::string name = "families/" + GetParam();
   INFERNO_REQUIRE_TEST_DATA(name);
   for (const std::string& folder : find_data(name)) {
     const std::vector<float> expected = read_floats(folder + "/logits.f32");
@@ -51,7 +61,7 @@ TEST_P(Families, LogitsAreTransformersAndTheSameBitsInAnyChunks) {
 
 // The default bodies are the ops' definitions.
 TEST_P(Families, DefaultBodiesGiveTransformersLogits) {
-  const std::string name = std::string("families/") + GetParam();
+  const std::string name = "families/" + GetParam();
   INFERNO_REQUIRE_TEST_DATA(name);
   for (const std::string& folder : find_data(name)) {
     const std::vector<float> expected = read_floats(folder + "/logits.f32");
