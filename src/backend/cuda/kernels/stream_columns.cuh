@@ -1,22 +1,20 @@
 // The product of several tokens, 2 to kMaxVectorTokens (compute capability 9.0): the kernel of vector_stream.cuh, which
 // reads each weight once, with a column of activations per token.
 //
-//   quantized weights  a lane unpacks its group of a row once and multiplies it with every token's group;
-//   BF16               the second operand of a tensor-core product has eight columns: one per token.
-// Each warp (each unit of a quantized row) leaves a part of the sums: sums[part][row][column].
+// The second operand of a tensor-core product has eight columns, one per token: in 8 bits for quantized weights
+// (stream_quant_tiles.cuh), else BF16. Each warp leaves a part of the sums: sums[part][row][column].
 #pragma once
 
-#include "backend/cuda/kernels/vector_stream.cuh"
+#include "backend/cuda/kernels/stream_quant_tiles.cuh"
 
 namespace inferno::cuda {
 
 // Two kernels share a multiprocessor's registers.
 inline constexpr int kColumnsResident = 2;
-inline constexpr int kTileColumns = 8;
 
-// Bytes of one token's activations. Tiles: the columns of two tokens are in different banks.
+// Bytes of one token's activations: the columns of eight (BF16: two) tokens are in different banks.
 __host__ __device__ constexpr int column_bytes(Activation a, int units) {
-  return a == Activation::halves ? units * kUnit * 2 + 64 : activation_bytes(a, units);
+  return a == Activation::halves ? units * kUnit * 2 + 64 : activation_bytes(a, units) + 16;
 }
 
 // Types of weights that this kernel multiplies: F16's activations may need two columns each, F32 has no tiles.
@@ -31,46 +29,39 @@ __host__ __device__ constexpr bool has_columns(DType dtype) {
 template <DType F>
 class ColumnActivations {
  public:
+  // Loads the first norm weights, which depend on no other kernel.
   __device__ __forceinline__ ColumnActivations(const StreamParams& a, uint8_t* x, float* partial)
-      : p_(a.p),
-        groups_(a.units * 32),
-        shift_(a.token_shift),
-        x_(x),
-        column_bytes_(a.column_bytes),
-        partial_(partial) {}
+      : p_(a.p), groups_(a.units * 32), shift_(a.token_shift), x_(x), column_bytes_(a.column_bytes), partial_(partial) {
+    load_all(first(), p_.norm, 1, weights_);
+  }
 
   // After wait_for_previous(). On return all threads see all columns.
-  __device__ __forceinline__ void run() const {
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    const int warp = static_cast<int>(threadIdx.x) / kWarp;
-    const int token = warp >> shift_;
+  __device__ __forceinline__ void run() {
+    const int token = static_cast<int>(threadIdx.x) / kWarp >> shift_;
     if (token < p_.tokens) {
       const int64_t row = p_.row_ids != nullptr ? p_.row_ids[token] : token;
       const float* from = p_.x + row * p_.k;
       const ActivationWriter<F> writer{x_ + token * column_bytes_, groups_};
       const int pieces = groups_ * (32 / kValues);
-      const int step = kWarp << shift_;
       float squares = 0;
 #pragma unroll 1
-      for (int first = (warp & ((1 << shift_) - 1)) * kWarp; first < pieces; first += kPieces * step) {
+      for (int at = first(); at < pieces; at += kPieces * step()) {
         float values[kPieces][kValues];
-        float weights[kPieces][kValues];
-#pragma unroll
-        for (int j = 0; j < kPieces; ++j) load(first + j * step + lane, from, 0, values[j]);
-#pragma unroll
-        for (int j = 0; j < kPieces; ++j) load(first + j * step + lane, p_.norm, 1, weights[j]);
+        load_all(at, from, 0, values);
+        if (at != first()) load_all(at, p_.norm, 1, weights_);
 #pragma unroll
         for (int j = 0; j < kPieces; ++j) {
-          if (first + j * step >= pieces) break;
+          if (at + j * step() >= pieces) break;
 #pragma unroll
           for (int c = 0; c < kValues; ++c) {
             squares = fmaf(values[j][c], values[j][c], squares);
-            values[j][c] *= weights[j][c];
+            values[j][c] *= weights_[j][c];
           }
-          writer.put(first + j * step + lane, values[j]);
+          writer.put(at + j * step(), values[j]);
         }
       }
-      if (p_.norm != nullptr) partial_[warp] = warp_sum(squares);
+      squares = p_.norm != nullptr ? warp_sum(squares) : 0.0F;
+      if (p_.norm != nullptr) partial_[threadIdx.x / kWarp] = squares;
     }
     sync_first<kStreamThreads>();
   }
@@ -87,14 +78,23 @@ class ColumnActivations {
   static constexpr int kValues = ActivationWriter<F>::kValues;
   static constexpr int kPieces = 4;
 
-  // `missing` where there is no array; zeros after its end.
-  __device__ __forceinline__ void load(int piece, const float* from, float missing, float* v) const {
-    const int i = piece * kValues;
+  // The thread's first piece, and the distance to its next.
+  [[nodiscard]] __device__ __forceinline__ int first() const {
+    return static_cast<int>(threadIdx.x) & ((kWarp << shift_) - 1);
+  }
+  [[nodiscard]] __device__ __forceinline__ int step() const { return kWarp << shift_; }
+  // Pieces from `at` on; `missing` where there is no array, zeros after its end.
+  __device__ __forceinline__ void load_all(int at, const float* from, float missing,
+                                           float (&v)[kPieces][kValues]) const {
 #pragma unroll
-    for (int c = 0; c < kValues; c += 4) {
-      float4 four = make_float4(missing, missing, missing, missing);
-      if (from != nullptr) four = i < p_.k ? load_fresh4(from + i + c) : make_float4(0, 0, 0, 0);
-      v[c] = four.x, v[c + 1] = four.y, v[c + 2] = four.z, v[c + 3] = four.w;
+    for (int j = 0; j < kPieces; ++j) {
+      const int i = (at + j * step()) * kValues;
+#pragma unroll
+      for (int c = 0; c < kValues; c += 4) {
+        float4 four = make_float4(missing, missing, missing, missing);
+        if (from != nullptr) four = i < p_.k ? load_fresh4(from + i + c) : make_float4(0, 0, 0, 0);
+        v[j][c] = four.x, v[j][c + 1] = four.y, v[j][c + 2] = four.z, v[j][c + 3] = four.w;
+      }
     }
   }
 
@@ -104,89 +104,7 @@ class ColumnActivations {
   uint8_t* x_;
   int column_bytes_;
   float* partial_;
-};
-
-// Sums of kCount values, a power of two, over the warp: lane l gets that of value l / (32 / kCount). Recursive, so that
-// the values stay in registers.
-template <int kCount, int kOffset = kWarp / 2>
-__device__ __forceinline__ float warp_sums(const float (&v)[kCount], int lane) {
-  if constexpr (kCount == 1) {
-    if constexpr (kOffset == 0) {
-      return v[0];
-    } else {
-      const float both[1] = {v[0] + __shfl_xor_sync(kFullMask, v[0], kOffset)};
-      return warp_sums<1, kOffset / 2>(both, lane);
-    }
-  } else {
-    constexpr int kHalf = kCount / 2;
-    const bool high = (lane & kOffset) != 0;
-    float half[kHalf];
-#pragma unroll
-    for (int i = 0; i < kHalf; ++i) {
-      const float other = __shfl_xor_sync(kFullMask, high ? v[i] : v[kHalf + i], kOffset);
-      half[i] = (high ? v[kHalf + i] : v[i]) + other;
-    }
-    return warp_sums<kHalf, kOffset / 2>(half, lane);
-  }
-}
-
-// Quantized rows of a chunk, as RowMultiplier has them.
-template <DType F, bool kSwiglu, int kColumns>
-struct RowColumns {
-  static constexpr int kParts = kSwiglu ? 2 : 1;
-  int lane, unit, row;
-
-  __device__ __forceinline__ RowColumns(const StreamShare<F, kSwiglu>& w, int warp, int lane_)
-      : lane(lane_),
-        unit(static_cast<int>(w.a.unit_of_warp >> (4 * warp) & 15U)),
-        row(static_cast<int>(w.a.row_of_warp >> (4 * warp) & 15U)) {}
-
-  __device__ __forceinline__ void run(const StreamShare<F, kSwiglu>& w, uint32_t slot, int begin, int count) const {
-    const int row_step = w.a.row_step;
-    if (row >= row_step) return;
-    const int part_space = chunk_space(w.bytes, w.a.chunk_rows);
-    SharedRow base;
-    base.q = slot;
-    base.h = base.q + round_16(w.bytes.q * w.a.chunk_rows);
-    base.s = base.h + round_16(w.bytes.h * w.a.chunk_rows);
-    base.d = base.s + round_16(w.bytes.s * w.a.chunk_rows);
-    const int last_token = w.a.p.tokens - 1;
-#pragma unroll 1
-    for (int first = row; first < count; first += row_step * (kBatch / kParts)) {
-      float acc[kBatch * kColumns] = {};
-#pragma unroll 1
-      for (int u = unit; u < w.a.units; u += kStreamWarps) {
-        typename Part<F>::Unpacked weights[kBatch];
-#pragma unroll
-        for (int i = 0; i < kBatch; ++i) {
-          // Rows after the last repeat it: their sums are discarded.
-          const int r = min(first + i / kParts * row_step, count - 1);
-          const uint32_t skip = i % kParts * part_space;
-          const SharedRow at{base.q + skip + r * w.bytes.q, base.h + skip + r * w.bytes.h,
-                             base.s + skip + r * w.bytes.s, base.d + skip + r * w.bytes.d};
-          Part<F> part;
-          part.load(at, w.bytes, u, lane);
-          weights[i] = part.unpack();
-        }
-#pragma unroll
-        for (int m = 0; m < kColumns; ++m) {
-          const uint8_t* column = w.x + min(m, last_token) * w.a.column_bytes;
-          const auto x = Part<F>::activations(column, w.a.units * 32, u, lane);
-#pragma unroll
-          for (int i = 0; i < kBatch; ++i) {
-            acc[i * kColumns + m] = Part<F>::multiply(weights[i], x, acc[i * kColumns + m]);
-          }
-        }
-      }
-      constexpr int kLanes = kWarp / (kBatch * kColumns);  // with the same sum
-      const float sum = warp_sums(acc, lane);
-      const int i = lane / kLanes / kColumns;
-      const int r = first + i / kParts * row_step;
-      if (lane % kLanes == 0 && r < count) {
-        w.sums[unit * w.a.sum_stride + ((begin + r) * kParts + i % kParts) * kColumns + lane / kLanes % kColumns] = sum;
-      }
-    }
-  }
+  float weights_[kPieces][kValues];
 };
 
 // Tiles of BF16 rows: 16 rows, or 8 pairs with the gates in the upper half; a lane has 16 contiguous bytes of its rows
@@ -268,12 +186,12 @@ __device__ __forceinline__ void stream_columns(const StreamParams& a, int segmen
   }
   __syncthreads();
   if (warp == kStreamWarps) {
-    prefetch_weights(w, lane);
+    prefetch_weights<on_tensor_cores(F) ? 0 : kRowPad>(w, lane);
     return;
   }
   const VectorProduct& p = a.p;
   const Segment& s = w.s;
-  const ColumnActivations<F> activations(a, w.x, w.partial);
+  ColumnActivations<F> activations(a, w.x, w.partial);
   wait_for_previous();
 
   // A thread stores every kStreamThreads-th result, columns of a row first; always the same column.
@@ -285,40 +203,53 @@ __device__ __forceinline__ void stream_columns(const StreamParams& a, int segmen
   activations.run();
 
   using Multiplier =
-      std::conditional_t<on_tensor_cores(F), TileColumns<F, kSwiglu, kColumns>, RowColumns<F, kSwiglu, kColumns>>;
+      std::conditional_t<on_tensor_cores(F), TileColumns<F, kSwiglu, kColumns>, QuantTiles<F, kSwiglu, kColumns>>;
   const Multiplier multiplier(w, warp, lane);
+  const float factor = column < p.tokens ? activations.factor(column) : 0.0F;
+  // Rows [begin, end) of the block, whose sums begin at `begin`.
+  const auto finish = [&](int begin, int end) {
+#pragma unroll 1
+    for (int r = mine / kColumns; r < end - begin; r += kStreamThreads / kColumns) {
+      float result[kParts] = {};
+#pragma unroll
+      for (int j = 0; j < kStreamWarps; ++j) {
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) {
+          result[part] += w.sums[j * a.sum_stride + (r * kParts + part) * kColumns + column];
+        }
+      }
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) result[part] *= factor;
+      const int row = begin + r;
+      float& out = s.out[at + row];
+      if constexpr (kSwiglu) {
+        out = swiglu(result[0], result[1]);
+      } else {
+        float extra = s.bias != nullptr ? s.bias[w.begin + row] : 0.0F;
+        if (p.residual != nullptr) extra += row == mine / kColumns ? residual : load_fresh(p.residual + at + row);
+        out = result[0] + extra;
+      }
+    }
+  };
   int slot = 0;
   int parity = 0;
+  int begin = 0;  // of the batch
 #pragma unroll 1
   for (int chunk = 0; chunk < w.chunks; ++chunk) {
+    const int count = w.chunk_count(chunk);
+    const int first = chunk << a.chunk_shift;
     wait_barrier(w.full + slot * 8, parity);
-    multiplier.run(w, w.ring + slot * a.slot_bytes, chunk << a.chunk_shift, w.chunk_count(chunk));
+    multiplier.run(w, w.ring + slot * a.slot_bytes, first - begin, count);
     __syncwarp();
     if (lane == 0) arrive(w.empty + slot * 8);
     if (++slot == a.stages) slot = 0, parity ^= 1;
-  }
-  sync_first<kStreamThreads>();
-  if (column >= p.tokens) return;
-  const float factor = activations.factor(column);
-#pragma unroll 1
-  for (int r = mine / kColumns; r < w.rows; r += kStreamThreads / kColumns) {
-    float result[kParts] = {};
-#pragma unroll 1
-    for (int j = 0; j < a.row_parts; ++j) {
-#pragma unroll
-      for (int part = 0; part < kParts; ++part) {
-        result[part] += w.sums[j * a.sum_stride + (r * kParts + part) * kColumns + column];
-      }
-    }
-#pragma unroll
-    for (int part = 0; part < kParts; ++part) result[part] *= factor;
-    float& out = s.out[at + r];
-    if constexpr (kSwiglu) {
-      out = swiglu(result[0], result[1]);
-    } else {
-      float extra = s.bias != nullptr ? s.bias[w.begin + r] : 0.0F;
-      if (p.residual != nullptr) extra += r == mine / kColumns ? residual : load_fresh(p.residual + at + r);
-      out = result[0] + extra;
+    const int end = first + count;
+    const bool last = chunk + 1 == w.chunks;
+    if (last || end + w.chunk_count(chunk + 1) - begin > a.batch_rows) {
+      sync_first<kStreamThreads>();
+      if (column < p.tokens) finish(begin, end);
+      if (!last) sync_first<kStreamThreads>();  // the next batch reuses the sums
+      begin = end;
     }
   }
 }

@@ -15,7 +15,10 @@ bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
   StreamParams a;
   a.p = p;
   a.units = divide_up(p.k, kUnit);
-  a.row_parts = on_tensor_cores(F) || a.units > kStreamWarps ? kStreamWarps : a.units;
+  constexpr bool kTiles = on_tensor_cores(F) || kColumns > 1;
+  constexpr int kPad = kColumns > 1 && !on_tensor_cores(F) ? kRowPad : 0;
+  if (kPad != 0 && p.k % (2 * kGroup) != 0) return false;  // groups are multiplied in pairs
+  a.row_parts = kTiles || a.units > kStreamWarps ? kStreamWarps : a.units;
   a.row_step = kStreamWarps / a.row_parts;
   for (int w = 0; w < kStreamWarps; ++w) {
     a.unit_of_warp |= static_cast<uint32_t>(w % a.row_parts) << (4 * w);
@@ -34,8 +37,8 @@ bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
   int64_t byte_count = 0;
   const auto space_of = [&](int i, int rows) {
     const bool second = F != F2 && p.segment[i].dtype == F2;
-    return kParts * (second ? chunk_space(row_bytes_of<F2>(p.segment[i].w), rows)
-                            : chunk_space(row_bytes_of<F>(p.segment[i].w), rows));
+    return kParts * (second ? chunk_space(row_bytes_of<F2>(p.segment[i].w), rows, kPad)
+                            : chunk_space(row_bytes_of<F>(p.segment[i].w), rows, kPad));
   };
   for (int i = 0; i < segments; ++i) {
     const bool second = F != F2 && p.segment[i].dtype == F2;
@@ -54,10 +57,11 @@ bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
   };
 
   // Blocks are assigned by bytes, or by rows where all bytes can be prefetched; more than one per multiprocessor only
-  // where the sums do not fit in one.
+  // where the sums do not fit in one. Several tokens: rows are finished in batches whose sums fit.
   const bool by_rows = byte_count / c.sm_count < kRingBytes / 2;
+  const int sum_bytes = kParts * kColumns * a.row_parts * 4;  // of a row
   int64_t blocks = c.sm_count;
-  while (divide_up(row_count, blocks) * kParts * kColumns * a.row_parts * 4 > kSumBytes) blocks += c.sm_count;
+  while (kColumns == 1 && divide_up(row_count, blocks) * sum_bytes > kSumBytes) blocks += c.sm_count;
   int64_t before = 0;
   int most_rows = 0;
   for (int i = 0; i < kMaxSegments; ++i) {
@@ -76,15 +80,18 @@ bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
   }
 
   const auto align = [](int n) { return (n + 127) / 128 * 128; };
-  a.sum_stride = most_rows * kParts * kColumns;
-  a.sum_bytes = align(a.sum_stride * a.row_parts * 4);
+  a.batch_rows = kColumns > 1 && most_rows * sum_bytes > kBatchSumBytes ? kBatchSumBytes / sum_bytes : most_rows;
+  a.sum_stride = a.batch_rows * kParts * kColumns;
+  a.sum_bytes = align(a.batch_rows * sum_bytes);
   const int fixed = 2 * kMaxStages * 8 + 32 * 4 + a.sum_bytes + a.x_bytes;
-  const int ring = kColumns == 1 ? kRingBytes : kStreamSlot - fixed;
+  const int shared_slot = p.residual != nullptr ? kResidualSlot : kStreamSlot;
+  const int room = shared_slot - fixed;
+  const int ring = kColumns == 1 && kRingBytes < room ? kRingBytes : room;
 
   // A chunk is what the warps process in one iteration, less where there are fewer rows or it would be too large.
-  // Batches of quantized rows are multiplied whole; tiles of 16-bit rows need not be full.
-  a.chunk_rows = on_tensor_cores(F) ? (kSwiglu ? 8 : 16) : a.row_step * (kBatch / kParts);
-  const int most = !on_tensor_cores(F) ? kChunkBytes : ring / 2 > kLeastChunkBytes ? ring / 2 : kLeastChunkBytes;
+  // Batches of quantized rows are multiplied whole; tiles need not be full.
+  a.chunk_rows = kTiles ? (kSwiglu ? 8 : 16) : a.row_step * (kBatch / kParts);
+  const int most = !kTiles ? kChunkBytes : ring / 2 > kLeastChunkBytes ? ring / 2 : kLeastChunkBytes;
   while (a.chunk_rows > 1 && (a.chunk_rows >= 2 * most_rows || most_space(a.chunk_rows) > most)) a.chunk_rows /= 2;
   if (a.chunk_rows < a.row_quantum) a.chunk_rows = a.row_quantum;
   a.batch = kParts * divide_up(a.chunk_rows, a.row_step);
@@ -101,7 +108,7 @@ bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
   a.in_flight = a.in_flight < 1 ? 1 : a.in_flight > a.stages ? a.stages : a.in_flight;
   const int shared = fixed + a.stages * a.slot_bytes;
   if (shared > kMaxStreamBytes) return false;
-  const int slot = exclusive ? kExclusiveSlot : kStreamSlot;
+  const int slot = exclusive ? kExclusiveSlot : shared_slot;
   const LaunchShape shape{dim3(static_cast<unsigned>(a.first_block[kMaxSegments])), dim3(kStreamThreads + kWarp),
                           shared < slot ? slot : shared};
   if constexpr (kColumns == 1) {

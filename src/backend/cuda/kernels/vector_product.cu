@@ -28,10 +28,7 @@ Activation activation_kind(DType dtype) {
 bool columns_fit(DType dtype, int tokens, int64_t k) {
   constexpr int64_t kColumnBytes = 88 * 1024;
   constexpr int64_t kRowBytes = 40 * 1024;
-  constexpr int kMaxTileTokens = 6;  // with more, matrix products of 16-bit weights are as fast
-  if (!has_columns(dtype) || tokens > (dtype == DType::bf16 ? kMaxTileTokens : kMaxVectorTokens) ||
-      (dtype == DType::bf16 && k % 64 != 0))
-    return false;
+  if (!has_columns(dtype) || tokens > kMaxVectorTokens || (dtype == DType::bf16 && k % 64 != 0)) return false;
   const int64_t row_bytes = dtype == DType::bf16 ? 2 * k : k + k / 8;
   if (row_bytes > kRowBytes) return false;
   const Activation kind = dtype == DType::bf16 ? Activation::halves : activation_kind(dtype);

@@ -228,16 +228,10 @@ inline VectorProduct one_token(const VectorProduct& p, int m) {
 // Several tokens on a device of compute capability 9.0; types as in launch_vector_for. False: not for this kernel.
 template <DType F, DType F2, DType S, DType S2>
 bool launch_columns(const LaunchContext& c, const VectorProduct& p) {
-  const auto launches = [&]<int kColumns>() {
-    if constexpr (F == F2) {
-      if (p.swiglu) return launch_stream<F, F, true, kColumns>(c, p);
-    }
-    return launch_stream<S, S2, false, kColumns>(c, p);
-  };
-  if constexpr (!on_tensor_cores(F)) {  // a tile has eight columns anyway
-    if (p.tokens <= 4 && launches.template operator()<4>()) return true;
+  if constexpr (F == F2) {
+    if (p.swiglu) return launch_stream<F, F, true, kTileColumns>(c, p);
   }
-  return launches.template operator()<kTileColumns>();
+  return launch_stream<S, S2, false, kTileColumns>(c, p);
 }
 
 // S, S2: the types of the streaming kernels, F and F2 among them. Models that mix two types then run one kernel for

@@ -30,6 +30,7 @@ inline constexpr int kLongUnits = 4;  // rows of large models, whose kernels res
 inline constexpr int kBytesInFlight = 36 * 1024;
 inline constexpr int kMaxBytesInFlight = 72 * 1024;
 inline constexpr int kSumBytes = 40 * 1024;
+inline constexpr int kBatchSumBytes = 24 * 1024;  // of several tokens; a multiple of a tile's sums
 inline constexpr int kMaxStreamBytes = 220 * 1024;
 
 // Computed on the host as far as possible: the kernel performs no division.
@@ -57,15 +58,17 @@ struct StreamParams {
   // Several tokens (stream_columns.cuh).
   int column_bytes = 0;  // of one token's activations
   int sum_stride = 0;    // floats between the parts of the rows' sums
+  int batch_rows = 0;    // rows that are finished together
   int token_shift = 0;   // 2 to the power of this: warps that load a token's activations
 };
 
 __host__ __device__ constexpr int round_16(int bytes) {
   return (bytes + 15) / 16 * 16;
 }
-// Bytes of a chunk in its slot: the planes of `rows` consecutive rows one after another, each as in device memory.
-__host__ __device__ constexpr int chunk_space(const RowBytes& b, int rows) {
-  return round_16(b.q * rows) + round_16(b.h * rows) + round_16(b.s * rows) + round_16(b.d * rows);
+// Bytes of a chunk in its slot: the planes of `rows` consecutive rows one after another, each as in device memory;
+// `pad`: bytes after each row of plane q.
+__host__ __device__ constexpr int chunk_space(const RowBytes& b, int rows, int pad = 0) {
+  return round_16((b.q + pad) * rows) + round_16(b.h * rows) + round_16(b.s * rows) + round_16(b.d * rows);
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -102,8 +105,8 @@ struct StreamShare {
   __device__ __forceinline__ int chunk_count(int chunk) const { return min(a.chunk_rows, rows - chunk * a.chunk_rows); }
 };
 
-// The producer warp.
-template <DType F, bool kSwiglu>
+// The producer warp. kPad: as for chunk_space; if not 0, each row of plane q is a copy of its own.
+template <int kPad = 0, DType F, bool kSwiglu>
 __device__ __forceinline__ void prefetch_weights(const StreamShare<F, kSwiglu>& w, int lane) {
   constexpr int kParts = StreamShare<F, kSwiglu>::kParts;
   const StreamParams& a = w.a;
@@ -120,10 +123,22 @@ __device__ __forceinline__ void prefetch_weights(const StreamShare<F, kSwiglu>& 
       const int earlier = slot - a.in_flight;
       wait_barrier(w.full + (earlier < 0 ? earlier + a.stages : earlier) * 8, earlier < 0 ? parity : parity ^ 1);
     }
+    const RowBytes sizes = {round_16(w.bytes.q * count), round_16(w.bytes.h * count), round_16(w.bytes.s * count),
+                            round_16(w.bytes.d * count)};
+    if (lane == 0) arrive_expecting(barrier, kParts * (sizes.q + sizes.h + sizes.s + sizes.d));
+    if constexpr (kPad != 0) {  // many copies: the next kernel need not wait for them
+      if (chunk == 0) let_next_start();
+      __syncwarp();
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        const uint8_t* q = global_row<F>(a.p.segment[w.segment + part].w, first).q;
+        const uint32_t space = part * chunk_space(w.bytes, a.chunk_rows, kPad);
+        for (int r = lane; r < count && w.bytes.q != 0; r += kWarp) {
+          copy_bytes(to + space + r * (w.bytes.q + kPad), q + int64_t{r} * w.bytes.q, w.bytes.q, barrier);
+        }
+      }
+    }
     if (lane == 0) {
-      const RowBytes sizes = {round_16(w.bytes.q * count), round_16(w.bytes.h * count), round_16(w.bytes.s * count),
-                              round_16(w.bytes.d * count)};
-      arrive_expecting(barrier, kParts * (sizes.q + sizes.h + sizes.s + sizes.d));
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
         const GlobalRow row = global_row<F>(a.p.segment[w.segment + part].w, first);
@@ -131,13 +146,13 @@ __device__ __forceinline__ void prefetch_weights(const StreamShare<F, kSwiglu>& 
           if (size != 0) copy_bytes(to, from, size, barrier);
           to += round_16(row_bytes * a.chunk_rows);
         };
-        copy(row.q, sizes.q, w.bytes.q);
+        copy(row.q, kPad == 0 ? sizes.q : 0, w.bytes.q + kPad);
         if constexpr (group_bytes(F).h != 0) copy(row.h, sizes.h, w.bytes.h);
         if constexpr (group_bytes(F).s != 0) copy(row.s, sizes.s, w.bytes.s);
         if constexpr (group_bytes(F).d != 0) copy(row.d, sizes.d, w.bytes.d);
       }
     }
-    if (chunk == 0) let_next_start();
+    if (kPad == 0 && chunk == 0) let_next_start();
     if (++slot == a.stages) slot = 0, parity ^= 1;
   }
 }
