@@ -269,6 +269,35 @@ TEST(CudaBackend, DeepContextsAreSplitOverBlocks) {
   }
 }
 
+// One block of positions, two that are a cluster, several clusters; the steps cross from each to the next.
+TEST(CudaBackend, ContextsOfEveryNumberOfBlocksGiveTheLogitsOfTheScalarBackend) {
+  const auto device = device_or_null();
+  if (!device) GTEST_SKIP() << "no GPU";
+  for (const uint32_t head_dim : {64U, 128U}) {
+    RunConfig config = with("BF16", head_dim, 4);
+    config.limits.context = 1000;
+    config.shape.layers = 1;
+    const auto scalar = create_backend("scalar");
+    ModelRun tested = start(*device, config);
+    ModelRun reference = start(*scalar, config);
+    int32_t sequence = 0;
+    for (const int32_t depth : {126, 254, 400, 766}) {
+      for (int32_t done = 0; done < depth; done += 400) {
+        const std::vector<int32_t> prompt = prompt_of(std::min(400, depth - done));
+        tested.prefill(sequence, prompt);
+        reference.prefill(sequence, prompt);
+      }
+      ++sequence;
+    }
+    for (int step = 0; step < 6; ++step) {
+      tested.decode(sequence);
+      reference.follow(tested);
+      reference.decode(sequence);
+      EXPECT_LE(nmse(reference.logits(), tested.logits()), 1e-3) << head_dim << " wide, step " << step;
+    }
+  }
+}
+
 TEST(CudaBackend, WeightsGiveBackTheirRows) {
   const auto device = device_or_null();
   if (!device) GTEST_SKIP() << "no GPU";

@@ -9,8 +9,10 @@
 // Fused: the kernel starts from the raw projections. Each block normalizes and rotates its group's queries; split 0
 // also computes this token's key and value, stores them, and adds their term to the sum.
 //
-// The splits of a head are partial results in device memory: the last block to finish merges them.
-#include "backend/cuda/kernels/decode_tile.cuh"
+// The splits of a head are partial results (decode_merge.cuh). Few sequences on Hopper: two blocks are a cluster and
+// send them to each other, which is all that sequences of some hundred positions need. Beyond that, and elsewhere, they
+// are in device memory, and the last block to finish merges them.
+#include "backend/cuda/kernels/decode_merge.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 
 namespace inferno::cuda {
@@ -19,22 +21,28 @@ namespace {
 constexpr int kMaxSplits = 32;
 constexpr float kLog2e = 1.4426950408889634F;
 
+// Tiles of each warp up to which a sequence has one cluster: more would cost more than merging through device memory.
+constexpr int kClusterTiles = 3;
+
 // Positions per split: whole tiles, one for each warp at least, and at most `splits` of them cover the sequence.
-template <int kWarps>
-__device__ __forceinline__ int split_span(int positions, int splits) {
+template <int kWarps, bool kCluster>
+__device__ __forceinline__ int split_span(int positions, const DecodeParams& p) {
   const int tiles = (positions + kTile - 1) / kTile;
+  const bool one_cluster = kCluster && tiles <= p.cluster * kWarps * kClusterTiles;
+  const int splits = one_cluster ? p.cluster : p.splits;
   return max(kWarps, (tiles + splits - 1) / splits) * kTile;
 }
 
-template <typename T, int kDim, int kWarps, bool kFused>
+template <typename T, int kDim, int kWarps, bool kFused, bool kCluster>
 __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
     decode_attention_kernel(const __grid_constant__ DecodeParams p) {
-  extern __shared__ __align__(16) uint8_t tiles[];  // a WarpTile per warp; at the end its o, [kMaxGroup][kDim] floats
+  // A WarpTile per warp, at the end its o, [kMaxGroup][kDim] floats; then the inbox of a cluster's block.
+  extern __shared__ __align__(16) uint8_t tiles[];
   __shared__ __align__(16) T queries[kMaxGroup][kDim];
-  __shared__ __align__(8) float own[2][kDim];  // fused: the new key and value
+  __shared__ __align__(16) float own[2][kDim];  // fused: the new key and value
   __shared__ float row_maxima[kWarps + 1][kMaxGroup];
   __shared__ float row_sums[kWarps][kMaxGroup];
-  __shared__ bool last_block;
+  [[maybe_unused]] __shared__ bool last_block;
 
   const AttentionTask& a = p.a.task;
   const KvLayerView& kv = a.kv;
@@ -52,8 +60,10 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
   const int position = a.batch.pos[t];
   const int32_t* table = a.batch.block_table + int64_t{a.batch.seq_of_token[t]} * a.batch.max_pages;
   const int cached = kFused ? position : position + 1;
-  const int span = split_span<kWarps>(cached, p.splits);
-  const int active = spare ? 0 : max(1, (cached + span - 1) / span);
+  const int span = split_span<kWarps, kCluster>(cached, p);
+  const int used = spare ? 0 : max(1, (cached + span - 1) / span);
+  // Whole clusters: the last block of all may have no positions.
+  const int active = kCluster && used > 1 ? (used + 1) / 2 * 2 : used;
   const int begin = split * span;
   const int end = min(begin + span, cached);
   const int first_tile = begin / kTile + warp;
@@ -62,6 +72,12 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
   using Tile = WarpTile<T, kDim>;
   static_assert(Tile::kKeyBytes >= kMaxGroup * kDim * static_cast<int>(sizeof(float)));
   const Tile tile{tiles + warp * Tile::kBytes + lane * 16, lane};
+  if constexpr (kCluster) {
+    if (threadIdx.x == 0 && split < active && active > 1) {
+      ClusterInbox<kDim>(shared_address(tiles) + kWarps * Tile::kBytes, group, split % 2).open();
+    }
+    arrive_cluster();
+  }
   // One commit group each, empty after the last tile.
   int64_t base = 0;
   const auto prefetch_keys = [&](int index) {
@@ -96,6 +112,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
     reinterpret_cast<uint32_t*>(queries)[i] = 0;
   }
   let_next_start();
+  if constexpr (kCluster) wait_cluster();  // the other block's inbox is open
   wait_for_previous();
   if (split >= active) return;
   if constexpr (!kFused) {
@@ -238,58 +255,53 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
 
   // ---- the block's warps, then the splits
   const bool with_own = kFused && split == 0;
-  float* partial = p.a.partials + ((t * kv.kv_heads + kv_head) * p.splits + split) * group * (kDim + 2);
-  float* out = a.out + (t * a.q_heads + kv_head * group) * kDim;
-#pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < group * kDim; i += kWarps * kWarp) {
+  const auto combined = [&](int i) {  // columns i .. i + 3
     const int row = i / kDim;
-    float high = with_own ? row_maxima[kWarps][row] : -INFINITY;
+    PartialRow r;
+    r.high = with_own ? row_maxima[kWarps][row] : -INFINITY;
 #pragma unroll
-    for (int w = 0; w < kWarps; ++w) high = fmaxf(high, row_maxima[w][row]);
-    const float own_share = with_own ? fast_exp2(row_maxima[kWarps][row] - high) : 0.0F;
-    float sum = own_share;
-    float value = with_own ? own_share * own[1][i % kDim] : 0.0F;
+    for (int w = 0; w < kWarps; ++w) r.high = fmaxf(r.high, row_maxima[w][row]);
+    if (with_own) {
+      r.add(fast_exp2(row_maxima[kWarps][row] - r.high), 1, *reinterpret_cast<const float4*>(&own[1][i % kDim]));
+    }
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) {
-      const float share = high == -INFINITY ? 0.0F : fast_exp2(row_maxima[w][row] - high);
-      sum = fmaf(row_sums[w][row], share, sum);
-      value = fmaf(sums_of(w)[i], share, value);
+      const float share = r.high == -INFINITY ? 0.0F : fast_exp2(row_maxima[w][row] - r.high);
+      r.add(share, row_sums[w][row], *reinterpret_cast<const float4*>(sums_of(w) + i));
     }
-    if (active == 1) {
-      out[i] = __fdividef(value, sum);
-    } else {
-      __stcg(partial + i, value);
-      if (i % kDim == 0) {
-        __stcg(partial + group * kDim + row, high);
-        __stcg(partial + group * kDim + group + row, sum);
-      }
-    }
+    return r;
+  };
+  static_assert(!kCluster || 4 * kWarps * kWarp >= kMaxGroup * kDim, "one iteration");
+  const int columns = group * kDim;
+  const int stride = 4 * kWarps * kWarp;
+  const int mine = 4 * static_cast<int>(threadIdx.x);
+  float* out = a.out + (t * a.q_heads + kv_head * group) * kDim;
+  const auto store = [&](int i, const PartialRow& r) { *reinterpret_cast<float4*>(out + i) = r.result(); };
+  if (active == 1) {
+    for (int i = mine; i < columns; i += stride) store(i, combined(i));
+    return;
   }
-  if (active == 1) return;
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    uint32_t* counter = p.a.counters + t * kv.kv_heads + kv_head;
-    last_block = atomicInc(counter, static_cast<unsigned>(active - 1)) == static_cast<unsigned>(active - 1);
-  }
-  __syncthreads();
-  if (!last_block) return;
-  __threadfence();
-  const float* all = p.a.partials + (t * kv.kv_heads + kv_head) * p.splits * group * (kDim + 2);
-  const int stride = group * (kDim + 2);
-#pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < group * kDim; i += kWarps * kWarp) {
-    const int row = i / kDim;
-    float high = -INFINITY;
-    for (int s = 0; s < active; ++s) high = fmaxf(high, load_fresh(all + s * stride + group * kDim + row));
-    float sum = 0;
-    float value = 0;
-    for (int s = 0; s < active; ++s) {
-      const float share = fast_exp2(load_fresh(all + s * stride + group * kDim + row) - high);
-      sum = fmaf(load_fresh(all + s * stride + group * kDim + group + row), share, sum);
-      value = fmaf(load_fresh(all + s * stride + i), share, value);
+  const int64_t index = t * kv.kv_heads + kv_head;
+  const SplitPartials<kDim> partials{p.a.partials + index * p.splits * group * SplitPartials<kDim>::kFloats, group};
+  if constexpr (kCluster) {
+    const ClusterInbox<kDim> inbox(shared_address(tiles) + kWarps * Tile::kBytes, group, split % 2);
+    const bool finishes = mine < columns && mine / inbox.half == inbox.rank;
+    PartialRow r;
+    if (mine < columns) r = combined(mine);
+    if (mine < columns && !finishes) inbox.put(mine, r);
+    __syncwarp();  // all has been sent before any lane waits
+    if (finishes) r = inbox.merged(mine, r);
+    if (active == 2) {
+      if (finishes) store(mine, r);
+      return;
     }
-    out[i] = __fdividef(value, sum);
+    if (finishes) partials.put(split / 2, mine, r);
+    if (!partials.is_last(p.a.counters + 2 * index + inbox.rank, active / 2, &last_block)) return;
+    if (finishes) store(mine, partials.get(active / 2, mine));
+  } else {
+    for (int i = mine; i < columns; i += stride) partials.put(split, i, combined(i));
+    if (!partials.is_last(p.a.counters + index, active, &last_block)) return;
+    for (int i = mine; i < columns; i += stride) store(i, partials.get(active, i));
   }
 }
 
@@ -297,27 +309,31 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
 // the next kernel fit beside it.
 constexpr int kFewTokens = 16;
 
-int split_count(const LaunchContext& c, int tokens, int kv_heads) {
-  const int blocks = tokens * kv_heads;
-  const int wanted = tokens < kFewTokens ? c.sm_count / blocks : divide_up(2 * c.sm_count, blocks);
+int split_count(const LaunchContext& c, const DecodeParams& p, bool few) {
+  const int pairs = p.a.task.batch.tokens * p.a.task.kv.kv_heads;
+  const int wanted = few ? c.sm_count / pairs / p.cluster * p.cluster : divide_up(2 * c.sm_count, pairs);
   return wanted < 1 ? 1 : wanted > kMaxSplits ? kMaxSplits : wanted;
 }
 
-template <typename T, int kDim, int kWarps>
+template <typename T, int kDim, int kWarps, bool kCluster>
 void launch_typed(const LaunchContext& c, const DecodeParams& p) {
   const AttentionTask& task = p.a.task;
-  // Few blocks: padded to one per multiprocessor (see kAttentionSlot); the spare ones exit at once.
-  const int blocks = p.splits * task.kv.kv_heads * task.batch.tokens;
-  constexpr int kStaticBytes = 4 * 1024;
-  constexpr int kTileBytes = kWarps * WarpTile<T, kDim>::kBytes;
-  const bool few = blocks <= c.sm_count;
-  const LaunchShape shape{
-      dim3(static_cast<unsigned>(few ? c.sm_count : blocks)), dim3(kWarps * kWarp),
-      few && kTileBytes < kAttentionSlot - kStaticBytes ? kAttentionSlot - kStaticBytes : kTileBytes};
+  int blocks = p.splits * task.kv.kv_heads * task.batch.tokens;
+  int shared_bytes = kWarps * WarpTile<T, kDim>::kBytes;
+  if constexpr (kCluster) {
+    // Padded to one block per multiprocessor (see kAttentionSlot); the spare ones exit at once. Larger clusters would
+    // not cover all multiprocessors, and have to wait for room on all of theirs.
+    constexpr int kStaticBytes = 4 * 1024;
+    const int places = c.sm_count / p.cluster * p.cluster;
+    blocks = blocks < places ? places : blocks;
+    shared_bytes += ClusterInbox<kDim>::kBytes;
+    if (shared_bytes < kAttentionSlot - kStaticBytes) shared_bytes = kAttentionSlot - kStaticBytes;
+  }
+  const LaunchShape shape{dim3(static_cast<unsigned>(blocks)), dim3(kWarps * kWarp), shared_bytes, p.cluster};
   if (p.a.fused) {
-    launch(c, shape, decode_attention_kernel<T, kDim, kWarps, true>, p);
+    launch(c, shape, decode_attention_kernel<T, kDim, kWarps, true, kCluster>, p);
   } else {
-    launch(c, shape, decode_attention_kernel<T, kDim, kWarps, false>, p);
+    launch(c, shape, decode_attention_kernel<T, kDim, kWarps, false, kCluster>, p);
   }
 }
 
@@ -335,21 +351,23 @@ int64_t decode_counters(const LaunchContext& c) {
 }
 int64_t decode_partial_floats(const LaunchContext& c, int q_heads, const KvLayerView& kv) {
   const int64_t splits = int64_t{4} * c.sm_count;  // divide_up(2 * sm_count, pairs) * pairs < 2 * sm_count + pairs
-  return splits * (q_heads / kv.kv_heads) * (kv.head_dim + 2);
+  return splits * (q_heads / kv.kv_heads) * (kv.head_dim + kv.head_dim / 2);
 }
 
 void launch_decode_attention(const LaunchContext& c, const DecodeAttention& task) {
   DecodeParams p;
   p.a = task;
   p.rope_table = task.rope.table.f32();
-  p.splits = split_count(c, task.task.batch.tokens, task.task.kv.kv_heads);
   while (1 << p.page_shift < task.task.kv.page_size) ++p.page_shift;
-  const bool few = task.task.batch.tokens < kFewTokens;
+  const int tokens = task.task.batch.tokens;
+  const bool few = c.hopper && tokens < kFewTokens;
+  p.cluster = few && 2 * tokens * task.task.kv.kv_heads <= c.sm_count ? 2 : 1;
+  p.splits = split_count(c, p, few);
   const auto with_type = [&]<typename T>() {
     if (task.task.kv.head_dim == 128) {
-      few ? launch_typed<T, 128, 8>(c, p) : launch_typed<T, 128, 4>(c, p);
+      few ? launch_typed<T, 128, 8, true>(c, p) : launch_typed<T, 128, 4, false>(c, p);
     } else {
-      few ? launch_typed<T, 64, 8>(c, p) : launch_typed<T, 64, 4>(c, p);
+      few ? launch_typed<T, 64, 8, true>(c, p) : launch_typed<T, 64, 4, false>(c, p);
     }
   };
   if (task.task.kv.dtype == DType::bf16) {

@@ -13,7 +13,8 @@ inline constexpr int kMaxGroup = 8;  // query heads per kv head
 struct DecodeParams {
   DecodeAttention a;
   const float* rope_table = nullptr;
-  int splits = 1;
+  int splits = 1;      // blocks per pair, a multiple of cluster
+  int cluster = 1;     // 1 or 2
   int page_shift = 0;  // the page size is a power of two
 };
 
