@@ -34,7 +34,12 @@ template <typename... Params, typename... Args>
 void launch(const LaunchContext& c, const LaunchShape& shape, void (*kernel)(Params...), Args&&... args) {
   constexpr int kDefaultShared = 48 * 1024;
   if (shape.shared_bytes > kDefaultShared) {
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shape.shared_bytes);
+    // Only ever raised: a kernel has launches of several sizes, and captured ones need theirs later too.
+    cudaFuncAttributes now = {};
+    cudaFuncGetAttributes(&now, kernel);
+    if (now.maxDynamicSharedSizeBytes < shape.shared_bytes) {
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shape.shared_bytes);
+    }
   }
   // Kernels with different L1/shared carveouts cannot share a multiprocessor: all use the same.
   cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared);
