@@ -53,7 +53,7 @@ void quantize(const float* src, const float* importance, BlockIQ4_NL* dst, int64
     float w[kBlock];
     uint8_t codes[kBlock];
     load_finite(src + b * kBlock, kBlock, x);
-    load_weights(at_or_null(importance, b * kBlock), x, kBlock, w);
+    load_weights(at_or_null(importance, b * kBlock), kBlock, w);
     dst[b].d = block_scale(x, w);
     assign_codes(x, kBlock, to_float(dst[b].d), kValues, codes);
     for (int i = 0; i < kBlock / 2; ++i) dst[b].qs[i] = static_cast<uint8_t>(codes[i] | (codes[i + 16] << 4));

@@ -95,7 +95,7 @@ void quantize(const float* src, const float* importance, BlockIQ4_XS* dst, int64
     float w[kBlock];
     float wanted[kSubs];
     load_finite(src + b * kBlock, kBlock, x);
-    load_weights(at_or_null(importance, b * kBlock), x, kBlock, w);
+    load_weights(at_or_null(importance, b * kBlock), kBlock, w);
     float peak = 0.0F;
     for (int j = 0; j < kSubs; ++j) {
       wanted[j] = fit_codebook_32(x + j * kSub, w + j * kSub, kValues);

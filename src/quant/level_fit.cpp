@@ -24,21 +24,18 @@ void normalize(int n, float* w) noexcept {
 
 }  // namespace
 
-void load_weights(const float* importance, const float* x, int n, float* w) noexcept {
-  if (importance == nullptr) {
-    std::fill_n(w, n, 1.0F);
-    return;
-  }
-  weigh_by_size(x, n, w);
-  for (int i = 0; i < n; ++i) w[i] *= importance[i];
+void load_weights(const float* importance, int n, float* w) noexcept {
+  std::fill_n(w, n, 1.0F);
+  if (importance == nullptr) return;
+  std::copy_n(importance, n, w);
   normalize(n, w);
 }
 
-void weigh_by_size(const float* x, int n, float* w) noexcept {
+void load_weights_by_size(const float* importance, const float* x, int n, float* w) noexcept {
   float squares = 0.0F;
   for (int i = 0; i < n; ++i) squares += x[i] * x[i];
   const float mean = squares / static_cast<float>(n);
-  for (int i = 0; i < n; ++i) w[i] = std::sqrt(mean + x[i] * x[i]);
+  for (int i = 0; i < n; ++i) w[i] = std::sqrt(mean + x[i] * x[i]) * (importance == nullptr ? 1.0F : importance[i]);
   normalize(n, w);
 }
 

@@ -24,15 +24,13 @@ inline constexpr float kInputFloor = 0x1p-25F;
 // dst[n] = src[n] with NaN and magnitudes below kInputFloor as 0, and larger ones cut to kInputLimit
 void load_finite(const float* src, int n, float* dst) noexcept;
 
-// How much an error of each value counts, w[n]: all alike, or by the importance of its column (an imatrix), more for
-// values that are large in the block; the largest is 1, none is below kLeastWeight. importance[n] is finite and >= 0,
-// or null; x is what load_finite made.
+// How much an error of each value counts, w[n]: all alike, or by the importance of its column (an imatrix); the largest
+// is 1, none is below kLeastWeight. importance[n] is finite and >= 0, or null.
 inline constexpr float kLeastWeight = 1e-6F;
-void load_weights(const float* importance, const float* x, int n, float* w) noexcept;
-// What a value's size alone makes of its weight: sqrt(mean square + its square), at most 1. Q4_0 uses it without
-// importances, too: its 16 even levels have no offset, and fitted to the many small values they clip the few large
-// ones.
-void weigh_by_size(const float* x, int n, float* w) noexcept;
+void load_weights(const float* importance, int n, float* w) noexcept;
+// The same times sqrt(mean square + its square): for Q4_0, whose 16 even levels have no offset, and fitted to the many
+// small values clip the few large ones. x is what load_finite made.
+void load_weights_by_size(const float* importance, const float* x, int n, float* w) noexcept;
 
 [[nodiscard]] inline const float* at_or_null(const float* values, int64_t offset) noexcept {
   return values == nullptr ? nullptr : values + offset;

@@ -65,7 +65,7 @@ void quantize(const float* src, const float* importance, BlockMXFP4* dst, int64_
     dst[b] = {};
     if (peak == 0.0F) continue;
     float w[kBlock];
-    load_weights(at_or_null(importance, b * kBlock), x, kBlock, w);
+    load_weights(at_or_null(importance, b * kBlock), kBlock, w);
     // The exponent that puts the peak at 8 to 16 of the integer values, whose largest is 12, and its neighbours.
     const int middle = std::max(1, std::ilogb(peak) + 128 - 3);
     double best = -1.0;

@@ -42,7 +42,7 @@ void quantize(const float* src, const float* importance, BlockQ2_K* dst, int64_t
     float w[kBlock];
     AffineSuperBlock fit;
     load_finite(src + b * kBlock, kBlock, x);
-    load_weights(at_or_null(importance, b * kBlock), x, kBlock, w);
+    load_weights(at_or_null(importance, b * kBlock), kBlock, w);
     fit_super_block(x, w, AffineLimits{.sub = kSub, .highest_level = 3, .highest_scale = 15}, &fit);
     dst[b] = {};
     dst[b].d = fit.d;

@@ -44,7 +44,7 @@ void quantize(const float* src, const float* importance, BlockQ3_K* dst, int64_t
     float w[kBlock];
     ScaledSuperBlock fit;
     load_finite(src + b * kBlock, kBlock, x);
-    load_weights(at_or_null(importance, b * kBlock), x, kBlock, w);
+    load_weights(at_or_null(importance, b * kBlock), kBlock, w);
     fit_super_block(x, w, kLimits, &fit);
     dst[b] = {};
     dst[b].d = fit.d;

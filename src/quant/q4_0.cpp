@@ -37,11 +37,7 @@ void quantize(const float* src, const float* importance, BlockQ4_0* dst, int64_t
     float w[kBlock];
     int8_t levels[kBlock];
     load_finite(src + b * kBlock, kBlock, x);
-    if (importance == nullptr) {
-      weigh_by_size(x, kBlock, w);
-    } else {
-      load_weights(importance + b * kBlock, x, kBlock, w);
-    }
+    load_weights_by_size(at_or_null(importance, b * kBlock), x, kBlock, w);
     dst[b].d = to_f16_scale(fit_scale_32(x, w, -8, 7));
     assign_levels(x, kBlock, to_float(dst[b].d), 0.0F, -8, 7, levels);
     pack_levels(levels, &dst[b]);

@@ -46,7 +46,7 @@ void quantize(const float* src, const float* importance, BlockQ5_0* dst, int64_t
     float w[kBlock];
     int8_t levels[kBlock];
     load_finite(src + b * kBlock, kBlock, x);
-    load_weights(at_or_null(importance, b * kBlock), x, kBlock, w);
+    load_weights(at_or_null(importance, b * kBlock), kBlock, w);
     dst[b].d = to_f16_scale(fit_scale_32(x, w, -16, 15));
     assign_levels(x, kBlock, to_float(dst[b].d), 0.0F, -16, 15, levels);
     pack_levels(levels, &dst[b]);

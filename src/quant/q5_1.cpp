@@ -47,7 +47,7 @@ void quantize(const float* src, const float* importance, BlockQ5_1* dst, int64_t
     float w[kBlock];
     int8_t levels[kBlock];
     load_finite(src + b * kBlock, kBlock, x);
-    load_weights(at_or_null(importance, b * kBlock), x, kBlock, w);
+    load_weights(at_or_null(importance, b * kBlock), kBlock, w);
     const AffineFit fit = fit_affine_32(x, w, 31);
     dst[b].d = to_f16_scale(fit.scale);
     dst[b].m = to_finite_f16(fit.offset);
