@@ -52,13 +52,14 @@ TEST(Routing, ASelectionBiasChangesTheChoiceAndNoWeight) {
 }
 
 // Damaged weights show as NaN in the result, not as an expert that does not exist.
-TEST(Routing, LogitsThatAreNoNumbersChooseExpertsThatExist) {
+TEST(Routing, LogitsThatAreNoNumbersChooseDifferentExpertsThatExist) {
   for (int score = 0; score < kRouterScores; ++score) {
     const Routed routed = route({NAN, NAN, NAN}, {.score = static_cast<RouterScore>(score), .used = 2});
     for (size_t j = 0; j < 2; ++j) {
       EXPECT_TRUE(routed.ids[j] >= 0 && routed.ids[j] < 3);
       EXPECT_TRUE(std::isnan(routed.weights[j]));
     }
+    EXPECT_NE(routed.ids[0], routed.ids[1]);
   }
 }
 
