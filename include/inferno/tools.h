@@ -61,12 +61,14 @@ struct ModelInfo {
   // Zero in a model that inferno does not support.
   int32_t layers = 0;
   int32_t width = 0;
-  int32_t heads = 0;  // of the first layer, as the next two
+  int32_t heads = 0;  // of the first layer with attention, as the next two
   int32_t kv_heads = 0;
   int32_t head_dim = 0;
   int32_t ffn = 0;                 // of the widest layer; of experts, those of a token together
   int32_t experts = 0;             // of the last layer; 0: none
   int32_t experts_used = 0;        // by a token
+  int32_t recurrent_layers = 0;    // those with a state in place of a cache
+  uint64_t state_bytes = 0;        // of all of them, for each sequence
   uint64_t active_parameters = 0;  // that a token is computed with; fewer than all where there are experts
   int32_t context = 0;
   int32_t vocabulary = 0;
@@ -152,6 +154,7 @@ struct ModelPlan {
   std::vector<std::pair<std::string, uint64_t>> weight_bytes = {};  // by backend
   uint64_t active_weight_bytes = 0;  // that one token reads; fewer than all where there are experts
   uint64_t kv_bytes = 0;
+  uint64_t state_bytes = 0;      // of recurrent layers, for all sequences
   uint64_t workspace_bytes = 0;  // about
   uint64_t program_bytes = 0;    // the program itself, with what it keeps of the file
   uint64_t total_bytes = 0;

@@ -60,14 +60,19 @@ class WorkCounter {
     for (int32_t i = 0; i < c.layer_count(); ++i) {
       const LayerWeights& w = model_.layer(i);
       for (const Weight* matrix :
-           {w.wq.get(), w.wk.get(), w.wv.get(), w.wo.get(), w.gate.get(), w.up.get(), w.down.get()}) {
-        add_matrix(*matrix, all);
+           {w.wq.get(), w.wk.get(), w.wv.get(), w.w_gate.get(), w.wo.get(), w.gate.get(), w.up.get(), w.down.get(),
+            w.conv_in.get(), w.conv_factor.get(), w.conv_gate.get(), w.z.get(), w.beta.get(), w.alpha.get()}) {
+        if (matrix != nullptr) add_matrix(*matrix, all);
       }
       const LayerConfig& layer = c.layers[static_cast<size_t>(i)];
       const auto row = static_cast<double>(row_bytes(kv_.dtype, layer.head_dim));
       work_.bytes += 2.0 * sequences * (cached + tokens) * layer.kv_heads * row;
       work_.operations[static_cast<size_t>(kind)] +=
           4.0 * sequences * seen * static_cast<double>(layer.attention_width());
+      if (!layer.is_recurrent()) continue;
+      const auto matrices = static_cast<double>(layer.recurrent.matrix_floats());
+      work_.bytes += 2.0 * sequences * (matrices + static_cast<double>(layer.recurrent.conv_floats())) * sizeof(float);
+      work_.operations[static_cast<size_t>(Multiply::f32)] += 7 * all * matrices;
     }
     if (logit_rows > 0) add_matrix(model_.head(), logit_rows);
     ++steps_;

@@ -29,6 +29,7 @@ constexpr int64_t kExpertFfn = 768;
 constexpr int32_t kQHeads = 16;
 constexpr int32_t kKvHeads = 8;
 constexpr int32_t kHeadDim = 128;
+constexpr int32_t kStateHeads = 16;     // of a recurrent layer, Qwen3.5's
 constexpr int64_t kVocabulary = 32768;  // a fifth of the model's: enough to come from memory, quick to make
 constexpr int32_t kDepth = 512;         // cached positions in decode
 constexpr int32_t kPrefillTokens = 512;
@@ -209,6 +210,14 @@ OpImage make_image(OpId op, int64_t tokens, DType weight, DType kv) {
                        .weight = weight,
                        .down = weight},
                       kSeed);
+    case OpId::short_conv:
+      return short_conv_case({.sequences = shape.attention().sequences, .channels = 3 * kStateHeads * kHeadDim}, kSeed);
+    case OpId::delta_net:
+      return delta_net_case({.sequences = shape.attention().sequences,
+                             .k_heads = kStateHeads,
+                             .v_heads = kStateHeads,
+                             .head_dim = kHeadDim},
+                            kSeed);
     case OpId::logits:
       return logits_case({.tokens = tokens, .width = kWidth, .vocabulary = kVocabulary, .weight = weight}, kSeed);
     default:

@@ -166,10 +166,10 @@ void check(const PlanOptions& what) {
 // too.
 void add_totals(const Backend& backend, ModelPlan& plan) {
   const bool on_host = backend.host_visible();
-  plan.total_bytes = plan.program_bytes + plan.kv_bytes + plan.workspace_bytes;
+  plan.total_bytes = plan.program_bytes + plan.kv_bytes + plan.state_bytes + plan.workspace_bytes;
   plan.ram_bytes = plan.program_bytes;
   if (plan.first_fallback_layer) {
-    plan.ram_bytes += plan.kv_bytes / static_cast<uint64_t>(plan.layers) *
+    plan.ram_bytes += (plan.kv_bytes + plan.state_bytes) / static_cast<uint64_t>(plan.layers) *
                       static_cast<uint64_t>(plan.layers - *plan.first_fallback_layer);
   }
   for (const auto& [name, bytes] : plan.weight_bytes) {
@@ -252,7 +252,9 @@ ModelPlan plan_model(const std::string& path, const LoadOptions& load, const Pla
     plan.fallback_backend = fallback->backend;
   }
   plan.kv_bytes = engine.cache().bytes();
-  plan.workspace_bytes = dry->allocated() - plan.kv_bytes + scratch_estimate(planned);
+  plan.state_bytes =
+      KvCache::state_bytes(engine.cache().config()) * static_cast<uint64_t>(engine.cache().config().state_slots);
+  plan.workspace_bytes = dry->allocated() - plan.kv_bytes - plan.state_bytes + scratch_estimate(planned);
   plan.program_bytes = resident_memory();
   uint64_t main_bytes = 0;
   for (const auto& [backend, bytes] : weights_by_backend(planned, spec, first_fallback_layer)) {

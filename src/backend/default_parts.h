@@ -1,4 +1,4 @@
-// What default bodies share (fused_defaults.cpp, fused_experts.cpp).
+// What default bodies share (fused_defaults.cpp, fused_experts.cpp, fused_recurrent.cpp).
 #pragma once
 
 #include <algorithm>

@@ -178,6 +178,7 @@ class FallbackBackend::ToHost final : public FieldVisitor {
     move(value.slot);
     move(value.block_table);
     move(value.logit_row_ids);
+    move(value.state_slot);
   }
 
  private:

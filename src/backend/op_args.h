@@ -23,6 +23,7 @@ enum class FieldTag : uint8_t {
   out,          // written in full
   private_out,  // a private result: for the next op, its tensor may stay unwritten
   inout,        // read and written
+  state,        // rows of sequences, read and written at the batch's state slots
   weight,       // a model weight, read
   kv_in,        // cache pages, read through the batch's block table
   kv_out,       // cache pages, written at the batch's slots
@@ -411,6 +412,53 @@ struct MoeMlpArgs {
                  visit(attr, "activation", a.activation); visit(in, "shared", a.shared);
                  visit(weight, "shared_gate", a.shared_gate); visit(weight, "post_norm", a.post_norm);
                  visit(attr, "residual_scale", a.residual_scale); visit(in, "residual", a.residual);
+                 visit(out, "out", a.out);)
+};
+
+// More than any model has.
+inline constexpr int32_t kMaxConvTaps = 8;
+
+// A causal convolution of each channel over the positions of a sequence, K taps long: with u = x * factor,
+//   out[p] = f(sum over k of weight[k] * u[p - (K - 1) + k]) * gate[p]
+// The sum begins with the oldest input. Inputs of earlier steps are kept in the sequence's state; before position 0
+// they are zero, whatever the state holds.
+struct ShortConvArgs {
+  Tensor x;                        // [T, C]
+  Tensor factor;                   // [T, C], optional
+  const Weight* weight = nullptr;  // [C * K]: the taps of each channel, the oldest first
+  bool silu = false;               // f is silu, else nothing
+  Tensor gate;                     // [T, C], optional
+  Tensor state;                    // [slots, (K - 1) * C]: by batch.state_slot, the last K - 1 inputs, the oldest first
+  StepBatch batch;
+  Tensor out;  // [T, C]; may be x
+  INFERNO_FIELDS(visit(in, "x", a.x); visit(in, "factor", a.factor); visit(FieldTag::weight, "weight", a.weight);
+                 visit(attr, "silu", a.silu); visit(in, "gate", a.gate); visit(FieldTag::state, "state", a.state);
+                 visit(FieldTag::batch, "batch", a.batch); visit(out, "out", a.out);)
+};
+
+// The gated delta rule, an attention without a cache: per value head a matrix M [head_dim, head_dim] of keys by values
+// is carried from token to token. With q and k of unit length and q divided by sqrt(head_dim),
+//   M *= exp(a * softplus(alpha + dt));  M += k (x) sigmoid(beta) * (v - k M);  out = norm(q M) * silu(z)
+// At position 0 M begins with zeros, whatever the state holds.
+struct DeltaNetArgs {
+  Tensor qkv;                    // [T, (2 * k_heads + v_heads) * head_dim]: queries, keys, values
+  Tensor z;                      // [T, v_heads * head_dim]
+  Tensor beta, alpha;            // [T, v_heads]
+  const Weight* a = nullptr;     // [v_heads], negative
+  const Weight* dt = nullptr;    // [v_heads]
+  const Weight* norm = nullptr;  // [head_dim]
+  float eps = 0;                 // of norm
+  int32_t k_heads = 0;           // of queries and keys
+  bool grouped = false;          // value head h has key head h / (v_heads / k_heads), else h % k_heads
+  Tensor state;                  // [slots, v_heads * head_dim * head_dim]: by batch.state_slot, M of each head
+  StepBatch batch;
+  Tensor out;  // [T, v_heads * head_dim]
+  [[nodiscard]] int64_t v_heads() const { return beta.cols(); }
+  [[nodiscard]] int64_t head_dim() const { return z.cols() / beta.cols(); }  // a multiple of 4
+  INFERNO_FIELDS(visit(in, "qkv", a.qkv); visit(in, "z", a.z); visit(in, "beta", a.beta); visit(in, "alpha", a.alpha);
+                 visit(weight, "a", a.a); visit(weight, "dt", a.dt); visit(weight, "norm", a.norm);
+                 visit(attr, "eps", a.eps); visit(attr, "k_heads", a.k_heads); visit(attr, "grouped", a.grouped);
+                 visit(FieldTag::state, "state", a.state); visit(FieldTag::batch, "batch", a.batch);
                  visit(out, "out", a.out);)
 };
 

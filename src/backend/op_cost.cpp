@@ -149,6 +149,23 @@ void refine(const MoeMlpArgs& a, OpCost& cost, Backend& /*backend*/) {
   }
 }
 
+// States are read and written once for each sequence of the step.
+void count_states(const Tensor& states, const StepBatch& batch, OpCost& cost) {
+  cost.activation_bytes -= as_double(states.bytes());
+  cost.kv_bytes += 2 * as_double(batch.sequences * states.cols() * 4);
+}
+
+void refine(const ShortConvArgs& a, OpCost& cost, Backend& /*backend*/) {
+  count_states(a.state, a.batch, cost);
+  cost.operations = 2 * as_double(a.x.rows()) * as_double(a.weight->cols());
+}
+
+// Per element of a head's matrix: a product with k, the decay and the change, a product with q.
+void refine(const DeltaNetArgs& a, OpCost& cost, Backend& /*backend*/) {
+  count_states(a.state, a.batch, cost);
+  cost.operations = 7 * as_double(a.z.elements()) * as_double(a.head_dim());
+}
+
 void refine(const LogitsArgs& a, OpCost& cost, Backend& /*backend*/) {
   cost.activation_bytes = as_double(a.rows.elements() * a.x.cols() * 4 + a.out.bytes());
   cost.operations = product(as_double(a.rows.elements()), a.head);

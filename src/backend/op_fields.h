@@ -41,7 +41,7 @@ void call_op(Backend& backend, const OpRecord& record);
 
 // Whether the field holds a result that others may read.
 [[nodiscard]] constexpr bool is_written(FieldTag tag) {
-  return tag == FieldTag::out || tag == FieldTag::inout || tag == FieldTag::kv_out;
+  return tag == FieldTag::out || tag == FieldTag::inout || tag == FieldTag::kv_out || tag == FieldTag::state;
 }
 // Whether the op never reads the field.
 [[nodiscard]] constexpr bool is_write_only(FieldTag tag) {

@@ -28,6 +28,7 @@ void for_each_array(StepBatch& b, F f) {
   f(b.slot, b.tokens);
   f(b.block_table, b.sequences * b.max_pages);
   f(b.logit_row_ids, b.logit_rows);
+  f(b.state_slot, b.sequences);
 }
 
 }  // namespace

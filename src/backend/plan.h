@@ -44,7 +44,7 @@ class OpRecord {
   }
 
  private:
-  static constexpr size_t kMaxArgsBytes = 512;
+  static constexpr size_t kMaxArgsBytes = 576;
   alignas(std::max_align_t) std::byte storage_[kMaxArgsBytes];
   OpId op_ = OpId::count;
 };

@@ -15,10 +15,11 @@ struct Offsets {
         slot(seq_of_token + c.max_tokens),
         q_begin(slot + c.max_tokens),
         kv_len(q_begin + c.max_sequences + 1),
-        logit_row_ids(kv_len + c.max_sequences),
+        state_slot(kv_len + c.max_sequences),
+        logit_row_ids(state_slot + c.max_sequences),
         block_table(logit_row_ids + c.max_logit_rows),
         end(block_table + int64_t{c.max_sequences} * c.max_pages) {}
-  int64_t pos, seq_of_token, slot, q_begin, kv_len, logit_row_ids, block_table, end;
+  int64_t pos, seq_of_token, slot, q_begin, kv_len, state_slot, logit_row_ids, block_table, end;
 };
 
 }  // namespace
@@ -36,12 +37,13 @@ void HostBatch::clear() {
   logit_rows_ = 0;
 }
 
-void HostBatch::begin_sequence(int32_t kv_len, const int32_t* pages, int32_t page_count) {
+void HostBatch::begin_sequence(int32_t kv_len, const int32_t* pages, int32_t page_count, int32_t state_slot) {
   INFERNO_CHECK(sequences_ < capacity_.max_sequences && page_count <= capacity_.max_pages);
   const Offsets at(capacity_);
   block_[static_cast<size_t>(at.q_begin + sequences_)] = tokens_;
   block_[static_cast<size_t>(at.q_begin + sequences_ + 1)] = tokens_;
   block_[static_cast<size_t>(at.kv_len + sequences_)] = kv_len;
+  block_[static_cast<size_t>(at.state_slot + sequences_)] = state_slot;
   std::copy_n(pages, page_count, block_.begin() + at.block_table + int64_t{sequences_} * capacity_.max_pages);
   ++sequences_;
 }
@@ -76,6 +78,7 @@ StepBatch HostBatch::view(const int32_t* base) const {
   batch.q_begin = base + at.q_begin;
   batch.kv_len = base + at.kv_len;
   batch.logit_row_ids = base + at.logit_row_ids;
+  batch.state_slot = base + at.state_slot;
   batch.block_table = base + at.block_table;
   return batch;
 }

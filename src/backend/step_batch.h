@@ -27,6 +27,7 @@ struct StepBatch {
   const int32_t* slot = nullptr;           // [T] page * page_size + offset where K and V go; -1 is padding
   const int32_t* block_table = nullptr;    // [S][max_pages] page of each page_size positions
   const int32_t* logit_row_ids = nullptr;  // [R] tokens whose logits are wanted
+  const int32_t* state_slot = nullptr;     // [S] where each sequence's recurrent state is kept
 };
 
 // Capacities; the arrays of a StepBatch lie in one block of `ints()` int32 at offsets that depend on nothing else.
@@ -46,7 +47,7 @@ class HostBatch {
 
   void clear();
   // Starts a sequence whose cached length, this step's tokens included, is kv_len. `pages` are its block table.
-  void begin_sequence(int32_t kv_len, const int32_t* pages, int32_t page_count);
+  void begin_sequence(int32_t kv_len, const int32_t* pages, int32_t page_count, int32_t state_slot = 0);
   // Adds a token to the sequence begun last.
   void add_token(int32_t id, int32_t position, int32_t slot, bool wants_logits);
 

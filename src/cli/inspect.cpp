@@ -46,6 +46,8 @@ void print_json(const ModelInfo& info) {
   out["file_bytes"] = info.file_bytes;
   out["parameters"] = info.parameters;
   out["active_parameters"] = info.active_parameters;
+  out["recurrent_layers"] = info.recurrent_layers;
+  out["state_bytes"] = info.state_bytes;
   out["metadata"] = Json::object();
   for (const MetadataInfo& entry : info.metadata) out["metadata"][entry.key] = to_json(entry);
   out["tensors"] = Json::array();
@@ -71,6 +73,10 @@ void print_text(const ModelInfo& info) {
   if (info.experts > 0) {
     write_stdout(fmt::format("\n  {} of {} experts: a token is computed with {} of {} parameters\n", info.experts_used,
                              info.experts, info.active_parameters, info.parameters));
+  }
+  if (info.recurrent_layers > 0) {
+    write_stdout(fmt::format("\n  {} of {} layers keep a state in place of keys and values: {} for each sequence\n",
+                             info.recurrent_layers, info.layers, format_bytes(info.state_bytes)));
   }
   width = 0;
   for (const TensorInfo& tensor : info.tensors) width = std::max(width, tensor.name.size());

@@ -38,6 +38,7 @@ std::string as_json(const ModelPlan& plan) {
   out["memory"] = {{"weights", weights},
                    {"weights_per_token", plan.active_weight_bytes},
                    {"kv", plan.kv_bytes},
+                   {"states", plan.state_bytes},
                    {"workspace", plan.workspace_bytes},
                    {"program", plan.program_bytes},
                    {"total", plan.total_bytes},
@@ -87,6 +88,9 @@ std::string as_text(const ModelPlan& plan) {
   fmt::format_to(out, "  {:<18}{:>12}   of them read for one token\n", "", format_bytes(plan.active_weight_bytes));
   fmt::format_to(out, "  {:<18}{:>12}   {} positions, {}{}\n", "kv cache", format_bytes(plan.kv_bytes), plan.context,
                  plan.kv_type, last_layers);
+  if (plan.state_bytes > 0) {
+    fmt::format_to(out, "  {:<18}{:>12}   of recurrent layers, f32\n", "states", format_bytes(plan.state_bytes));
+  }
   fmt::format_to(out, "  {:<18}{:>12}   about, for steps of {} tokens\n", "workspace",
                  format_bytes(plan.workspace_bytes), plan.step_tokens);
   fmt::format_to(out, "  {:<18}{:>12}\n", "program", format_bytes(plan.program_bytes));

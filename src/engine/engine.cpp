@@ -49,6 +49,9 @@ ModelNeeds needs_of(const ModelFile& file, const ModelConfig& config, const KvCo
   ModelNeeds needs;
   for (size_t i = 0; i < kv.layers.size(); ++i) {
     needs.layer_bytes.push_back(KvCache::layer_page_bytes(kv, i) * static_cast<uint64_t>(kv.pages));
+    for (const int64_t floats : kv.layers[i].state_floats) {
+      needs.layer_bytes.back() += static_cast<uint64_t>(floats * kv.state_slots) * sizeof(float);
+    }
   }
   for (size_t i = 0; i < file.tensor_count(); ++i) {
     const FileTensor& tensor = file.tensor(i);
@@ -58,7 +61,7 @@ ModelNeeds needs_of(const ModelFile& file, const ModelConfig& config, const KvCo
   }
   // Of every token: the residual stream, queries and results of attention in f32, the widest op's scratch twice.
   const int64_t attention_width = config.attention_width();
-  const int64_t floats = config.width + 2 * attention_width +
+  const int64_t floats = config.width + 2 * attention_width + config.recurrent_width() +
                          2 * std::max<int64_t>({config.ffn(), attention_width, config.experts_used() * config.width});
   needs.other_bytes += static_cast<uint64_t>(
       (int64_t{limits.max_tokens} * floats + int64_t{limits.max_logit_rows} * config.vocabulary) * 4);
@@ -80,7 +83,8 @@ int32_t choose_pages(const KvConfig& kv, const EngineOptions& options, const Bac
   uint64_t pages = one * static_cast<uint64_t>(options.limits.max_sequences);
   const std::optional<uint64_t> free = backend.host_visible() ? available_memory() : backend.free_memory();
   if (free && pages > one) {
-    const uint64_t left = *free > model_bytes ? (*free - model_bytes) / 4 * 3 : 0;
+    const uint64_t taken = model_bytes + KvCache::state_bytes(kv) * static_cast<uint64_t>(kv.state_slots);
+    const uint64_t left = *free > taken ? (*free - taken) / 4 * 3 : 0;
     pages = std::max(one, std::min(pages, left / page_bytes));
   }
   return static_cast<int32_t>(pages);
@@ -109,7 +113,9 @@ StepCost first_guess(const ModelConfig& c, uint64_t weight_bytes, const Backend&
   double attended = 0;  // elements of queries, of all layers
   for (const LayerConfig& layer : c.layers) {
     const auto attention = static_cast<double>(layer.attention_width());
-    elements += c.width * (2 * attention + 2.0 * static_cast<double>(layer.kv_width()) + 3.0 * layer.active_ffn());
+    const double recurrent = layer.recurrent.conv_channels + 2.0 * static_cast<double>(layer.recurrent.value_width());
+    elements += c.width * (2 * attention + 2.0 * static_cast<double>(layer.kv_width()) + recurrent +
+                           3.0 * layer.active_ffn());
     attended += attention;
   }
   return StepCost({static_cast<double>(weight_bytes) / bytes_per_second,
@@ -147,7 +153,10 @@ Engine::Engine(const ModelFile& file, const EngineOptions& options) : backend_(m
         static_cast<int32_t>(std::clamp<int64_t>(kAllLogitsBytes / row_bytes, 1, limits.max_tokens));
   }
   limits.max_logit_rows = std::max(limits.max_logit_rows, limits.max_sequences);
-  KvConfig kv{.layers = cache_layers(config), .dtype = kv_dtype, .max_positions = context};
+  KvConfig kv{.layers = cache_layers(config),
+              .dtype = kv_dtype,
+              .max_positions = context,
+              .state_slots = limits.max_sequences};
   kv.pages = choose_pages(kv, options, *backend_, file.file_bytes());
   const ModelNeeds needs = needs_of(file, config, kv, limits);
   if (options.check_memory && backend_->host_visible()) require_memory(file, needs);
@@ -166,7 +175,7 @@ Engine::Engine(const ModelFile& file, const EngineOptions& options) : backend_(m
                      .vocabulary = model_->config().vocabulary,
                      .end_tokens = end_tokens_,
                      .tokenizer = tokenizer_.get(),
-                     .explain = [this](auto pages, auto tokens) { return explain(pages, tokens); },
+                     .explain = [this](const auto& sequence, auto tokens) { return explain(sequence, tokens); },
                      .cost = first_guess(model_->config(), model_->weight_bytes(), *backend_)},
       options.scheduler);
   driver_ = std::make_unique<Driver>(*scheduler_);
@@ -174,8 +183,8 @@ Engine::Engine(const ModelFile& file, const EngineOptions& options) : backend_(m
 
 Engine::~Engine() = default;
 
-std::string Engine::explain(std::span<const int32_t> pages, std::span<const int32_t> tokens) {
-  return explain_logits(*backend_, *model_, *cache_, pages, tokens);
+std::string Engine::explain(const KvSequence& sequence, std::span<const int32_t> tokens) {
+  return explain_logits(*backend_, *model_, *cache_, sequence, tokens);
 }
 
 void Engine::check_tokens(std::span<const int32_t> ids) const {

@@ -63,8 +63,8 @@ class Engine {
   [[nodiscard]] const std::vector<int32_t>& end_tokens() const { return end_tokens_; }
   [[nodiscard]] int32_t context() const { return cache_->config().max_positions; }
 
-  // Why the logits after these tokens are no finite numbers, one line. `pages` are theirs; no step may run.
-  [[nodiscard]] std::string explain(std::span<const int32_t> pages, std::span<const int32_t> tokens);
+  // Why the logits after these tokens are no finite numbers, one line. `sequence` is theirs; no step may run.
+  [[nodiscard]] std::string explain(const KvSequence& sequence, std::span<const int32_t> tokens);
   // An Error when an id is outside the vocabulary.
   void check_tokens(std::span<const int32_t> ids) const;
 

@@ -11,7 +11,7 @@ namespace inferno {
 namespace {
 
 std::optional<NonFinite> find_first(Backend& backend, const Model& model, const KvCache& cache,
-                                    std::span<const int32_t> pages, std::span<const int32_t> tokens) {
+                                    const KvSequence& sequence, std::span<const int32_t> tokens) {
   const int32_t most = std::min(64, cache.config().max_positions);
   FiniteWatch watch(backend, backend.outermost());
   Decoder decoder(watch, model, cache, {.max_tokens = most, .max_sequences = 1, .max_logit_rows = 1});
@@ -19,7 +19,7 @@ std::optional<NonFinite> find_first(Backend& backend, const Model& model, const 
   for (int32_t first = 0; first < count && !watch.found(); first += most) {
     const int32_t chunk = std::min(most, count - first);
     decoder.clear();
-    decoder.add(pages, first, tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(chunk)), 1);
+    decoder.add(sequence, first, tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(chunk)), 1);
     decoder.run();
   }
   return watch.found();
@@ -27,11 +27,11 @@ std::optional<NonFinite> find_first(Backend& backend, const Model& model, const 
 
 }  // namespace
 
-std::string explain_logits(Backend& backend, const Model& model, const KvCache& cache, std::span<const int32_t> pages,
+std::string explain_logits(Backend& backend, const Model& model, const KvCache& cache, const KvSequence& sequence,
                            std::span<const int32_t> tokens) {
   std::string first;
   try {
-    if (const std::optional<NonFinite> found = find_first(backend, model, cache, pages, tokens)) {
+    if (const std::optional<NonFinite> found = find_first(backend, model, cache, sequence, tokens)) {
       const std::string layer = found->layer == kNoLayer ? "" : fmt::format(" of layer {}", found->layer);
       first =
           fmt::format("; the first result that is not finite is {} of {}{}", found->field, op_name(found->op), layer);

@@ -10,9 +10,9 @@
 
 namespace inferno {
 
-// One line that names the first op whose result is not finite. Computes the tokens again, op by op, into `pages`, their
-// own of the cache; between steps.
+// One line that names the first op whose result is not finite. Computes the tokens again, op by op, into their own
+// `sequence`; between steps.
 [[nodiscard]] std::string explain_logits(Backend& backend, const Model& model, const KvCache& cache,
-                                         std::span<const int32_t> pages, std::span<const int32_t> tokens);
+                                         const KvSequence& sequence, std::span<const int32_t> tokens);
 
 }  // namespace inferno

@@ -23,8 +23,7 @@ void BareSequence::forward(int32_t first, std::span<const int32_t> tokens, int32
     const int32_t chunk = std::min(most, count - begin);
     const int32_t rows = std::clamp(logit_rows - (count - begin - chunk), 0, chunk);
     decoder.clear();
-    decoder.add(kv_.pages(), first + begin, tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(chunk)),
-                rows);
+    decoder.add(kv_, first + begin, tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(chunk)), rows);
     const bool last = begin + chunk == count;
     decoder.run(request != nullptr && last ? std::span(request, 1) : std::span<const SampleRequest>());
   }

@@ -51,7 +51,7 @@ Perplexity measure_perplexity(Engine& engine, std::span<const int32_t> tokens, i
     if (std::isnan(sum)) {
       KvSequence kv(engine.cache());
       (void)kv.resize(window);  // all pages are free again
-      fail("{}", engine.explain(kv.pages(), text));
+      fail("{}", engine.explain(kv, text));
     }
     const auto n = static_cast<double>(result.scored);
     const double mean = sum / n;

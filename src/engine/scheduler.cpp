@@ -261,7 +261,7 @@ void Scheduler::run_step() {
     decoder_.clear();
     size_t rows = 0;
     for (Sequence* s : step_) {
-      decoder_.add(s->kv.pages(), s->computed,
+      decoder_.add(s->kv, s->computed,
                    std::span(s->tokens).subspan(static_cast<size_t>(s->computed), static_cast<size_t>(s->step_tokens)),
                    s->step_rows);
       for (int32_t i = 0; i < s->step_rows; ++i) samples_[rows++] = {};  // rows that are only looked at
@@ -365,7 +365,7 @@ void Scheduler::accept(Sequence& s, int32_t token, std::span<const TokenLogprob>
   if (token < 0) {
     return fail(s.request, std::make_exception_ptr(Error(
                                token == kNotFinite
-                                   ? explain_(s.kv.pages(), s.tokens)
+                                   ? explain_(s.kv, s.tokens)
                                    : "no token may be drawn: the mask or bias allows none that has a probability")));
   }
   if (request.stop_at_end && std::ranges::find(end_tokens_, token) != end_tokens_.end()) {

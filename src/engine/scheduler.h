@@ -49,8 +49,8 @@ struct SchedulerParts {
   int32_t vocabulary = 0;
   const std::vector<int32_t>& end_tokens;
   const Tokenizer* tokenizer = nullptr;  // null: token ids only
-  // What is wrong where the logits after these tokens, with these pages, are no numbers (explain.h).
-  std::function<std::string(std::span<const int32_t> pages, std::span<const int32_t> tokens)> explain;
+  // What is wrong where the logits after these tokens of that sequence are no numbers (explain.h).
+  std::function<std::string(const KvSequence& sequence, std::span<const int32_t> tokens)> explain;
   StepCost cost;
 };
 
@@ -138,6 +138,8 @@ class Scheduler {
 
   // ---- pages (scheduler_pages.cpp)
   enum class Admission : uint8_t { running, deferred, no_pages };
+  // Pages alone say nothing where a state goes with them.
+  [[nodiscard]] bool reuses(const Sequence& sequence) const;
   Admission admit(Sequence& sequence);
   void promise_pages(Sequence& sequence);
   void list_pages(Sequence& sequence);

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int32_t kPage = KvCache::kPageSize;
 
-bool reuses(const Sequence& s) {
+bool wants_reuse(const Sequence& s) {
   return s.request.request.reuse_prefix && !s.request.request.recompute;
 }
 
@@ -23,6 +23,10 @@ bool is_older(const Sequence* a, const Sequence* b) {
 
 }  // namespace
 
+bool Scheduler::reuses(const Sequence& s) const {
+  return wants_reuse(s) && !cache_.has_states();
+}
+
 Scheduler::Admission Scheduler::admit(Sequence& s) {
   PagePool& pool = cache_.pool();
   // The last token is computed in any case, for its logits, and so is what the request wants to see logits of.
@@ -30,7 +34,7 @@ Scheduler::Admission Scheduler::admit(Sequence& s) {
   if (s.request.request.logits_from && s.sample == 0) reusable = std::min(reusable, s.logits_next);
   PagePool::Match match;
   match.key = s.request.root;
-  match.end = ReuseEnd::off;
+  match.end = wants_reuse(s) ? ReuseEnd::recurrent : ReuseEnd::off;
   if (reuses(s)) {
     match = pool.find(s.request.root, std::span(s.tokens).first(static_cast<size_t>(reusable)), found_pages_);
     if (match.promised) {

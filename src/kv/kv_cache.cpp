@@ -1,5 +1,7 @@
 #include "kv/kv_cache.h"
 
+#include <utility>
+
 #include "base/checked.h"
 #include "base/error.h"
 
@@ -14,6 +16,13 @@ KvLayerView empty_view(const KvConfig& config, size_t layer) {
   view.v_head_dim = config.layers[layer].v_head_dim;
   view.dtype = config.dtype;
   return view;
+}
+
+StateConfig states_of(const KvConfig& config) {
+  StateConfig states;
+  for (const KvLayerShape& layer : config.layers) states.layer_floats.push_back(layer.state_floats);
+  states.slots = config.state_slots;
+  return states;
 }
 
 KvConfig with_pages(KvConfig config) {
@@ -39,11 +48,22 @@ uint64_t KvCache::page_bytes(const KvConfig& config) {
 }
 
 KvCache::KvCache(Backend& backend, const KvConfig& config)
-    : backend_(backend), config_(with_pages(config)), pool_(config_.pages, kPageSize) {
+    : backend_(backend),
+      config_(with_pages(config)),
+      pool_(config_.pages, kPageSize),
+      slots_(backend, states_of(config_)) {
   for (size_t i = 0; i < config_.layers.size(); ++i) {
-    memory_.push_back(backend.allocate_cache(static_cast<int32_t>(i),
-                                             layer_page_bytes(config_, i) * static_cast<size_t>(config_.pages)));
+    const size_t bytes = layer_page_bytes(config_, i) * static_cast<size_t>(config_.pages);
+    memory_.push_back(bytes == 0 ? Buffer() : backend.allocate_cache(static_cast<int32_t>(i), bytes));
   }
+}
+
+uint64_t KvCache::state_bytes(const KvConfig& config) {
+  uint64_t floats = 0;  // added up here: steps ask, and allocate nothing
+  for (const KvLayerShape& layer : config.layers) {
+    for (const int64_t part : layer.state_floats) floats += static_cast<uint64_t>(part);
+  }
+  return floats * sizeof(float);
 }
 
 KvLayerView KvCache::layer(int32_t index) const {
@@ -58,6 +78,7 @@ KvLayerView KvCache::layer(int32_t index) const {
 void KvCache::copy_page(int32_t from, int32_t to) {
   for (int32_t i = 0; i < static_cast<int32_t>(config_.layers.size()); ++i) {
     const KvLayerView view = layer(i);
+    if (view.page_bytes() == 0) continue;
     for (const KvLayerView& rows : {view, view.values()}) {
       auto* memory = static_cast<std::byte*>(rows.k);
       backend_.copy_cache(i, memory + to * rows.page_bytes(), memory + from * rows.page_bytes(),
@@ -74,6 +95,10 @@ bool KvSequence::resize(int32_t length) {
   const auto wanted = static_cast<size_t>(KvCache::pages_for(length));
   if (length > cache_.config().max_positions) return false;
   if (wanted > pages_.size() && wanted - pages_.size() > static_cast<size_t>(cache_.pool().available())) return false;
+  if (cache_.has_states() && state_slot_ < 0) {
+    state_slot_ = cache_.slots().allocate();
+    if (state_slot_ < 0) return false;
+  }
   while (pages_.size() > wanted) {
     cache_.pool().release(pages_.back());
     pages_.pop_back();
@@ -91,6 +116,7 @@ void KvSequence::share(std::span<const int32_t> pages) {
 }
 
 void KvSequence::clear() {
+  if (state_slot_ >= 0) cache_.slots().release(std::exchange(state_slot_, -1));
   while (!pages_.empty()) {
     cache_.pool().release(pages_.back());
     pages_.pop_back();

@@ -1,4 +1,5 @@
-// The KV cache: memory for keys and values, cut into pages of kPageSize positions.
+// What sequences keep between steps: keys and values, cut into pages of kPageSize positions, and in models with
+// recurrent layers a slot of states each (state_slots.h).
 //
 // A page number means the same page in every layer, where it holds the layer's kv heads (see KvLayerView); layers may
 // differ in heads and head sizes. Which page belongs to whom is PagePool's business; a KvSequence is one sequence's
@@ -13,13 +14,15 @@
 
 #include "backend/backend.h"
 #include "kv/page_pool.h"
+#include "kv/state_slots.h"
 
 namespace inferno {
 
 struct KvLayerShape {
-  int32_t kv_heads = 0;  // 0: the layer reads the cache of another one
+  int32_t kv_heads = 0;  // 0: the layer reads the cache of another one, or has a state instead
   int32_t head_dim = 0;
   int32_t v_head_dim = 0;  // 0: as head_dim
+  StateSizes state_floats = {};  // of a recurrent layer, for each sequence
 };
 
 struct KvConfig {
@@ -27,6 +30,7 @@ struct KvConfig {
   DType dtype = DType::f32;
   int32_t max_positions = 0;  // of one sequence
   int32_t pages = 0;          // of all sequences together; 0: for one sequence of max_positions
+  int32_t state_slots = 1;    // sequences at a time, where layers have states
 };
 
 class KvCache {
@@ -44,9 +48,15 @@ class KvCache {
 
   [[nodiscard]] const KvConfig& config() const { return config_; }
   [[nodiscard]] uint64_t bytes() const { return page_bytes(config_) * static_cast<uint64_t>(config_.pages); }
+  // Of the states of one sequence; 0: no layer has any.
+  [[nodiscard]] static uint64_t state_bytes(const KvConfig& config);
   [[nodiscard]] KvLayerView layer(int32_t index) const;
   // Of one sequence.
   [[nodiscard]] int32_t max_pages() const { return pages_for(config_.max_positions); }
+  // The states of a layer, [slots, state_floats[part]]; empty when it has none.
+  [[nodiscard]] Tensor states(int32_t layer, int32_t part) const { return slots_.states(layer, part); }
+  [[nodiscard]] bool has_states() const { return state_bytes(config_) > 0; }
+  [[nodiscard]] StateSlots& slots() { return slots_; }
   [[nodiscard]] PagePool& pool() { return pool_; }
   [[nodiscard]] const PagePool& pool() const { return pool_; }
   // Between steps.
@@ -57,9 +67,10 @@ class KvCache {
   KvConfig config_;
   std::vector<Buffer> memory_;  // per layer: the keys of all pages, then the values
   PagePool pool_;
+  StateSlots slots_;
 };
 
-// The pages of one sequence; they go back to the pool with it. Allocates only when made.
+// The pages of one sequence, and its slot of states; they go back with it. Allocates only when made.
 class KvSequence {
  public:
   explicit KvSequence(KvCache& cache);
@@ -70,8 +81,11 @@ class KvSequence {
   // Positions there are pages for.
   [[nodiscard]] int32_t capacity() const { return static_cast<int32_t>(pages_.size()) * KvCache::kPageSize; }
   [[nodiscard]] std::span<const int32_t> pages() const { return pages_; }
+  // In a cache with states, from the first resize() on; else 0.
+  [[nodiscard]] int32_t state_slot() const { return state_slot_ < 0 ? 0 : state_slot_; }
   // Makes room for `length` positions, or gives back pages beyond them. False, with nothing changed, when a sequence
-  // may not be that long or the pool has too few pages.
+  // may not be that long, the pool has too few pages or no slot is left. States are not cut back: a sequence goes on
+  // where it ended, or begins again at position 0.
   [[nodiscard]] bool resize(int32_t length);
   // Begins with pages that others hold or held.
   void share(std::span<const int32_t> pages);
@@ -81,6 +95,7 @@ class KvSequence {
  private:
   KvCache& cache_;
   std::vector<int32_t> pages_;
+  int32_t state_slot_ = -1;
 };
 
 }  // namespace inferno

@@ -57,6 +57,8 @@ std::string_view to_string(ReuseEnd end) {
       return "evicted";
     case ReuseEnd::incomplete:
       return "incomplete";
+    case ReuseEnd::recurrent:
+      return "recurrent";
   }
   return "";
 }

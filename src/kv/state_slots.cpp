@@ -6,36 +6,38 @@
 #include "base/error.h"
 
 namespace inferno {
+namespace {
+
+size_t state_bytes(int64_t floats) {
+  return static_cast<size_t>(floats) * sizeof(float);
+}
+
+}  // namespace
 
 StateSlots::StateSlots(Backend& backend, StateConfig config) : backend_(backend), config_(std::move(config)) {
-  const auto slots = static_cast<size_t>(config_.slots);
   for (int32_t i = 0; i < static_cast<int32_t>(config_.layer_floats.size()); ++i) {
-    if (layer_bytes(i) == 0) {
-      memory_.emplace_back();
-      continue;
+    auto& memory = memory_.emplace_back();
+    for (size_t part = 0; part < memory.size(); ++part) {
+      const size_t bytes =
+          static_cast<size_t>(config_.slots) * state_bytes(config_.layer_floats[static_cast<size_t>(i)][part]);
+      if (bytes > 0) memory[part] = backend.allocate_cache(i, bytes);
     }
-    memory_.push_back(backend.allocate_cache(i, (slots + 1) * layer_bytes(i)));
-    const std::vector<float> zeros(static_cast<size_t>(config_.layer_floats[static_cast<size_t>(i)]));
-    backend.upload(state(i, config_.slots), zeros.data(), layer_bytes(i));
   }
   for (int32_t slot = config_.slots - 1; slot >= 0; --slot) free_.push_back(slot);
 }
 
 uint64_t StateSlots::slot_bytes(const StateConfig& config) {
   uint64_t sum = 0;
-  for (const int64_t floats : config.layer_floats) sum += static_cast<uint64_t>(floats) * sizeof(float);
+  for (const StateSizes& layer : config.layer_floats) {
+    for (const int64_t floats : layer) sum += state_bytes(floats);
+  }
   return sum;
-}
-
-size_t StateSlots::layer_bytes(int32_t layer) const {
-  return static_cast<size_t>(config_.layer_floats[static_cast<size_t>(layer)]) * sizeof(float);
 }
 
 int32_t StateSlots::allocate() {
   if (free_.empty()) return -1;
   const int32_t slot = free_.back();
   free_.pop_back();
-  copy(config_.slots, slot);
   return slot;
 }
 
@@ -46,13 +48,20 @@ void StateSlots::release(int32_t slot) {
 
 void StateSlots::copy(int32_t from, int32_t to) {
   for (int32_t i = 0; i < static_cast<int32_t>(memory_.size()); ++i) {
-    if (layer_bytes(i) > 0) backend_.copy_cache(i, state(i, to), state(i, from), layer_bytes(i));
+    for (int32_t part = 0; part < 2; ++part) {
+      const Tensor all = states(i, part);
+      if (all.empty()) continue;
+      const Tensor target = all.row_range(to, 1);
+      backend_.copy_cache(i, target.data, all.row_range(from, 1).data, static_cast<size_t>(target.bytes()));
+    }
   }
 }
 
-float* StateSlots::state(int32_t layer, int32_t slot) const {
+Tensor StateSlots::states(int32_t layer, int32_t part) const {
   const auto i = static_cast<size_t>(layer);
-  return layer_bytes(layer) == 0 ? nullptr : static_cast<float*>(memory_[i].data()) + slot * config_.layer_floats[i];
+  const auto j = static_cast<size_t>(part);
+  const int64_t floats = config_.layer_floats[i][j];
+  return floats == 0 ? Tensor{} : Tensor{memory_[i][j].data(), Shape(config_.slots, floats)};
 }
 
 }  // namespace inferno

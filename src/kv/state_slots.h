@@ -1,11 +1,13 @@
 // Fixed-size state per sequence, for layers that carry a recurrence instead of keys and values.
 //
-// A slot holds the state of every such layer for one sequence, f32. Slots are copied, not shared: a state cannot be cut
-// back to an earlier position, so a sequence that begins like another one continues from a copy taken at that position.
+// A slot holds the state of every such layer for one sequence, f32. What it holds at first is undefined: at position 0
+// ops begin with zeros. Slots are copied, not shared: a state cannot be cut back to an earlier position, so a sequence
+// that begins like another one continues from a copy taken at that position.
 //
 // Allocates only when made. Used by one thread at a time.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -13,8 +15,11 @@
 
 namespace inferno {
 
+// A layer may have several states, one for each of its ops that has any.
+using StateSizes = std::array<int64_t, 2>;
+
 struct StateConfig {
-  std::vector<int64_t> layer_floats;  // of each layer; 0: it has no state
+  std::vector<StateSizes> layer_floats;  // of each layer; 0: it has none
   int32_t slots = 0;
 };
 
@@ -24,20 +29,19 @@ class StateSlots {
 
   [[nodiscard]] static uint64_t slot_bytes(const StateConfig& config);
   [[nodiscard]] int32_t available() const { return static_cast<int32_t>(free_.size()); }
-  // A slot whose states are zero, or -1 when none is left.
+  // A slot, or -1 when none is left.
   [[nodiscard]] int32_t allocate();
   void release(int32_t slot);
+  // Between steps.
   void copy(int32_t from, int32_t to);
-  // f32 [layer_floats[layer]]; null for a layer without state.
-  [[nodiscard]] float* state(int32_t layer, int32_t slot) const;
+  // f32 [slots, layer_floats[layer][part]]; empty for a layer without such a state.
+  [[nodiscard]] Tensor states(int32_t layer, int32_t part) const;
 
  private:
-  [[nodiscard]] size_t layer_bytes(int32_t layer) const;
-
   Backend& backend_;
   StateConfig config_;
-  std::vector<Buffer> memory_;  // per layer, [slots + 1, layer_floats]; the last slot stays zero
-  std::vector<int32_t> free_;   // the next slot to give out is last
+  std::vector<std::array<Buffer, 2>> memory_;  // per layer
+  std::vector<int32_t> free_;                  // the next slot to give out is last
 };
 
 }  // namespace inferno

@@ -15,9 +15,9 @@
 namespace inferno {
 namespace {
 
-constexpr std::array kArchitectures = {&kQwen3,    &kQwen2,     &kLlama,   &kQwen3Moe, &kGemma3, &kGemma2,
-                                       &kMistral3, &kGranite,   &kSmolLm3, &kOlmo2,    &kPhi3,   &kSeedOss,
-                                       &kGlm4Moe,  &kMiniMaxM2, &kLaguna,  &kGptOss};
+constexpr std::array kArchitectures = {&kQwen3,   &kQwen2,   &kLlama, &kQwen3Moe, &kGemma3,  &kGemma2,    &kMistral3,
+                                       &kGranite, &kSmolLm3, &kOlmo2, &kPhi3,     &kSeedOss, &kGlm4Moe,   &kMiniMaxM2,
+                                       &kLaguna,  &kGptOss,  &kLfm2,  &kLfm2Moe,  &kQwen35,  &kQwen35Moe, &kQwen3Next};
 
 const Architecture& find_architecture(const ModelFile& file) {
   const std::string& name = file.get_string("general.architecture");
@@ -63,15 +63,16 @@ std::vector<LayerConfig> read_layers(const ConfigKeys& keys, int32_t width) {
   const int32_t count = keys.size("block_count", kMaxLayers);
   const std::vector<int32_t> ffn = read_ffn(keys, count);
   const std::vector<int32_t> q_heads = keys.layer_sizes("attention.head_count", count);
-  const std::vector<int32_t> kv_heads = keys.find_layer_sizes("attention.head_count_kv", count).value_or(q_heads);
+  // 0: the layer has no attention, which the architecture must know.
+  const std::vector<int32_t> kv_heads = keys.find_layer_sizes("attention.head_count_kv", count, 0).value_or(q_heads);
   const int32_t head_dim = read_head_dim(keys, width, q_heads[0]);
   const int32_t value_dim = keys.find_size("attention.value_length").value_or(head_dim);
   std::vector<LayerConfig> layers;
   for (size_t i = 0; i < static_cast<size_t>(without_nextn(keys, count)); ++i) {
-    if (q_heads[i] % kv_heads[i] != 0) {
+    if (kv_heads[i] > 0 && q_heads[i] % kv_heads[i] != 0) {
       fail("\"{}\": {} query heads cannot share {} key-value heads evenly", file.path(), q_heads[i], kv_heads[i]);
     }
-    if (q_heads[i] / kv_heads[i] > kMaxQueryGroup) {
+    if (kv_heads[i] > 0 && q_heads[i] / kv_heads[i] > kMaxQueryGroup) {
       fail("\"{}\": {} query heads share {} key-value heads, more than {} each", file.path(), q_heads[i], kv_heads[i],
            kMaxQueryGroup);
     }
@@ -134,6 +135,20 @@ int64_t ModelConfig::experts_used() const {
   return most;
 }
 
+int64_t ModelConfig::recurrent_width() const {
+  int64_t widest = 0;
+  for (const LayerConfig& layer : layers) {
+    const RecurrentConfig& r = layer.recurrent;
+    const int64_t conv = layer.mixer == Mixer::short_conv ? 3 * int64_t{r.conv_channels} : r.conv_channels;
+    if (layer.is_recurrent()) widest = std::max(widest, width + conv + 2 * r.value_width() + 2 * int64_t{r.v_heads});
+  }
+  return widest;
+}
+
+const LayerConfig& ModelConfig::attention_layer() const {
+  return *std::find_if(layers.begin(), layers.end(), [](const LayerConfig& l) { return !l.is_recurrent(); });
+}
+
 bool ModelConfig::shared_experts() const {
   return std::any_of(layers.begin(), layers.end(), [](const LayerConfig& l) { return l.experts.shared_ffn > 0; });
 }
@@ -156,6 +171,33 @@ void set_windows(const ConfigKeys& keys, ModelConfig& config, int32_t window, in
   }
 }
 
+void set_recurrent(LayerConfig& layer, Mixer mixer, const RecurrentConfig& recurrent) {
+  layer.mixer = mixer;
+  layer.recurrent = recurrent;
+  layer.q_heads = layer.kv_heads = 0;
+}
+
+namespace {
+
+void check_layers(const ConfigKeys& keys, const ModelConfig& config) {
+  bool attends = false;
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const LayerConfig& layer = config.layers[i];
+    if (layer.experts.count == 0 && layer.ffn == 0) {
+      fail("\"{}\": {} is 0 and a layer has no experts", keys.file().path(), keys.key("feed_forward_length"));
+    }
+    if (layer.is_recurrent()) continue;
+    attends = true;
+    if (layer.kv_heads == 0) {
+      fail("\"{}\": {}[{}] is 0, must be 1 to {}", keys.file().path(), keys.key("attention.head_count_kv"), i,
+           ConfigKeys::kMaxSize);
+    }
+  }
+  if (!attends) fail("\"{}\" has no layer with attention, which inferno needs", keys.file().path());
+}
+
+}  // namespace
+
 ModelConfig read_config(const ModelFile& file) {
   const Architecture& architecture = find_architecture(file);
   const ConfigKeys keys(file, architecture.name);
@@ -171,11 +213,7 @@ ModelConfig read_config(const ModelFile& file) {
   config.vocabulary = read_vocabulary_size(file);
   architecture.configure(keys, config);
   for (const RopeConfig& rope : config.ropes) check_rope(keys, rope);
-  for (const LayerConfig& layer : config.layers) {
-    if (layer.experts.count == 0 && layer.ffn == 0) {
-      fail("\"{}\": {} is 0 and a layer has no experts", file.path(), keys.key("feed_forward_length"));
-    }
-  }
+  check_layers(keys, config);
   return config;
 }
 

@@ -9,6 +9,7 @@
 #include "file/model_file.h"
 #include "model/config_keys.h"
 #include "model/rope.h"
+#include "model/tensor_names.h"
 
 namespace inferno {
 
@@ -19,6 +20,25 @@ inline constexpr int32_t kOwnCache = -1;
 enum class QkNorm : uint8_t { none, heads, rows };
 // A gate of attention's output: none, a value per element, or one per head.
 enum class OutputGate : uint8_t { none, elements, heads };
+// How the positions of a sequence reach each other.
+enum class Mixer : uint8_t { attention, short_conv, delta_net };
+
+// A layer whose state takes the place of keys and values.
+struct RecurrentConfig {
+  int32_t conv_taps = 0;      // of its convolution
+  int32_t conv_channels = 0;  // of all of them
+  // delta_net alone.
+  int32_t k_heads = 0;  // of queries and keys
+  int32_t v_heads = 0;
+  int32_t head_dim = 0;
+  bool grouped = false;           // DeltaNetArgs
+  bool fused_beta_alpha = false;  // the rows of both are one tensor, ssm_ba: by key head
+
+  [[nodiscard]] int64_t value_width() const { return int64_t{v_heads} * head_dim; }
+  // What one sequence keeps: the last inputs of the convolution, and the matrices of heads.
+  [[nodiscard]] int64_t conv_floats() const { return int64_t{conv_taps - 1} * conv_channels; }
+  [[nodiscard]] int64_t matrix_floats() const { return value_width() * head_dim; }
+};
 
 // The experts of a layer.
 struct ExpertsConfig {
@@ -35,6 +55,8 @@ struct ExpertsConfig {
 };
 
 struct LayerConfig {
+  Mixer mixer = Mixer::attention;
+  RecurrentConfig recurrent;  // of a layer without attention, which has no heads
   int32_t q_heads = 0;
   int32_t kv_heads = 0;
   int32_t head_dim = 0;    // of q and k
@@ -68,8 +90,10 @@ struct LayerConfig {
   bool ffn_bias = false;       // of gate, up and down
   bool fused_qkv = false;      // the rows of q, k and v are one tensor, attn_qkv
   bool fused_gate_up = false;  // the rows of gate and up are one tensor, ffn_up
+  bool gate_in_q = false;      // the rows of the output gate follow those of q in attn_q, head by head
   std::string_view ffn_norm_tensor = "ffn_norm.weight";
 
+  [[nodiscard]] bool is_recurrent() const { return mixer != Mixer::attention; }
   // Rows of gate and up that a token is multiplied with.
   [[nodiscard]] int32_t active_ffn() const {
     return experts.count == 0 ? ffn : experts.routing.used * experts.ffn + experts.shared_ffn;
@@ -98,6 +122,7 @@ struct ModelConfig {
   float logit_softcap = 0;          // 0: none
   std::vector<RopeConfig> ropes;    // the different rotations of the layers
   std::vector<LayerConfig> layers;  // at least one
+  std::string_view output_norm_tensor = kOutputNormTensor;
 
   [[nodiscard]] int32_t layer_count() const { return static_cast<int32_t>(layers.size()); }
   // Of the widest layer; q or the output of attention.
@@ -105,6 +130,10 @@ struct ModelConfig {
   [[nodiscard]] int64_t gate_width() const;
   [[nodiscard]] int32_t ffn() const;           // active_ffn
   [[nodiscard]] int64_t experts_used() const;  // by a token, at most; 0: there are none
+  // Elements that a token needs between the ops of a recurrent layer.
+  [[nodiscard]] int64_t recurrent_width() const;
+  // The first layer with attention: there is one.
+  [[nodiscard]] const LayerConfig& attention_layer() const;
   // Whether a layer has an expert that all tokens have.
   [[nodiscard]] bool shared_experts() const;
 };
@@ -121,6 +150,8 @@ extern const Architecture kGlm4Moe;
 extern const Architecture kGptOss;
 extern const Architecture kGranite;
 extern const Architecture kLaguna;
+extern const Architecture kLfm2;
+extern const Architecture kLfm2Moe;
 extern const Architecture kLlama;
 extern const Architecture kMiniMaxM2;
 extern const Architecture kMistral3;
@@ -128,13 +159,19 @@ extern const Architecture kOlmo2;
 extern const Architecture kPhi3;
 extern const Architecture kQwen2;
 extern const Architecture kQwen3;
+extern const Architecture kQwen35;
+extern const Architecture kQwen35Moe;
 extern const Architecture kQwen3Moe;
+extern const Architecture kQwen3Next;
 extern const Architecture kSeedOss;
 extern const Architecture kSmolLm3;
 
 // For architectures. Gives layers a window: all but every `period`th (0: all), unless the key
 // attention.sliding_window_pattern has another period or says it layer by layer.
 void set_windows(const ConfigKeys& keys, ModelConfig& config, int32_t window, int32_t period);
+
+// For architectures. Makes a layer recurrent: it has no heads and no cache.
+void set_recurrent(LayerConfig& layer, Mixer mixer, const RecurrentConfig& recurrent);
 
 // For architectures. The layers from `first_layer` on get the experts of the keys expert_*, whose routing is
 // `fallback` where they do not say more. A file without them is an Error.

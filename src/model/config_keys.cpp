@@ -13,9 +13,9 @@ namespace {
 
 // `name` is the key, or the entry of an array under it.
 template <typename Integer>
-int32_t checked_size(const ModelFile& file, const std::string& name, Integer value, uint64_t most) {
-  if (value < 1 || std::cmp_greater(value, most)) {
-    fail("\"{}\": {} is {}, must be 1 to {}", file.path(), name, value, most);
+int32_t checked_size(const ModelFile& file, const std::string& name, Integer value, uint64_t most, int32_t least = 1) {
+  if (std::cmp_less(value, least) || std::cmp_greater(value, most)) {
+    fail("\"{}\": {} is {}, must be {} to {}", file.path(), name, value, least, most);
   }
   return static_cast<int32_t>(value);
 }
@@ -37,7 +37,8 @@ std::optional<int32_t> ConfigKeys::find_size(std::string_view suffix) const {
   return size(suffix);
 }
 
-std::optional<std::vector<int32_t>> ConfigKeys::find_layer_sizes(std::string_view suffix, int32_t layers) const {
+std::optional<std::vector<int32_t>> ConfigKeys::find_layer_sizes(std::string_view suffix, int32_t layers,
+                                                                 int32_t least) const {
   const auto count = static_cast<size_t>(layers);
   const std::string name = key(suffix);
   if (!file_.is_array(name)) {
@@ -51,7 +52,7 @@ std::optional<std::vector<int32_t>> ConfigKeys::find_layer_sizes(std::string_vie
   }
   std::vector<int32_t> sizes;
   for (size_t i = 0; i < count; ++i) {
-    sizes.push_back(checked_size(file_, fmt::format("{}[{}]", name, i), values[i], kMaxSize));
+    sizes.push_back(checked_size(file_, fmt::format("{}[{}]", name, i), values[i], kMaxSize, least));
   }
   return sizes;
 }

@@ -28,9 +28,10 @@ class ConfigKeys {
   // 1 to `most`.
   [[nodiscard]] int32_t size(std::string_view suffix, uint64_t most = kMaxSize) const;
   [[nodiscard]] std::optional<int32_t> find_size(std::string_view suffix) const;
-  // A size for each of `layers` layers: the key holds one for all, or an array of one each.
+  // A size for each of `layers` layers: the key holds one for all, or an array of one each, `least` or more.
   [[nodiscard]] std::vector<int32_t> layer_sizes(std::string_view suffix, int32_t layers) const;
-  [[nodiscard]] std::optional<std::vector<int32_t>> find_layer_sizes(std::string_view suffix, int32_t layers) const;
+  [[nodiscard]] std::optional<std::vector<int32_t>> find_layer_sizes(std::string_view suffix, int32_t layers,
+                                                                     int32_t least = 1) const;
   // A number above 0.
   [[nodiscard]] double positive(std::string_view suffix, std::optional<double> fallback) const;
   // The same for a number that is computed with in float: it must still be above 0 there.

@@ -111,6 +111,10 @@ TEST(Config, AnArrayThatDoesNotFitTheLayersIsAnErrorNamingTheKey) {
             std::string::npos);
   EXPECT_EQ(with("llama.attention.head_count", ints({4, 4, 3})),
             "\"settings\": 3 query heads cannot share 2 key-value heads evenly");
+  EXPECT_EQ(with("llama.attention.head_count_kv", ints({2, 0, 2})),
+            "\"settings\": llama.attention.head_count_kv[1] is 0, must be 1 to 16777216");
+  EXPECT_EQ(with("llama.attention.head_count_kv", ints({2, -1, 2})),
+            "\"settings\": llama.attention.head_count_kv[1] is -1, must be 0 to 16777216");
 }
 
 TEST(Config, LayersThatPredictAheadAreNoPartOfTheModel) {
@@ -278,6 +282,123 @@ TEST(Config, BadSettingsOfExpertsAreErrorsNamingTheKey) {
   dense.set("glm4moe.expert_feed_forward_length", MetadataValue(uint32_t{16}));
   EXPECT_EQ(error_of(dense), "\"settings\": glm4moe.feed_forward_length is 0 and a layer has no experts");
   EXPECT_EQ(error_of(Settings("qwen3moe")), "\"settings\" lacks the key qwen3moe.expert_count");
+}
+
+Settings with_convolutions(const std::string& architecture) {
+  Settings file = with_experts(architecture);
+  file.set(architecture + ".attention.head_count_kv", ints({0, 2, 0}));
+  file.set(architecture + ".shortconv.l_cache", MetadataValue(uint32_t{3}));
+  return file;
+}
+
+TEST(Config, LayersWithoutKeyValueHeadsAreConvolutions) {
+  const ModelConfig config = read_config(with_convolutions("lfm2"));
+  EXPECT_EQ(config.layers[0].mixer, Mixer::short_conv);
+  EXPECT_EQ(config.layers[1].mixer, Mixer::attention);
+  EXPECT_EQ(config.layers[0].recurrent.conv_floats(), 2 * 32);
+  EXPECT_EQ(config.layers[0].recurrent.matrix_floats(), 0);
+  EXPECT_EQ(config.layers[0].kv_width(), 0);
+  EXPECT_EQ(&config.attention_layer(), &config.layers[1]);
+  EXPECT_EQ(config.attention_width(), 32);
+}
+
+TEST(Config, BadSettingsOfConvolutionsAreErrorsNamingTheKey) {
+  for (const char* architecture : {"lfm2", "lfm2moe"}) {
+    const std::string prefix = std::string(architecture) + ".";
+    const auto with = [&](const char* suffix, MetadataValue value) {
+      Settings file = with_convolutions(architecture);
+      file.set(prefix + suffix, std::move(value));
+      return error_of(file);
+    };
+    const std::string intro = "\"settings\": " + prefix;
+    EXPECT_EQ(with("shortconv.l_cache", MetadataValue(uint32_t{8})), "");
+    EXPECT_EQ(with("shortconv.l_cache", MetadataValue(uint32_t{0})), intro + "shortconv.l_cache is 0, must be 1 to 8");
+    EXPECT_EQ(with("shortconv.l_cache", MetadataValue(uint32_t{1})),
+              intro + "shortconv.l_cache is 1, must be 2 or more");
+    EXPECT_NE(with("shortconv.l_cache", MetadataValue(int32_t{-1})), "");
+    EXPECT_NE(with("shortconv.l_cache", MetadataValue(NAN)), "");
+    EXPECT_EQ(with("shortconv.l_cache", MetadataValue(uint64_t{1} << 63)),
+              intro + "shortconv.l_cache is 9223372036854775808, must be 1 to 8");
+    EXPECT_EQ(with("attention.head_count_kv", ints({0, 2})),
+              intro + "attention.head_count_kv has 2 entries for 3 layers");
+    EXPECT_EQ(with("attention.head_count_kv", ints({0, 0, 0})),
+              "\"settings\" has no layer with attention, which inferno needs");
+    EXPECT_EQ(with("attention.head_count_kv", MetadataValue(uint32_t{0})),
+              intro + "attention.head_count_kv is 0, must be 1 to 16777216");
+  }
+  EXPECT_EQ(error_of(Settings("lfm2")), "\"settings\" lacks the key lfm2.shortconv.l_cache");
+}
+
+Settings with_delta_net(const std::string& architecture) {
+  Settings file = with_experts(architecture);
+  const auto number = [&](const char* key, uint32_t value) {
+    file.set(architecture + "." + key, MetadataValue(value));
+  };
+  number("ssm.conv_kernel", 4);
+  number("ssm.state_size", 16);
+  number("ssm.group_count", 2);
+  number("ssm.time_step_rank", 4);
+  number("ssm.inner_size", 64);
+  number("full_attention_interval", 3);
+  return file;
+}
+
+TEST(Config, AllButEveryFourthLayerHaveTheDeltaRuleUnlessTheFileSaysMore) {
+  Settings file = with_delta_net("qwen35");
+  const auto mixers = [&] {
+    std::vector<bool> recurrent;
+    for (const LayerConfig& layer : read_config(file).layers) recurrent.push_back(layer.mixer == Mixer::delta_net);
+    return recurrent;
+  };
+  EXPECT_EQ(mixers(), (std::vector<bool>{true, true, false}));
+  file.set("qwen35.attention.recurrent_layers", MetadataValue(MetadataArray{std::vector<bool>{true, false, true}}));
+  EXPECT_EQ(mixers(), (std::vector<bool>{true, false, true}));
+  const ModelConfig config = read_config(file);
+  const RecurrentConfig& r = config.layers[0].recurrent;
+  EXPECT_EQ(r.conv_channels, 2 * 2 * 16 + 4 * 16);
+  EXPECT_EQ(r.conv_floats(), 3 * 128);
+  EXPECT_EQ(r.matrix_floats(), 4 * 16 * 16);
+  EXPECT_FALSE(r.grouped);
+  EXPECT_TRUE(config.layers[1].gate_in_q);
+  EXPECT_EQ(config.gate_width(), 32);
+  EXPECT_TRUE(read_config(with_delta_net("qwen3next")).layers[0].recurrent.grouped);
+}
+
+TEST(Config, BadSettingsOfTheDeltaRuleAreErrorsNamingTheKey) {
+  for (const char* architecture : {"qwen35", "qwen35moe", "qwen3next"}) {
+    const std::string prefix = std::string(architecture) + ".";
+    const auto with = [&](const char* suffix, MetadataValue value) {
+      Settings file = with_delta_net(architecture);
+      file.set(prefix + suffix, std::move(value));
+      return error_of(file);
+    };
+    const std::string intro = "\"settings\": " + prefix;
+    for (const char* key : {"ssm.conv_kernel", "ssm.state_size", "ssm.group_count", "ssm.time_step_rank",
+                            "ssm.inner_size", "full_attention_interval"}) {
+      for (const MetadataValue& value : {MetadataValue(uint32_t{0}), MetadataValue(int32_t{-1}),
+                                         MetadataValue(uint64_t{1} << 63), MetadataValue(NAN)}) {
+        EXPECT_NE(with(key, value).find(prefix + key), std::string::npos) << key;
+      }
+    }
+    EXPECT_EQ(with("ssm.conv_kernel", MetadataValue(uint32_t{1})), intro + "ssm.conv_kernel is 1, must be 2 or more");
+    EXPECT_EQ(with("ssm.conv_kernel", MetadataValue(uint32_t{9})), intro + "ssm.conv_kernel is 9, must be 1 to 8");
+    EXPECT_EQ(with("ssm.state_size", MetadataValue(uint32_t{18})),
+              intro + "ssm.state_size is 18, must be a multiple of 4");
+    EXPECT_EQ(with("ssm.time_step_rank", MetadataValue(uint32_t{3})),
+              "\"settings\": 3 value heads cannot share 2 key heads evenly (" + prefix + "ssm.time_step_rank, " +
+                  prefix + "ssm.group_count)");
+    EXPECT_EQ(with("ssm.inner_size", MetadataValue(uint32_t{63})),
+              intro + "ssm.inner_size is 63, but 4 heads of 16 elements have 64");
+    EXPECT_EQ(with("attention.value_length", MetadataValue(uint32_t{16})),
+              intro + "attention.value_length must be the same as " + prefix +
+                  "attention.key_length: gates follow queries head by head");
+    EXPECT_EQ(with("attention.recurrent_layers", MetadataValue(MetadataArray{std::vector<bool>{true}})),
+              intro + "attention.recurrent_layers has 1 entries for 3 layers");
+    EXPECT_NE(with("attention.recurrent_layers", ints({1, 1, 0})), "");
+    EXPECT_EQ(with("full_attention_interval", MetadataValue(uint32_t{9})),
+              "\"settings\" has no layer with attention, which inferno needs");
+  }
+  EXPECT_EQ(error_of(Settings("qwen35")), "\"settings\" lacks the key qwen35.ssm.conv_kernel");
 }
 
 TEST(Config, NumbersThatVanishOrOverflowInFloatAreErrorsNamingTheKey) {

@@ -26,7 +26,9 @@ std::vector<KvLayerShape> cache_layers(const ModelConfig& config) {
   std::vector<KvLayerShape> shapes;
   for (const LayerConfig& layer : config.layers) {
     const bool own = layer.kv_source == kOwnCache;
-    shapes.push_back({own ? layer.kv_heads : 0, layer.head_dim, layer.v_head_dim});
+    KvLayerShape& shape = shapes.emplace_back(
+        KvLayerShape{.kv_heads = own ? layer.kv_heads : 0, .head_dim = layer.head_dim, .v_head_dim = layer.v_head_dim});
+    if (layer.is_recurrent()) shape.state_floats = {layer.recurrent.conv_floats(), layer.recurrent.matrix_floats()};
   }
   return shapes;
 }
@@ -47,6 +49,8 @@ Decoder::Decoder(Backend& backend, const Model& model, const KvCache& cache, con
   q_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, attention_width));
   attn_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, attention_width));
   if (c.gate_width() > 0) gate_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, c.gate_width()));
+  if (c.recurrent_width() > 0)
+    recurrent_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, c.recurrent_width()));
   if (c.shared_experts()) shared_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, c.width));
   logits_memory_ = backend.allocate(matrix_bytes(limits.max_logit_rows, c.vocabulary));
   request_memory_ = backend.allocate(static_cast<size_t>(samples_.request_bytes()));
@@ -75,11 +79,12 @@ void Decoder::plan() {
   batch_.clear();
 }
 
-void Decoder::add(std::span<const int32_t> pages, int32_t first, std::span<const int32_t> tokens, int32_t logit_rows) {
+void Decoder::add(const KvSequence& sequence, int32_t first, std::span<const int32_t> tokens, int32_t logit_rows) {
   constexpr int32_t kPage = KvCache::kPageSize;
+  const std::span<const int32_t> pages = sequence.pages();
   const auto count = static_cast<int32_t>(tokens.size());
   INFERNO_CHECK(first + count <= static_cast<int32_t>(pages.size()) * kPage);
-  batch_.begin_sequence(first + count, pages.data(), static_cast<int32_t>(pages.size()));
+  batch_.begin_sequence(first + count, pages.data(), static_cast<int32_t>(pages.size()), sequence.state_slot());
   for (int32_t i = 0; i < count; ++i) {
     const int32_t position = first + i;
     const int32_t slot = pages[static_cast<size_t>(position / kPage)] * kPage + position % kPage;
@@ -117,7 +122,9 @@ void Decoder::record(const StepBatch& batch, int32_t first_needed_token, bool sa
   backend_.embed({.table = &model_.embedding(), .ids = ids, .out = x, .scale = c.embedding_scale});
   for (int32_t i = 0; i < c.layer_count(); ++i) {
     const int32_t first = i + 1 == c.layer_count() ? first_needed_token : 0;
-    if (!record_attention(i, batch, x, first)) return;
+    const bool goes_on = c.layers[static_cast<size_t>(i)].is_recurrent() ? record_recurrent(i, batch, x, first)
+                                                                         : record_attention(i, batch, x, first);
+    if (!goes_on) return;
     const Tensor rest = x.row_range(first, tokens - first);
     c.layers[static_cast<size_t>(i)].experts.count > 0 ? record_experts(i, rest) : record_mlp(i, rest);
   }
@@ -179,9 +186,17 @@ bool Decoder::record_attention(int32_t index, const StepBatch& batch, const Tens
                       .gate_activation = layer.gate_activation,
                       .private_result = true,
                       .out = attended});
-  const int64_t rest = tokens - first_needed_token;
-  const Tensor rest_x = x.row_range(first_needed_token, rest);
-  backend_.linear({.x = attended.row_range(first_needed_token, rest),
+  record_output(index, attended, x, first_needed_token);
+  return true;
+}
+
+// The projection back onto the residual stream, of tokens from `first` on.
+void Decoder::record_output(int32_t index, const Tensor& y, const Tensor& x, int32_t first) {
+  const ModelConfig& c = model_.config();
+  const LayerWeights& w = model_.layer(index);
+  const int64_t rest = x.rows() - first;
+  const Tensor rest_x = x.row_range(first, rest);
+  backend_.linear({.x = y.row_range(first, rest),
                    .w = {w.wo.get()},
                    .bias = {w.bo.get()},
                    .residual = rest_x,
@@ -189,6 +204,59 @@ bool Decoder::record_attention(int32_t index, const StepBatch& batch, const Tens
                    .eps = c.norm_eps,
                    .residual_scale = c.residual_scale,
                    .out = {rest_x}});
+}
+
+// Norm; project, convolve, and in some families the delta rule over what comes out; project back. The states go on with
+// every token, whatever is needed of the results.
+bool Decoder::record_recurrent(int32_t index, const StepBatch& batch, const Tensor& x, int32_t first_needed_token) {
+  const ModelConfig& c = model_.config();
+  const LayerConfig& layer = c.layers[static_cast<size_t>(index)];
+  const RecurrentConfig& r = layer.recurrent;
+  const LayerWeights& w = model_.layer(index);
+  auto* memory = static_cast<float*>(recurrent_memory_.data());
+  const auto take = [&](int64_t cols) {
+    const Tensor part{memory, Shape(batch.tokens, cols)};
+    memory += part.elements();
+    return part;
+  };
+  const Tensor h = take(c.width);
+  const Tensor u = take(r.conv_channels);
+  backend_.rms_norm({.x = x, .weight = w.attn_norm.get(), .eps = c.norm_eps, .out = h});
+  ShortConvArgs conv{
+      .x = u, .weight = w.conv.get(), .silu = true, .state = cache_.states(index, 0), .batch = batch, .out = u};
+  if (layer.mixer == Mixer::short_conv) {
+    conv.silu = false;
+    conv.factor = take(r.conv_channels);
+    conv.gate = take(r.conv_channels);
+    backend_.linear(
+        {.x = h, .w = {w.conv_in.get(), w.conv_factor.get(), w.conv_gate.get()}, .out = {u, conv.factor, conv.gate}});
+    backend_.short_conv(conv);
+    if (first_needed_token == batch.tokens) return false;
+    record_output(index, u, x, first_needed_token);
+    return true;
+  }
+  const Tensor z = take(r.value_width());
+  const Tensor beta = take(r.v_heads);
+  const Tensor alpha = take(r.v_heads);
+  const Tensor out = take(r.value_width());
+  backend_.linear({.x = h, .w = {w.conv_in.get(), w.z.get()}, .out = {u, z}});
+  backend_.linear({.x = h, .w = {w.beta.get(), w.alpha.get()}, .out = {beta, alpha}});
+  backend_.short_conv(conv);
+  backend_.delta_net({.qkv = u,
+                      .z = z,
+                      .beta = beta,
+                      .alpha = alpha,
+                      .a = w.decay.get(),
+                      .dt = w.dt.get(),
+                      .norm = w.value_norm.get(),
+                      .eps = c.norm_eps,
+                      .k_heads = r.k_heads,
+                      .grouped = r.grouped,
+                      .state = cache_.states(index, 1),
+                      .batch = batch,
+                      .out = out});
+  if (first_needed_token == batch.tokens) return false;
+  record_output(index, out, x, first_needed_token);
   return true;
 }
 

@@ -31,9 +31,10 @@ class Decoder {
 
   // Starts a new step.
   void clear() { batch_.clear(); }
-  // Adds tokens of a sequence at positions first, first + 1, ...; `pages` is its block table and must reach that far.
+  // Adds tokens of a sequence at positions first, first + 1, ...; its pages must reach that far, and states of it must
+  // end there.
   // Logits are computed for the last `logit_rows` of them.
-  void add(std::span<const int32_t> pages, int32_t first, std::span<const int32_t> tokens, int32_t logit_rows);
+  void add(const KvSequence& sequence, int32_t first, std::span<const int32_t> tokens, int32_t logit_rows);
   // Runs the step. With requests, one per logit row in order, a token is drawn for each.
   void run(std::span<const SampleRequest> requests = {});
 
@@ -50,9 +51,12 @@ class Decoder {
   void plan();
   void record(const StepBatch& batch, int32_t first_needed_token, bool sample);
   // Each adds its part of layer `index` to the residual stream x. Of the last layer only tokens from
-  // `first_needed_token` on are computed to the end; false: none are, only their keys and values.
+  // `first_needed_token` on are computed to the end; false: none are, only what the layer keeps of them.
   [[nodiscard]] bool record_attention(int32_t index, const StepBatch& batch, const Tensor& x,
                                       int32_t first_needed_token);
+  [[nodiscard]] bool record_recurrent(int32_t index, const StepBatch& batch, const Tensor& x,
+                                      int32_t first_needed_token);
+  void record_output(int32_t index, const Tensor& y, const Tensor& x, int32_t first);
   void record_mlp(int32_t index, const Tensor& x);
   void record_experts(int32_t index, const Tensor& x);
 
@@ -63,15 +67,16 @@ class Decoder {
   HostBatch batch_;
   HostSampleBatch samples_;
 
-  Buffer batch_memory_;    // BatchCapacity::ints() int32
-  Buffer x_memory_;        // [max_tokens, d] the residual stream
-  Buffer q_memory_;        // [max_tokens, q_heads * head_dim] of the widest layer
-  Buffer attn_memory_;     // the same
-  Buffer gate_memory_;     // [max_tokens, gate width], where a layer has an output gate
-  Buffer shared_memory_;   // [max_tokens, d], where a layer has an expert that all tokens have
-  Buffer logits_memory_;   // [max_logit_rows, vocabulary]
-  Buffer request_memory_;  // HostSampleBatch::request_bytes
-  Buffer result_memory_;   // HostSampleBatch::result_bytes
+  Buffer batch_memory_;      // BatchCapacity::ints() int32
+  Buffer x_memory_;          // [max_tokens, d] the residual stream
+  Buffer q_memory_;          // [max_tokens, q_heads * head_dim] of the widest layer
+  Buffer attn_memory_;       // the same
+  Buffer gate_memory_;       // [max_tokens, gate width], where a layer has an output gate
+  Buffer recurrent_memory_;  // [max_tokens, recurrent width], where a layer is recurrent
+  Buffer shared_memory_;     // [max_tokens, d], where a layer has an expert that all tokens have
+  Buffer logits_memory_;     // [max_logit_rows, vocabulary]
+  Buffer request_memory_;    // HostSampleBatch::request_bytes
+  Buffer result_memory_;     // HostSampleBatch::result_bytes
 };
 
 }  // namespace inferno

@@ -10,13 +10,14 @@ class List {
   void add(std::string_view part, const Shape& shape, std::unique_ptr<Weight> W::* weight) {
     tensors.push_back({part, shape, weight});
   }
-  // Those added from `first` on are the rows of one tensor, one after another.
-  void fuse(size_t first, std::string_view part) {
+  // Those added from `first` on are the rows of one tensor, one after another; with `blocks` in each of so many blocks.
+  void fuse(size_t first, std::string_view part, int64_t blocks = 1) {
     int64_t rows = 0;
     for (size_t i = first; i < tensors.size(); ++i) {
       tensors[i].fused_part = part;
       tensors[i].first_row = rows;
-      rows += tensors[i].shape[tensors[i].shape.rank == 3 ? 1 : 0];
+      tensors[i].blocks = blocks;
+      rows += tensors[i].shape[tensors[i].shape.rank == 3 ? 1 : 0] / blocks;
     }
     for (size_t i = first; i < tensors.size(); ++i) tensors[i].fused_rows = rows;
   }
@@ -28,6 +29,10 @@ void add_projections(List& list, const LayerConfig& layer, int64_t d) {
   const bool own_values = own_cache && !layer.v_is_k;
   size_t first = list.tensors.size();
   list.add("attn_q.weight", Shape(layer.attention_width(), d), &W::wq);
+  if (layer.gate_in_q) {
+    list.add("attn_gate.weight", Shape(layer.gate_width(), d), &W::w_gate);
+    list.fuse(first, "attn_q.weight", layer.q_heads);
+  }
   if (own_cache) list.add("attn_k.weight", Shape(layer.kv_width(), d), &W::wk);
   if (own_values) list.add("attn_v.weight", Shape(layer.value_width(), d), &W::wv);
   if (layer.fused_qkv) list.fuse(first, "attn_qkv.weight");
@@ -37,6 +42,53 @@ void add_projections(List& list, const LayerConfig& layer, int64_t d) {
   if (own_cache) list.add("attn_k.bias", Shape(layer.kv_width()), &W::bk);
   if (own_values) list.add("attn_v.bias", Shape(layer.value_width()), &W::bv);
   if (layer.fused_qkv) list.fuse(first, "attn_qkv.bias");
+}
+
+void add_attention(List& list, const LayerConfig& layer, int64_t d) {
+  add_projections(list, layer, d);
+  if (layer.qk_norm != QkNorm::none) {
+    const bool rows = layer.qk_norm == QkNorm::rows;
+    list.add("attn_q_norm.weight", Shape(rows ? layer.attention_width() : layer.head_dim), &W::q_norm);
+    if (layer.kv_source == kOwnCache) {
+      list.add("attn_k_norm.weight", Shape(rows ? layer.kv_width() : layer.head_dim), &W::k_norm);
+    }
+  }
+  if (layer.sinks) list.add("attn_sinks.weight", Shape(layer.q_heads), &W::sinks);
+  if (layer.output_gate != OutputGate::none && !layer.gate_in_q) {
+    list.add("attn_gate.weight", Shape(layer.gate_width(), d), &W::w_gate);
+  }
+  list.add("attn_output.weight", Shape(d, layer.output_width()), &W::wo);
+  if (layer.output_bias) list.add("attn_output.bias", Shape(d), &W::bo);
+}
+
+// Taps are used as plain floats.
+void add_taps(List& list, std::string_view part, const RecurrentConfig& r) {
+  list.add(part, Shape(int64_t{r.conv_channels} * r.conv_taps), &W::conv);
+  list.tensors.back().file_shape = Shape(r.conv_channels, r.conv_taps);
+}
+
+void add_short_conv(List& list, const RecurrentConfig& r, int64_t d) {
+  const size_t first = list.tensors.size();
+  list.add("shortconv.in_proj.weight", Shape(r.conv_channels, d), &W::conv_factor);
+  list.add("shortconv.in_c.weight", Shape(r.conv_channels, d), &W::conv_gate);
+  list.add("shortconv.in_x.weight", Shape(r.conv_channels, d), &W::conv_in);
+  list.fuse(first, "shortconv.in_proj.weight");
+  add_taps(list, "shortconv.conv.weight", r);
+  list.add("shortconv.out_proj.weight", Shape(d, r.conv_channels), &W::wo);
+}
+
+void add_delta_net(List& list, const RecurrentConfig& r, int64_t d) {
+  list.add("attn_qkv.weight", Shape(r.conv_channels, d), &W::conv_in);
+  list.add("attn_gate.weight", Shape(r.value_width(), d), &W::z);
+  const size_t first = list.tensors.size();
+  list.add("ssm_beta.weight", Shape(r.v_heads, d), &W::beta);
+  list.add("ssm_alpha.weight", Shape(r.v_heads, d), &W::alpha);
+  if (r.fused_beta_alpha) list.fuse(first, "ssm_ba.weight", r.k_heads);
+  add_taps(list, "ssm_conv1d.weight", r);
+  list.add("ssm_dt.bias", Shape(r.v_heads), &W::dt);
+  list.add("ssm_a", Shape(r.v_heads), &W::decay);
+  list.add("ssm_norm.weight", Shape(r.head_dim), &W::value_norm);
+  list.add("ssm_out.weight", Shape(d, r.value_width()), &W::wo);
 }
 
 void add_mlp(List& list, const LayerConfig& layer, int64_t d) {
@@ -86,18 +138,13 @@ std::vector<LayerTensor> layer_tensors(const LayerConfig& layer, int32_t width) 
   const int64_t d = width;
   List list;
   if (layer.pre_norms) list.add("attn_norm.weight", Shape(d), &W::attn_norm);
-  add_projections(list, layer, d);
-  if (layer.qk_norm != QkNorm::none) {
-    const bool rows = layer.qk_norm == QkNorm::rows;
-    list.add("attn_q_norm.weight", Shape(rows ? layer.attention_width() : layer.head_dim), &W::q_norm);
-    if (layer.kv_source == kOwnCache) {
-      list.add("attn_k_norm.weight", Shape(rows ? layer.kv_width() : layer.head_dim), &W::k_norm);
-    }
+  if (layer.mixer == Mixer::short_conv) {
+    add_short_conv(list, layer.recurrent, d);
+  } else if (layer.mixer == Mixer::delta_net) {
+    add_delta_net(list, layer.recurrent, d);
+  } else {
+    add_attention(list, layer, d);
   }
-  if (layer.sinks) list.add("attn_sinks.weight", Shape(layer.q_heads), &W::sinks);
-  if (layer.output_gate != OutputGate::none) list.add("attn_gate.weight", Shape(layer.gate_width(), d), &W::w_gate);
-  list.add("attn_output.weight", Shape(d, layer.output_width()), &W::wo);
-  if (layer.output_bias) list.add("attn_output.bias", Shape(d), &W::bo);
   if (layer.post_norms) list.add("post_attention_norm.weight", Shape(d), &W::attn_post_norm);
   if (layer.pre_norms) list.add(layer.ffn_norm_tensor, Shape(d), &W::ffn_norm);
   if (layer.experts.count > 0) {

@@ -26,6 +26,12 @@ struct LayerWeights {
   std::unique_ptr<Weight> gate_bias, up_bias, down_bias;  // [ffn], [ffn], [d]
   std::unique_ptr<Weight> ffn_post_norm;                  // [d]
 
+  // A recurrent layer: what goes into its convolution, [channels, d], and its taps, [channels * taps]; wo is its output
+  // projection. short_conv: the gates of input and output, [channels, d].
+  std::unique_ptr<Weight> conv_in, conv, conv_factor, conv_gate;
+  // delta_net: [v_heads * head_dim, d], [v_heads, d], [v_heads], [head_dim].
+  std::unique_ptr<Weight> z, beta, alpha, decay, dt, value_norm;
+
   // A layer with experts: gate, up and down are those of the expert that all tokens have, or null.
   std::unique_ptr<Weight> router, router_bias, selection_bias;           // [experts, d], [experts], [experts]
   std::unique_ptr<Weight> gate_exps, up_exps, down_exps;                 // [experts, ffn, d], [experts, d, ffn]
@@ -42,7 +48,9 @@ struct LayerTensor {
   std::string_view fused_part = {};  // the tensor that has these rows among others; empty: a tensor of its own
   int64_t fused_rows = 0;            // of that tensor; of several matrices: of each
   int64_t first_row = 0;             // the same
-  Shape file_shape = {};             // of the tensor, where it has another one with the same elements; rank 0: `shape`
+  // Of rows: the tensor is so many blocks of fused_rows rows, and the weight has the same part of each.
+  int64_t blocks = 1;
+  Shape file_shape = {};  // of the tensor, where it has another one with the same elements; rank 0: `shape`
 };
 
 // All weights of a layer of a model of that width, in the order files have them.

@@ -9,7 +9,8 @@
 namespace inferno {
 namespace {
 
-// What a weight is loaded from: a tensor, or rows of it from `first_row` on; of several matrices, those rows of each.
+// What a weight is loaded from: a tensor, or rows of it from `first_row` on; of several matrices, or blocks of rows,
+// those of each.
 struct Wanted {
   std::string name;  // of the weight
   Shape shape;
@@ -17,7 +18,13 @@ struct Wanted {
   std::string tensor = name;
   Shape tensor_shape = shape;
   int64_t first_row = 0;
+  int64_t blocks = 1;
 };
+
+// A file may call a vector a matrix of one row.
+Shape without_one_row(const Shape& shape) {
+  return shape.rank == 2 && shape[0] == 1 ? Shape(shape[1]) : shape;
+}
 
 // Rows of a matrix; a vector's rows are its elements.
 int64_t matrix_rows(const Shape& shape) {
@@ -32,9 +39,9 @@ class TensorSource final : public WeightSource {
     const int64_t cols = tensor.shape.rank == 1 ? 1 : tensor.shape.cols();
     const auto bytes = [&](int64_t rows) { return static_cast<uint64_t>(rows * row_bytes(*tensor.dtype, cols)); };
     begin_ = wanted.first_row == 0 ? 0 : bytes(wanted.first_row);
-    if (tensor.shape.rank < 3) return;
-    matrix_bytes_ = bytes(matrix_rows(wanted.shape));
-    file_matrix_bytes_ = bytes(matrix_rows(tensor.shape));
+    if (tensor.shape.rank < 3 && wanted.blocks == 1) return;
+    matrix_bytes_ = bytes(matrix_rows(wanted.shape) / wanted.blocks);
+    file_matrix_bytes_ = bytes(matrix_rows(tensor.shape) / wanted.blocks);
   }
   [[nodiscard]] const std::string& name() const override { return wanted_.name; }
   [[nodiscard]] DType dtype() const override { return *tensor_.dtype; }
@@ -59,7 +66,7 @@ class TensorSource final : public WeightSource {
   const FileTensor& tensor_;
   const Wanted& wanted_;
   uint64_t begin_ = 0;
-  // Where rows of several matrices are wanted: those of one, and one whole matrix of the file. Else 0.
+  // Where rows of several matrices or blocks are wanted: those of one, and one whole of the file. Else 0.
   uint64_t matrix_bytes_ = 0, file_matrix_bytes_ = 0;
 };
 
@@ -71,7 +78,7 @@ class Loader {
 
   std::unique_ptr<Weight> operator()(const Wanted& wanted, WeightUse uses) {
     const FileTensor& tensor = file_.get_tensor(wanted.tensor);
-    if (tensor.shape != wanted.tensor_shape) {
+    if (without_one_row(tensor.shape) != without_one_row(wanted.tensor_shape)) {
       fail("\"{}\": tensor {} has shape {}, the model's sizes need {}", file_.path(), wanted.tensor,
            to_string(tensor.shape), to_string(wanted.tensor_shape));
     }
@@ -105,8 +112,9 @@ LayerWeights load_layer(Loader& load, const ModelConfig& config, int32_t index) 
     Wanted wanted{.name = layer_tensor_name(index, tensor.part), .shape = tensor.shape, .layer = index};
     if (!tensor.fused_part.empty()) {
       wanted.tensor = layer_tensor_name(index, tensor.fused_part);
-      wanted.tensor_shape.dims[tensor.shape.rank == 3 ? 1 : 0] = tensor.fused_rows;
+      wanted.tensor_shape.dims[tensor.shape.rank == 3 ? 1 : 0] = tensor.fused_rows * tensor.blocks;
       wanted.first_row = tensor.first_row;
+      wanted.blocks = tensor.blocks;
     }
     if (tensor.file_shape.rank > 0) wanted.tensor_shape = tensor.file_shape;
     layer.*tensor.weight = load(wanted, use);
@@ -125,7 +133,7 @@ Model::Model(Backend& backend, const ModelFile& file, ModelConfig config, int32_
   const Shape table(c.vocabulary, c.width);
   embedding_ = load({.name = std::string(kEmbeddingTensor), .shape = table},
                     tied ? WeightUse::gather | WeightUse::matmul : WeightUse::gather);
-  output_norm_ = load({.name = std::string(kOutputNormTensor), .shape = Shape(c.width)}, WeightUse::vector);
+  output_norm_ = load({.name = std::string(c.output_norm_tensor), .shape = Shape(c.width)}, WeightUse::vector);
   if (!tied) head_ = load({.name = std::string(kHeadTensor), .shape = table}, WeightUse::matmul);
   for (int32_t i = 0; i < c.layer_count(); ++i) layers_.push_back(load_layer(load, c, i));
   load.finish();

@@ -18,9 +18,15 @@ std::string text_of(const ModelFile& file, std::string_view key) {
 void fill_sizes(const ModelConfig& config, ModelInfo& info) {
   info.layers = config.layer_count();
   info.width = config.width;
-  info.heads = config.layers.front().q_heads;
-  info.kv_heads = config.layers.front().kv_heads;
-  info.head_dim = config.layers.front().head_dim;
+  info.heads = config.attention_layer().q_heads;
+  info.kv_heads = config.attention_layer().kv_heads;
+  info.head_dim = config.attention_layer().head_dim;
+  for (const LayerConfig& layer : config.layers) {
+    if (!layer.is_recurrent()) continue;
+    ++info.recurrent_layers;
+    const int64_t floats = layer.recurrent.conv_floats() + layer.recurrent.matrix_floats();
+    info.state_bytes += static_cast<uint64_t>(floats) * sizeof(float);
+  }
   info.ffn = config.ffn();
   info.experts = config.layers.back().experts.count;
   info.experts_used = info.experts == 0 ? 0 : config.layers.back().experts.routing.used;

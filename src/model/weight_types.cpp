@@ -199,6 +199,7 @@ WeightType choose_weight_type(std::string_view type, std::string_view tensor, co
 
 bool is_quantizable(std::string_view tensor, const Shape& shape) {
   if (shape.rank < 2 || !tensor.ends_with("weight")) return false;
+  if (shape.rank == 2 && shape[0] == 1) return false;  // a vector
   // Small, and worth every bit.
   constexpr std::string_view kKept[] = {"_norm.weight", "ffn_gate_inp.weight", "ssm_conv1d", "shortconv.conv.weight",
                                         "attn_rel_b.weight"};

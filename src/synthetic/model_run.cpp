@@ -11,7 +11,8 @@ KvConfig kv_config(const ModelConfig& config, const RunLimits& limits) {
   return {.layers = cache_layers(config),
           .dtype = limits.kv,
           .max_positions = limits.context,
-          .pages = KvCache::pages_for(limits.context) * limits.max_sequences};
+          .pages = KvCache::pages_for(limits.context) * limits.max_sequences,
+          .state_slots = limits.max_sequences};
 }
 
 StepLimits step_limits(const RunLimits& limits) {
@@ -38,7 +39,7 @@ void ModelRun::add(int32_t sequence, std::span<const int32_t> tokens, bool sampl
   const int32_t first = s.length;
   s.length += static_cast<int32_t>(tokens.size());
   INFERNO_CHECK(s.kv.resize(s.length));
-  decoder_.add(s.kv.pages(), first, tokens, sample ? 1 : 0);
+  decoder_.add(s.kv, first, tokens, sample ? 1 : 0);
   if (sample) requests_.push_back({.settings = settings_, .sample_index = sequence, .position = s.length});
 }
 

@@ -10,7 +10,7 @@
 namespace inferno {
 namespace {
 
-constexpr std::array<ModelShape, 8> kShapes = {{
+constexpr std::array<ModelShape, 10> kShapes = {{
     {"qwen3-0.6b", "qwen3", 28, 1024, 3072, 16, 8, 128, 151936, 40960, 1e6F, 1e-6F, true, false},
     {"qwen3-1.7b", "qwen3", 28, 2048, 6144, 16, 8, 128, 151936, 40960, 1e6F, 1e-6F, true, false},
     {"qwen3-8b", "qwen3", 36, 4096, 12288, 32, 8, 128, 151936, 40960, 1e6F, 1e-6F, false, false},
@@ -19,6 +19,9 @@ constexpr std::array<ModelShape, 8> kShapes = {{
     // Qwen3-30B-A3B with 8 of its 48 layers.
     {"qwen3-30b-a3b-8l", "qwen3moe", 8, 2048, 768, 32, 4, 128, 151936, 40960, 1e6F, 1e-6F, false, false, 128, 8},
     {"tiny-moe", "qwen3moe", 2, 256, 256, 8, 4, 64, 1000, 2048, 1e6F, 1e-6F, true, false, 8, 3},
+    {"qwen3.5-0.8b", "qwen35", 24,   1024,  3584, 8, 2,  256, 248320, 262144,
+     1e7F,           1e-6F,    true, false, 0,    0, 64, 16,  16,     128},
+    {"tiny-qwen3.5", "qwen35", 4, 256, 512, 4, 2, 64, 1000, 2048, 1e7F, 1e-6F, true, false, 0, 0, 16, 2, 4, 32},
     {"tiny", "qwen3", 2, 256, 512, 8, 4, 64, 1000, 2048, 1e6F, 1e-6F, true, false},
 }};
 

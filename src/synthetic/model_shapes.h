@@ -16,6 +16,9 @@ struct ModelShape {
   bool rope_factors;          // Llama 3's
   uint32_t experts = 0;       // of every layer, each `ffn` wide; 0: none
   uint32_t experts_used = 0;  // by a token
+  uint32_t rotated_dims = 0;  // of a head; 0: all
+  // Heads of layers with the delta rule, in three of four layers; 0: there are none.
+  uint32_t state_k_heads = 0, state_v_heads = 0, state_dim = 0;
 };
 
 // "qwen3-0.6b, tiny, ...": for messages.

@@ -89,7 +89,15 @@ void SyntheticModel::set_config(std::string_view type) {
   number("attention.head_count_kv", shape_.kv_heads);
   number("attention.key_length", shape_.head_dim);
   number("attention.value_length", shape_.head_dim);
-  number("rope.dimension_count", shape_.head_dim);
+  number("rope.dimension_count", shape_.rotated_dims > 0 ? shape_.rotated_dims : shape_.head_dim);
+  if (shape_.state_dim > 0) {
+    number("ssm.conv_kernel", 4);
+    number("ssm.state_size", shape_.state_dim);
+    number("ssm.group_count", shape_.state_k_heads);
+    number("ssm.time_step_rank", shape_.state_v_heads);
+    number("ssm.inner_size", shape_.state_v_heads * shape_.state_dim);
+    number("full_attention_interval", 4);
+  }
   number("vocab_size", shape_.vocabulary);
   set(prefix + "attention.layer_norm_rms_epsilon", MetadataValue(shape_.norm_eps));
   set(prefix + "rope.freq_base", MetadataValue(shape_.rope_base));
@@ -107,7 +115,9 @@ void SyntheticModel::set_vocabulary() {
   types.back() = static_cast<int32_t>(TokenType::control);
   const auto end = static_cast<uint32_t>(tokens.size() - 1);
   set(std::string(kTokenizerModelKey), MetadataValue("gpt2"));
-  set("tokenizer.ggml.pre", MetadataValue(shape_.architecture == "llama" ? "llama-bpe" : "qwen2"));
+  set("tokenizer.ggml.pre", MetadataValue(shape_.architecture == "llama"    ? "llama-bpe"
+                                          : shape_.architecture == "qwen35" ? "qwen35"
+                                                                            : "qwen2"));
   set("tokenizer.ggml.tokens", MetadataValue(MetadataArray{StringList(tokens)}));
   set("tokenizer.ggml.token_type", MetadataValue(MetadataArray{std::move(types)}));
   set("tokenizer.ggml.merges", MetadataValue(MetadataArray{StringList({"t h"})}));
@@ -131,10 +141,10 @@ void SyntheticModel::add(RandomTensor tensor) {
   tensors_.push_back(std::move(tensor));
 }
 
-void SyntheticModel::add_vector(std::string name, int64_t n, Kind kind) {
+void SyntheticModel::add_vector(std::string name, const Shape& shape, Kind kind) {
   RandomTensor tensor;
   tensor.name = std::move(name);
-  tensor.shape = Shape(n);
+  tensor.shape = shape;
   tensor.dtype = DType::f32;
   tensor.kind = kind;
   add(std::move(tensor));
@@ -149,6 +159,11 @@ void SyntheticModel::add_matrix(std::string name, const Shape& shape, DType dtyp
   add(std::move(tensor));
 }
 
+SyntheticModel::Kind SyntheticModel::kind_of(std::string_view part) {
+  if (part == "ssm_a") return Kind::decay;
+  return part.ends_with(".bias") ? Kind::bias : Kind::norm;
+}
+
 // The embedding and the rope factors come first: with them the metadata says what the layers have.
 void SyntheticModel::add_tensors(std::string_view type) {
   const MixInput mix{.layers = static_cast<int32_t>(shape_.layers),
@@ -160,26 +175,32 @@ void SyntheticModel::add_tensors(std::string_view type) {
   };
   const Shape table(shape_.vocabulary, shape_.width);
   matrix(std::string(kEmbeddingTensor), table);
-  if (shape_.rope_factors) add_vector(std::string(kRopeFactorsTensor), shape_.head_dim / 2, Kind::rope_factors);
+  if (shape_.rope_factors) add_vector(std::string(kRopeFactorsTensor), Shape(shape_.head_dim / 2), Kind::rope_factors);
   const ModelConfig config = read_config(*this);
   for (int32_t i = 0; i < config.layer_count(); ++i) {
     for (const LayerTensor& tensor : layer_tensors(config.layers[static_cast<size_t>(i)], config.width)) {
-      std::string name = layer_tensor_name(i, tensor.part);
+      // Of what is one tensor in a file only the first part stands for it.
+      const bool fused = !tensor.fused_part.empty();
+      if (fused && tensor.first_row > 0) continue;
+      std::string name = layer_tensor_name(i, fused ? tensor.fused_part : tensor.part);
       if (tensor.shape.rank > 1) {
-        matrix(std::move(name), tensor.shape);
+        Shape shape = tensor.shape;
+        if (fused) shape.dims[shape.rank == 3 ? 1 : 0] = tensor.fused_rows * tensor.blocks;
+        matrix(std::move(name), shape);
       } else {
-        add_vector(std::move(name), tensor.shape.cols(), tensor.part.ends_with(".bias") ? Kind::bias : Kind::norm);
+        add_vector(std::move(name), tensor.file_shape.rank > 0 ? tensor.file_shape : tensor.shape,
+                   kind_of(tensor.part));
       }
     }
   }
-  add_vector(std::string(kOutputNormTensor), shape_.width, Kind::norm);
+  add_vector(std::string(config.output_norm_tensor), Shape(shape_.width), Kind::norm);
   if (!shape_.tied) matrix(std::string(kHeadTensor), table);
 }
 
 std::vector<float> SyntheticModel::vector_values(const RandomTensor& tensor) const {
   if (tensor.kind == Kind::rope_factors) return llama3_factors(shape_);
-  const float mean = tensor.kind == Kind::norm ? 1.0F : 0.0F;
-  std::vector<float> values(static_cast<size_t>(tensor.shape.cols()));
+  const float mean = tensor.kind == Kind::norm ? 1.0F : tensor.kind == Kind::decay ? -1.0F : 0.0F;
+  std::vector<float> values(static_cast<size_t>(tensor.shape.elements()));
   for (size_t i = 0; i < values.size(); ++i) values[i] = mean + 0.1F * random_normal(tensor.seed, i);
   return values;
 }

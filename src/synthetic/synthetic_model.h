@@ -37,7 +37,7 @@ class SyntheticModel final : public ModelFile {
   void read_tensor(const FileTensor& tensor, std::span<std::byte> out, uint64_t begin = 0) const override;
 
  private:
-  enum class Kind : uint8_t { matrix, norm, bias, rope_factors };
+  enum class Kind : uint8_t { matrix, norm, bias, decay, rope_factors };
   struct RandomTensor final : FileTensor {
     Kind kind = Kind::matrix;
     uint64_t seed = 0;
@@ -48,7 +48,8 @@ class SyntheticModel final : public ModelFile {
   void set_config(std::string_view type);
   void set_vocabulary();
   void add_tensors(std::string_view type);
-  void add_vector(std::string name, int64_t n, Kind kind);
+  [[nodiscard]] static Kind kind_of(std::string_view part);  // of a vector
+  void add_vector(std::string name, const Shape& shape, Kind kind);
   void add_matrix(std::string name, const Shape& shape, DType dtype);
   void add(RandomTensor tensor);
   [[nodiscard]] std::vector<float> vector_values(const RandomTensor& tensor) const;

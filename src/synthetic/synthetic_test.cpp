@@ -80,8 +80,8 @@ TEST(SyntheticModel, OneSeedGivesOneModelAndAnotherAnother) {
 }
 
 TEST(SyntheticModel, EveryShapeHasTheConfigOfItsArchitecture) {
-  for (const char* name :
-       {"qwen3-0.6b", "qwen3-8b", "qwen2-0.5b", "llama-3.2-1b", "qwen3-30b-a3b-8l", "tiny-moe", "tiny"}) {
+  for (const char* name : {"qwen3-0.6b", "qwen3-8b", "qwen2-0.5b", "llama-3.2-1b", "qwen3-30b-a3b-8l", "tiny-moe",
+                           "qwen3.5-0.8b", "tiny-qwen3.5", "tiny"}) {
     const ModelShape& shape = find_model_shape(name);
     const ModelConfig config = read_config(SyntheticModel(shape, "Q4_0"));
     EXPECT_EQ(config.layers.size(), shape.layers);
@@ -92,6 +92,7 @@ TEST(SyntheticModel, EveryShapeHasTheConfigOfItsArchitecture) {
     EXPECT_EQ(config.layers[0].qk_norm == QkNorm::heads, shape.architecture.starts_with("qwen3"));
     EXPECT_EQ(config.layers[0].qkv_bias, shape.architecture == "qwen2");
     EXPECT_EQ(config.ropes[0].factors.empty(), shape.architecture != "llama");
+    EXPECT_EQ(static_cast<uint32_t>(config.layers[0].recurrent.head_dim), shape.state_dim);
   }
 }
 
@@ -183,7 +184,7 @@ TEST(Layers, HaveARotationOfTheirOwnOrNone) {
     Decoder decoder(*own, loaded, cache, {.max_tokens = 8});
     KvSequence sequence(cache);
     EXPECT_TRUE(sequence.resize(8));
-    decoder.add(sequence.pages(), 0, prompt_of(8), 1);
+    decoder.add(sequence, 0, prompt_of(8), 1);
     decoder.run();
     std::vector<float> row(64);  // of position 7, head 0
     const KvLayerView view = cache.layer(layer);

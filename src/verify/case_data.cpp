@@ -162,6 +162,27 @@ CaseData::Cache CaseData::cache(const AttentionShape& shape, bool stored, bool p
   return cache;
 }
 
+CaseData::States CaseData::states(const std::vector<SequenceShape>& sequences, int64_t floats) {
+  const auto count = static_cast<int32_t>(sequences.size());
+  int32_t tokens = 0;
+  for (const SequenceShape& s : sequences) tokens += s.queries;
+  States result;
+  result.states = output(Shape(count + 2, floats));
+  HostBatch host({.max_tokens = tokens, .max_sequences = count, .max_logit_rows = count, .max_pages = 1});
+  constexpr int32_t kNoPages[1] = {0};
+  for (int32_t i = 0; i < count; ++i) {
+    const SequenceShape& s = sequences[static_cast<size_t>(i)];
+    const int32_t slot = count - 1 - i;  // the last two are of nobody
+    host.begin_sequence(s.cached + s.queries, kNoPages, 1, slot);
+    for (int32_t p = s.cached; p < s.cached + s.queries; ++p) host.add_token(0, p, -1, false);
+    if (s.cached == 0) continue;
+    float* state = result.states.row_range(slot, 1).f32();
+    for (int64_t f = 0; f < floats; ++f) state[f] = normal();
+  }
+  result.batch = host.view(ints(host.block()).as<int32_t>());
+  return result;
+}
+
 AttentionShape mixed_batch(DType kv, int32_t head_dim) {
   return {.sequences = {{.cached = 21, .queries = 1}, {.cached = 0, .queries = 5}, {.cached = 17, .queries = 3}},
           .q_heads = 6,

@@ -38,6 +38,13 @@ class CaseData {
   // `padding` one token's slot is -1.
   [[nodiscard]] Cache cache(const AttentionShape& shape, bool stored, bool padding = false);
 
+  struct States {
+    Tensor states;  // [slots, floats]
+    StepBatch batch;
+  };
+  // Sequences with slots in mixed order; those with cached positions have a state.
+  [[nodiscard]] States states(const std::vector<SequenceShape>& sequences, int64_t floats);
+
  private:
   [[nodiscard]] uint32_t next();
 
@@ -52,6 +59,10 @@ static_assert(std::size(kAllActivations) == kActivations);
 
 // Three sequences: one that decodes, one that begins, one that goes on.
 [[nodiscard]] AttentionShape mixed_batch(DType kv, int32_t head_dim);
+
+// Cases of the ops that carry a state.
+[[nodiscard]] std::vector<OpCase> short_conv_cases(uint32_t seed);
+[[nodiscard]] std::vector<OpCase> delta_net_cases(uint32_t seed);
 
 // Cases of the arguments of an op that only some model families use (op_extras.h).
 [[nodiscard]] std::vector<OpCase> extra_cases(OpId op, uint32_t seed);

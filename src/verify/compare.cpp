@@ -265,7 +265,10 @@ double nmse_limit(const OpRecord& record, Numerics numerics) {
     case OpId::apply_rope:
     case OpId::apply_rope_single_row:
       return 1e-12;
+    case OpId::short_conv:
+      return 1e-12;
     case OpId::matmul:
+    case OpId::delta_net:  // errors of earlier tokens are in the state
       return 1e-11;
     case OpId::kv_store:
       return types.cache == DType::q8_0 ? store_limit(types.cache) : 0;

@@ -88,7 +88,8 @@ class WriteFields final : public FieldVisitor {
                                   {"kv_len", place(b.kv_len)},
                                   {"slot", place(b.slot)},
                                   {"block_table", place(b.block_table)},
-                                  {"logit_row_ids", place(b.logit_row_ids)}};
+                                  {"logit_row_ids", place(b.logit_row_ids)},
+                                  {"state_slot", place(b.state_slot)}};
   }
   void attribute(std::string_view name, double& value) override {
     // JSON has no infinities; such a value is kept as text.
@@ -153,6 +154,8 @@ class ReadFields final : public FieldVisitor {
     b.slot = ints(field, "slot", b.tokens);
     b.block_table = ints(field, "block_table", int64_t{b.sequences} * b.max_pages);
     b.logit_row_ids = ints(field, "logit_row_ids", b.logit_rows);
+    // Dumps of earlier versions have none.
+    if (field.contains("state_slot")) b.state_slot = ints(field, "state_slot", b.sequences);
   }
   void attribute(std::string_view name, double& value) override {
     const Json& field = fields_.at(std::string(name));

@@ -22,15 +22,22 @@ class Look final : public FieldVisitor {
 
   void tensor(FieldTag tag, std::string_view name, Tensor& t) override {
     if (!is_written(tag) || t.empty() || t.dtype != DType::f32) return;
-    std::vector<float> values(static_cast<size_t>(t.elements()));
-    backend_.download(values.data(), t.data, values.size() * sizeof(float));
-    if (!all_finite(values)) note(name);
+    if (tag == FieldTag::state) {
+      states_ = {t, std::string(name)};
+    } else {
+      look(t, name);
+    }
   }
   void kv(FieldTag tag, std::string_view name, KvLayerView& view) override {
     if (is_written(tag)) stored_ = {view, std::string(name)};
   }
-  // Comes after the cache: its rows of this step.
+  // Comes after the cache and the states: their rows of this step.
   void batch(std::string_view /*name*/, StepBatch& b) override {
+    if (states_) {
+      std::vector<int32_t> slots(static_cast<size_t>(b.sequences));
+      backend_.download(slots.data(), b.state_slot, slots.size() * sizeof(int32_t));
+      for (const int32_t slot : slots) look(states_->tensor.row_range(slot, 1), states_->name);
+    }
     if (!stored_) return;
     std::vector<int32_t> slots(static_cast<size_t>(b.tokens));
     backend_.download(slots.data(), b.slot, slots.size() * sizeof(int32_t));
@@ -53,12 +60,22 @@ class Look final : public FieldVisitor {
     KvLayerView view;
     std::string name;
   };
+  struct States {
+    Tensor tensor;
+    std::string name;
+  };
+  void look(const Tensor& t, std::string_view name) {
+    std::vector<float> values(static_cast<size_t>(t.elements()));
+    backend_.download(values.data(), t.data, values.size() * sizeof(float));
+    if (!all_finite(values)) note(name);
+  }
   void note(std::string_view name) {
     if (!field_) field_ = name;
   }
 
   Backend& backend_;
   std::optional<Stored> stored_;
+  std::optional<States> states_;
   std::optional<std::string> field_;
 };
 

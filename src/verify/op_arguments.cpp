@@ -42,7 +42,8 @@ class Ranges final : public FieldVisitor {
                                        {b.slot, b.tokens},
                                        {b.q_begin, b.sequences + int64_t{1}},
                                        {b.kv_len, b.sequences},
-                                       {b.block_table, int64_t{b.sequences} * b.max_pages}}) {
+                                       {b.block_table, int64_t{b.sequences} * b.max_pages},
+                                       {b.state_slot, b.sequences}}) {
       if (array != nullptr) fixed_.push_back(bytes_at(array, count * 4));
     }
   }
@@ -64,7 +65,7 @@ bool equal(const KvLayerView& a, const KvLayerView& b) {
 bool equal(const StepBatch& a, const StepBatch& b) {
   return a.tokens == b.tokens && a.sequences == b.sequences && a.max_pages == b.max_pages && a.pos == b.pos &&
          a.seq_of_token == b.seq_of_token && a.q_begin == b.q_begin && a.kv_len == b.kv_len && a.slot == b.slot &&
-         a.block_table == b.block_table;
+         a.block_table == b.block_table && a.state_slot == b.state_slot;
 }
 
 // The ops of a file share one batch and one cache, and a private result is what the next op reads.

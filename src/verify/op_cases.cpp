@@ -429,6 +429,14 @@ void build(CaseList& list, const MoeMlpArgs& /*tag*/) {
   add_extras(list, OpId::moe_mlp);
 }
 
+void build(CaseList& list, const ShortConvArgs& /*tag*/) {
+  for (OpCase& c : short_conv_cases(list.seed())) list.add_image(std::move(c.name), std::move(c.image));
+}
+
+void build(CaseList& list, const DeltaNetArgs& /*tag*/) {
+  for (OpCase& c : delta_net_cases(list.seed())) list.add_image(std::move(c.name), std::move(c.image));
+}
+
 void build(CaseList& list, const LogitsArgs& /*tag*/) {
   for (const DType dtype : kWeightTypes) {
     list.add_image(

@@ -118,6 +118,24 @@ struct MoeShape {
 };
 [[nodiscard]] OpImage moe_case(const MoeShape& shape, uint32_t seed);
 
+// States of sequences that begin, in slots of nobody and of sequences at position 0, hold NaN.
+struct RecurrentShape {
+  std::vector<SequenceShape> sequences;
+  // short_conv
+  int64_t channels = 64;
+  int64_t taps = 4;
+  bool silu = true;
+  bool gates = false;  // factor and gate
+  bool in_place = false;
+  // delta_net
+  int32_t k_heads = 2;
+  int64_t v_heads = 4;
+  int64_t head_dim = 32;
+  bool grouped = false;
+};
+[[nodiscard]] OpImage short_conv_case(const RecurrentShape& shape, uint32_t seed);
+[[nodiscard]] OpImage delta_net_case(const RecurrentShape& shape, uint32_t seed);
+
 struct LogitsShape {
   int64_t tokens = 1;
   std::vector<int32_t> rows = {0};

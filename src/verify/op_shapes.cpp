@@ -404,6 +404,58 @@ void check(const MoeMlpArgs& a) {
   f32(a.out, a.x.rows(), a.x.cols());
   if (!a.residual.empty()) f32(a.residual, a.out.rows(), a.out.cols());
 }
+// One state for each sequence of the batch; positions follow each other.
+void states(const Tensor& state, const StepBatch& b, int64_t tokens, int64_t floats) {
+  need(floats > 0, "shapes that do not fit each other");
+  f32(state);
+  need(state.shape.rank == 2 && state.cols() == floats, "shapes that do not fit each other");
+  need(b.tokens == tokens && b.sequences > 0, "a batch that does not fit");
+  need(b.pos != nullptr && b.q_begin != nullptr && b.state_slot != nullptr, "a batch without its arrays");
+  need(b.q_begin[0] == 0 && b.q_begin[b.sequences] == b.tokens, "a batch whose sequences do not fit its tokens");
+  std::set<int32_t> slots;
+  for (int32_t s = 0; s < b.sequences; ++s) {
+    const int32_t begin = b.q_begin[s];
+    const int32_t end = b.q_begin[s + 1];
+    need(begin >= 0 && begin <= end && end <= b.tokens, "a batch whose sequences do not fit its tokens");
+    for (int32_t t = begin; t < end; ++t) {
+      need(b.pos[t] >= 0 && b.pos[t] <= kMaxPositions && (t == begin || b.pos[t] == b.pos[t - 1] + 1),
+           "tokens out of place");
+    }
+    need(b.state_slot[s] >= 0 && b.state_slot[s] < state.rows(), "a state out of range");
+    need(slots.insert(b.state_slot[s]).second, "a state used twice");
+  }
+}
+void check(const ShortConvArgs& a) {
+  f32(a.x);
+  const int64_t channels = a.x.cols();
+  need(a.weight != nullptr && a.weight->shape().rank == 1 && a.weight->cols() % channels == 0,
+       "a vector that does not fit");
+  const int64_t taps = a.weight->cols() / channels;
+  need(taps >= 2 && taps <= kMaxConvTaps, "a convolution of an impossible length");
+  if (!a.factor.empty()) f32(a.factor, a.x.rows(), channels);
+  if (!a.gate.empty()) f32(a.gate, a.x.rows(), channels);
+  f32(a.out, a.x.rows(), channels);
+  states(a.state, a.batch, a.x.rows(), (taps - 1) * channels);
+}
+void check(const DeltaNetArgs& a) {
+  f32(a.qkv);
+  const int64_t tokens = a.qkv.rows();
+  f32(a.beta);
+  f32(a.alpha, tokens, a.beta.cols());
+  f32(a.beta, tokens, a.beta.cols());
+  f32(a.z);
+  need(a.z.rows() == tokens && a.z.cols() % a.v_heads() == 0, "shapes that do not fit each other");
+  const int64_t d = a.head_dim();
+  need(d % 4 == 0, "heads of an impossible size");
+  need(a.k_heads > 0 && a.v_heads() % a.k_heads == 0, "value heads that do not fit the key heads");
+  need(a.qkv.cols() == (2 * int64_t{a.k_heads} + a.v_heads()) * d, "shapes that do not fit each other");
+  product(a.v_heads() * d, d);
+  vector(a.a, a.v_heads());
+  vector(a.dt, a.v_heads());
+  vector(a.norm, d);
+  f32(a.out, tokens, a.z.cols());
+  states(a.state, a.batch, tokens, a.v_heads() * d * d);
+}
 void check(const LogitsArgs& a) {
   f32(a.x);
   vector(a.norm, a.x.cols());

@@ -188,6 +188,20 @@ TEST(MetalBackend, ExpertsAreRefusedWhenTheStepIsPlanned) {
   }
 }
 
+TEST(MetalBackend, RecurrentStatesAreRefusedWhenTheStepIsPlanned) {
+  metal::MetalBackend backend(std::make_unique<test::EmulatedDevice>());
+  EXPECT_FALSE(backend.supports(OpId::short_conv, DType::f32));
+  EXPECT_FALSE(backend.supports(OpId::delta_net, DType::f32));
+  backend.begin_step(StepMode::plan);
+  try {
+    backend.short_conv({});
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("short_conv, which models with a recurrent state need"), std::string::npos)
+        << error.what();
+  }
+}
+
 TEST(MetalBackend, AStepsResultIsThereAfterSynchronizing) {
   metal::MetalBackend backend(std::make_unique<test::EmulatedDevice>());
   const OpImage image = linear_case({.tokens = 1, .k = 64, .n = {32}}, 1);

@@ -69,8 +69,8 @@ TEST_P(Steps, AStepThatMixesPrefillAndDecodeIsBitIdenticalToRunningThemApart) {
     ASSERT_TRUE(first.kv().resize(300));
     ASSERT_TRUE(second.resize(45));
     both->decoder().clear();
-    both->decoder().add(first.kv().pages(), 299, std::span(a).last(1), 1);
-    both->decoder().add(second.pages(), 0, b, 1);
+    both->decoder().add(first.kv(), 299, std::span(a).last(1), 1);
+    both->decoder().add(second, 0, b, 1);
     both->decoder().run();
     const std::vector<float> mixed = logits(*both);
     const auto v = static_cast<size_t>(vocabulary);
@@ -190,7 +190,7 @@ TEST_P(Steps, ARowIsSampledTheSameWhateverTheOtherRowsAskFor) {
   ASSERT_TRUE(sequence.kv().resize(40));
   Decoder& decoder = e->decoder();
   decoder.clear();
-  decoder.add(sequence.kv().pages(), 36, std::span(tokens).last(4), 4);
+  decoder.add(sequence.kv(), 36, std::span(tokens).last(4), 4);
   decoder.run(requests);
   const std::vector<int32_t> drawn(decoder.sampled().begin(), decoder.sampled().end());
   std::vector<std::vector<TokenLogprob>> logprobs;

@@ -116,7 +116,7 @@ TEST(Experts, BitsDoNotDependOnBatchMates) {
     const auto count = static_cast<int32_t>(ids.size());
     KvSequence& sequence = sequences.emplace_back(engine.cache());
     ASSERT_TRUE(sequence.resize(count));
-    engine.decoder().add(sequence.pages(), 0, ids, count);
+    engine.decoder().add(sequence, 0, ids, count);
   }
   engine.decoder().run();
   std::vector<float> together(alone.size());

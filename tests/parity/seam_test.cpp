@@ -241,14 +241,15 @@ TEST(HostBatch, ArraysLieAtOffsetsThatDependOnTheCapacityAlone) {
   batch.begin_sequence(6, pages.data(), 2);
   batch.add_token(100, 4, 36, false);
   batch.add_token(101, 5, 37, true);
-  batch.begin_sequence(1, pages.data() + 1, 1);
+  batch.begin_sequence(1, pages.data() + 1, 1, 2);
   batch.add_token(102, 0, -1, true);
   const StepBatch view = batch.view(batch.block().data());
   EXPECT_EQ(view.tokens, 3);
   EXPECT_EQ(view.sequences, 2);
   EXPECT_EQ(view.logit_rows, 2);
-  for (const auto member : {&StepBatch::token_ids, &StepBatch::pos, &StepBatch::seq_of_token, &StepBatch::q_begin,
-                            &StepBatch::kv_len, &StepBatch::slot, &StepBatch::block_table, &StepBatch::logit_row_ids}) {
+  for (const auto member :
+       {&StepBatch::token_ids, &StepBatch::pos, &StepBatch::seq_of_token, &StepBatch::q_begin, &StepBatch::kv_len,
+        &StepBatch::slot, &StepBatch::block_table, &StepBatch::logit_row_ids, &StepBatch::state_slot}) {
     EXPECT_EQ(view.*member, empty.*member);
   }
   const auto ints = [](const int32_t* data, int64_t n) { return std::vector<int32_t>(data, data + n); };
@@ -258,6 +259,7 @@ TEST(HostBatch, ArraysLieAtOffsetsThatDependOnTheCapacityAlone) {
   EXPECT_EQ(ints(view.q_begin, 3), (std::vector<int32_t>{0, 2, 3}));
   EXPECT_EQ(ints(view.kv_len, 2), (std::vector<int32_t>{6, 1}));
   EXPECT_EQ(ints(view.slot, 3), (std::vector<int32_t>{36, 37, -1}));
+  EXPECT_EQ(ints(view.state_slot, 2), (std::vector<int32_t>{0, 2}));
   EXPECT_EQ(ints(view.block_table, 2), pages);
   EXPECT_EQ(view.block_table[5], 4);
   EXPECT_EQ(ints(view.logit_row_ids, 2), (std::vector<int32_t>{1, 2}));

@@ -25,6 +25,7 @@ template <typename Args>
 [[nodiscard]] OpScratch scratch_of(const AttentionArgs& args, const KernelTable& kernels, int threads);
 [[nodiscard]] OpScratch scratch_of(const GatedMlpArgs& args, const KernelTable& kernels, int threads);
 [[nodiscard]] OpScratch scratch_of(const MoeMlpArgs& args, const KernelTable& kernels, int threads);
+[[nodiscard]] OpScratch scratch_of(const DeltaNetArgs& args, const KernelTable& kernels, int threads);
 [[nodiscard]] OpScratch scratch_of(const LogitsArgs& args, const KernelTable& kernels, int threads);
 [[nodiscard]] OpScratch scratch_of(const SampleArgs& args, const KernelTable& kernels, int threads);
 

@@ -28,6 +28,8 @@ bool OpRunner::supports(OpId op, DType dtype) const {
     case OpId::kv_store:
       return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::q8_0;
     case OpId::moe_mlp:
+    case OpId::short_conv:
+    case OpId::delta_net:
       return false;
     default:
       return is_fused(op) && has_kernels(dtype);

@@ -21,7 +21,7 @@ inline bool same(const StepBatch& a, const StepBatch& b) {
   return a.tokens == b.tokens && a.sequences == b.sequences && a.logit_rows == b.logit_rows &&
          a.max_pages == b.max_pages && a.token_ids == b.token_ids && a.pos == b.pos && a.slot == b.slot &&
          a.seq_of_token == b.seq_of_token && a.q_begin == b.q_begin && a.kv_len == b.kv_len &&
-         a.block_table == b.block_table && a.logit_row_ids == b.logit_row_ids;
+         a.block_table == b.block_table && a.logit_row_ids == b.logit_row_ids && a.state_slot == b.state_slot;
 }
 template <typename T>
 bool same(const T& a, const T& b) {

@@ -18,6 +18,11 @@ bool is_cache_type(DType dtype) {
   return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::q8_0;
 }
 
+// Ops that only some families have.
+bool has_kernel(OpId op) {
+  return op != OpId::moe_mlp && op != OpId::short_conv && op != OpId::delta_net;
+}
+
 }  // namespace
 
 MetalBackend::MetalBackend(std::unique_ptr<Device> device)
@@ -29,11 +34,11 @@ MetalBackend::~MetalBackend() {
 
 bool MetalBackend::supports(OpId op, DType dtype) const {
   if (op == OpId::attention || op == OpId::kv_store) return is_cache_type(dtype);
-  return (is_fused(op) || op == OpId::activate) && op != OpId::moe_mlp && dtype != DType::i32;
+  return (is_fused(op) || op == OpId::activate) && has_kernel(op) && dtype != DType::i32;
 }
 
 bool MetalBackend::supports(const OpRecord& op) const {
-  if (op.op() != OpId::attention) return op.op() != OpId::moe_mlp;
+  if (op.op() != OpId::attention) return has_kernel(op.op());
   const KvLayerView& kv = op.args<inferno::AttentionArgs>().kv;
   return kv.head_dim <= kMaxHeadDim && kv.value_dim() <= kMaxHeadDim;
 }
@@ -136,8 +141,9 @@ void MetalBackend::settle() noexcept {
 }
 
 void MetalBackend::plan(const OpRecord& record) {
-  if (record.op() == OpId::moe_mlp) {
-    fail("backend \"metal\" has no kernel for moe_mlp, which models with experts need; choose another backend");
+  if (!has_kernel(record.op())) {
+    fail("backend \"metal\" has no kernel for {}, which {} need; choose another backend", op_name(record.op()),
+         record.op() == OpId::moe_mlp ? "models with experts" : "models with a recurrent state");
   }
   if (!supports(record)) {
     fail("backend \"metal\" has no kernel for {} with heads of more than {} elements; choose another backend",
