@@ -103,7 +103,7 @@ enum class ReuseEnd : uint8_t {
   differs,     // a cached text has another token there
   evicted,     // it was cached, and gave way to other pages
   incomplete,  // what was cached ends there
-  recurrent,   // the model has a recurrent state, which is not kept for other requests
+  recurrent,   // more was cached, but not the recurrent state that goes with it
 };
 [[nodiscard]] INFERNO_API std::string_view to_string(ReuseEnd end);
 

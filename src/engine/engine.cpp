@@ -114,8 +114,8 @@ StepCost first_guess(const ModelConfig& c, uint64_t weight_bytes, const Backend&
   for (const LayerConfig& layer : c.layers) {
     const auto attention = static_cast<double>(layer.attention_width());
     const double recurrent = layer.recurrent.conv_channels + 2.0 * static_cast<double>(layer.recurrent.value_width());
-    elements += c.width * (2 * attention + 2.0 * static_cast<double>(layer.kv_width()) + recurrent +
-                           3.0 * layer.active_ffn());
+    elements +=
+        c.width * (2 * attention + 2.0 * static_cast<double>(layer.kv_width()) + recurrent + 3.0 * layer.active_ffn());
     attended += attention;
   }
   return StepCost({static_cast<double>(weight_bytes) / bytes_per_second,
@@ -156,7 +156,7 @@ Engine::Engine(const ModelFile& file, const EngineOptions& options) : backend_(m
   KvConfig kv{.layers = cache_layers(config),
               .dtype = kv_dtype,
               .max_positions = context,
-              .state_slots = limits.max_sequences};
+              .state_slots = limits.max_sequences + Scheduler::snapshots(limits.max_sequences)};
   kv.pages = choose_pages(kv, options, *backend_, file.file_bytes());
   const ModelNeeds needs = needs_of(file, config, kv, limits);
   if (options.check_memory && backend_->host_visible()) require_memory(file, needs);

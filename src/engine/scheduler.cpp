@@ -55,6 +55,7 @@ Scheduler::Scheduler(const SchedulerParts& parts, const SchedulerOptions& option
     : backend_(parts.backend),
       decoder_(parts.decoder),
       cache_(parts.cache),
+      snapshots_(cache_.slots(), cache_.has_states() ? snapshots(parts.decoder.limits().max_sequences) : 0),
       vocabulary_(parts.vocabulary),
       end_tokens_(parts.end_tokens),
       tokenizer_(parts.tokenizer),

@@ -15,6 +15,7 @@
 // takes no lock and makes no system call.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <limits>
@@ -27,6 +28,7 @@
 #include "engine/step_cost.h"
 #include "engine/step_log.h"
 #include "kv/kv_cache.h"
+#include "kv/state_snapshots.h"
 #include "model/decoder.h"
 
 namespace inferno {
@@ -80,6 +82,9 @@ struct PageCounts {
 class Scheduler {
  public:
   static constexpr double kAgeingTokens = 128;
+  // Snapshots of states: one for each sequence and one more, as far as memory for so many is worth it.
+  static constexpr int32_t kMostSnapshots = 8;
+  [[nodiscard]] static int32_t snapshots(int32_t max_sequences) { return std::min(max_sequences + 1, kMostSnapshots); }
   // Prompts that may be computed at once without being finished in the same step.
   static constexpr int32_t kOpenPrompts = 2;
   // The smallest chunk of a prompt worth a step's attention.
@@ -138,9 +143,11 @@ class Scheduler {
 
   // ---- pages (scheduler_pages.cpp)
   enum class Admission : uint8_t { running, deferred, no_pages };
-  // Pages alone say nothing where a state goes with them.
-  [[nodiscard]] bool reuses(const Sequence& sequence) const;
   Admission admit(Sequence& sequence);
+  // Where states go with pages: only as many of the pages as there is a state at the end of. Its slot, or -1.
+  [[nodiscard]] int32_t keep_pages_with_state(const Sequence& sequence, PagePool::Match& match);
+  // The end of the last page of the prompt that may be reused, where steps end for a snapshot of the state; 0: nowhere.
+  [[nodiscard]] int32_t snapshot_position(const Sequence& sequence) const;
   void promise_pages(Sequence& sequence);
   void list_pages(Sequence& sequence);
   [[nodiscard]] bool make_room(Sequence& sequence);
@@ -156,6 +163,7 @@ class Scheduler {
   Backend& backend_;
   Decoder& decoder_;
   KvCache& cache_;
+  StateSnapshots snapshots_;
   int32_t vocabulary_;
   const std::vector<int32_t>& end_tokens_;
   const Tokenizer* tokenizer_;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int32_t kPage = KvCache::kPageSize;
 
-bool wants_reuse(const Sequence& s) {
+bool reuses(const Sequence& s) {
   return s.request.request.reuse_prefix && !s.request.request.recompute;
 }
 
@@ -23,8 +23,29 @@ bool is_older(const Sequence* a, const Sequence* b) {
 
 }  // namespace
 
-bool Scheduler::reuses(const Sequence& s) const {
-  return wants_reuse(s) && !cache_.has_states();
+int32_t Scheduler::keep_pages_with_state(const Sequence& s, PagePool::Match& match) {
+  PageKey key = s.request.root;
+  PageKey best_key = key;
+  int32_t best = 0;
+  int32_t slot = -1;
+  for (int32_t page = 0; page < match.pages; ++page) {
+    key = page_key(key, tokens_of_page(s, page));
+    const int32_t found = snapshots_.find(key);
+    if (found < 0) continue;
+    best = page + 1;
+    best_key = key;
+    slot = found;
+  }
+  if (best < match.pages || match.tail_tokens > 0) match.end = ReuseEnd::recurrent;
+  match.pages = best;
+  match.key = best_key;
+  match.tail = -1;
+  match.tail_tokens = 0;
+  return slot;
+}
+
+int32_t Scheduler::snapshot_position(const Sequence& s) const {
+  return cache_.has_states() && reuses(s) ? (s.prompt_length - 1) / kPage * kPage : 0;
 }
 
 Scheduler::Admission Scheduler::admit(Sequence& s) {
@@ -34,13 +55,15 @@ Scheduler::Admission Scheduler::admit(Sequence& s) {
   if (s.request.request.logits_from && s.sample == 0) reusable = std::min(reusable, s.logits_next);
   PagePool::Match match;
   match.key = s.request.root;
-  match.end = wants_reuse(s) ? ReuseEnd::recurrent : ReuseEnd::off;
+  match.end = ReuseEnd::off;
+  int32_t state = -1;
   if (reuses(s)) {
     match = pool.find(s.request.root, std::span(s.tokens).first(static_cast<size_t>(reusable)), found_pages_);
     if (match.promised) {
       s.deferred_at = pool.version();
       return Admission::deferred;
     }
+    if (cache_.has_states()) state = keep_pages_with_state(s, match);
   }
   s.kv.share(std::span(found_pages_).first(static_cast<size_t>(match.pages)));
   bool copies = match.tail_tokens >= kLeastCopied;
@@ -57,6 +80,7 @@ Scheduler::Admission Scheduler::admit(Sequence& s) {
     return Admission::no_pages;
   }
   s.computed = match.pages * kPage;
+  if (state >= 0) cache_.slots().copy(state, s.kv.state_slot());
   if (copies) {
     cache_.copy_page(match.tail, s.kv.pages()[static_cast<size_t>(match.pages)]);
     s.computed += match.tail_tokens;
@@ -87,13 +111,20 @@ void Scheduler::promise_pages(Sequence& s) {
   }
 }
 
-// Full pages that are computed, and where the prompt ends the page that is not full.
+// Full pages that are computed, and where the prompt ends the page that is not full; or a snapshot of the state.
 void Scheduler::list_pages(Sequence& s) {
   if (!reuses(s)) return;
   for (; (s.listed_pages + 1) * kPage <= s.computed; ++s.listed_pages) {
     const std::span<const int32_t> tokens = tokens_of_page(s, s.listed_pages);
     cache_.pool().list(s.kv.pages()[static_cast<size_t>(s.listed_pages)], s.listed_key, tokens);
     s.listed_key = page_key(s.listed_key, tokens);
+  }
+  if (cache_.has_states()) {
+    // Of what follows the prompt only the last state is worth its memory.
+    if (s.done || s.listed_pages == 0 || s.listed_pages * kPage != s.computed) return;
+    snapshots_.keep(s.listed_key, s.kv.state_slot(), s.snapshot_key);
+    if (s.computed > s.prompt_length) s.snapshot_key = s.listed_key;
+    return;
   }
   if (s.computed == s.prompt_length || s.done) {
     const int32_t first = s.listed_pages * kPage;
@@ -123,6 +154,7 @@ void Scheduler::preempt(Sequence& s) {
   s.kv.clear();
   s.computed = 0;
   s.listed_pages = 0;
+  s.snapshot_key = {};
   s.running = false;
   s.deferred_at.reset();
   std::erase(running_, &s);

@@ -105,6 +105,7 @@ int32_t Scheduler::largest_chunk(const Sequence& s) const {
     most = std::min(most, rows + std::max(0, s.logits_next - s.computed));
   }
   if (rows == 0) most = std::min(most, s.remaining() - 1);  // the last token is drawn from
+  if (const int32_t end = snapshot_position(s); s.computed < end) most = std::min(most, end - s.computed);
   return most;
 }
 

@@ -32,6 +32,8 @@ struct Sequence {
   // Of the pages before computed that are full, those listed in the pool, and the key of what follows them.
   int32_t listed_pages = 0;
   PageKey listed_key;
+  // That of the last snapshot of its state that it took after its prompt.
+  PageKey snapshot_key;
 
   // Logits of the prompt from this position on are still to be delivered.
   int32_t logits_next = 0;

@@ -21,7 +21,7 @@ namespace inferno {
 struct KvLayerShape {
   int32_t kv_heads = 0;  // 0: the layer reads the cache of another one, or has a state instead
   int32_t head_dim = 0;
-  int32_t v_head_dim = 0;  // 0: as head_dim
+  int32_t v_head_dim = 0;        // 0: as head_dim
   StateSizes state_floats = {};  // of a recurrent layer, for each sequence
 };
 
@@ -30,7 +30,7 @@ struct KvConfig {
   DType dtype = DType::f32;
   int32_t max_positions = 0;  // of one sequence
   int32_t pages = 0;          // of all sequences together; 0: for one sequence of max_positions
-  int32_t state_slots = 1;    // sequences at a time, where layers have states
+  int32_t state_slots = 1;    // sequences at a time and snapshots, where layers have states
 };
 
 class KvCache {
