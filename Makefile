@@ -45,12 +45,14 @@ build: deps build/build.ninja ## build/inferno and build/model-generate
 # The preset changes a setting of build/, which stays set for the targets that follow.
 dev: deps ## build everything with warnings as errors, as CI does; `make test` and the rest keep that setting
 	@cmake --preset dev --log-level=WARNING
+	@tools/python_env build
 	@cmake --build build -j $(JOBS) $(QUIET)
 
 run: build ## tell a story with the built-in model (PROMPT="..." begins it)
 	@build/inferno generate "$(PROMPT)" -n 200 --temp 0.8 --top-k 40 --repeat-penalty 1.15 --seed 7
 
 test: deps build/build.ninja ## build everything and run all tests
+	@tools/python_env build
 	@cmake --build build -j $(JOBS) $(QUIET)
 	@tools/run_tests release $(JOBS)
 
