@@ -66,8 +66,8 @@ def test_ctrl_c_cancels_and_is_a_keyboard_interrupt():
     program = """
 import inferno
 llm = inferno.Llm.builtin(context=1024)
-print("ready", flush=True)
 try:
+    print("ready", flush=True)
     while True:
         llm.generate("Once upon a time", max_tokens=-1, stop_at_end=False)
 except KeyboardInterrupt:
