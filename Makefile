@@ -14,7 +14,7 @@ TIDY_FILES ?= (build-asan/)?src/(?!.*_test[./]).*\.c(pp|xx)$$
 .DEFAULT_GOAL := help
 .PHONY: help build run dev test test-slow check format check-format check-tidy check-asan check-avx2 check-macos \
         check-metal check-metal-sources metal-cpp tsan bench install \
-        model clean deps deps-check check-fuzz fuzz check-templates check-page check-clients check-faults compare-quantize \
+        model clean deps deps-check check-fuzz fuzz check-templates check-page check-clients check-faults check-ray compare-quantize \
         test-threadpool-parity-quick test-threadpool-parity test-threadpool-parity-verbose test-gemv-omp \
         test-fusion-gemv test-model-check test-idle llamacpp-parity-full
 
@@ -45,12 +45,14 @@ build: deps build/build.ninja ## build/inferno and build/model-generate
 # The preset changes a setting of build/, which stays set for the targets that follow.
 dev: deps ## build everything with warnings as errors, as CI does; `make test` and the rest keep that setting
 	@cmake --preset dev --log-level=WARNING
+	@tools/python_env build
 	@cmake --build build -j $(JOBS) $(QUIET)
 
 run: build ## tell a story with the built-in model (PROMPT="..." begins it)
 	@build/inferno generate "$(PROMPT)" -n 200 --temp 0.8 --top-k 40 --repeat-penalty 1.15 --seed 7
 
 test: deps build/build.ninja ## build everything and run all tests
+	@tools/python_env build
 	@cmake --build build -j $(JOBS) $(QUIET)
 	@tools/run_tests release $(JOBS)
 
@@ -89,6 +91,12 @@ test-idle: build/idle_test ## loads, generates, waits 5 s: under 1 % CPU while w
 llamacpp-parity-full: test-threadpool-parity build/kernel_results ## that suite, and the kernels against llama.cpp's results (from PyPI)
 	@tools/install_deps check python
 	@"$$(bench/compare --peer-python)" tests/llamacpp/compare_kernels.py build/tests/llamacpp/kernel_results
+
+check-ray: deps ## the example for Ray Serve: two replicas, 200 requests, one replica killed (ray from PyPI)
+	@tools/install_deps python
+	@[ -x build/ray/bin/python ] || python3 -m venv build/ray
+	@build/ray/bin/pip install --quiet 'ray[serve]' .
+	@build/ray/bin/python python/tests/check_ray.py
 
 compare-quantize: build ## perplexity of each type against llama-quantize's file of that name (PEER=.../llama-quantize MODEL=... TEXT=...)
 	@bench/compare_quantize --peer "$(PEER)" $(if $(IMATRIX),--imatrix "$(IMATRIX)") "$(MODEL)" "$(TEXT)"

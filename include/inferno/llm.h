@@ -83,9 +83,10 @@ class INFERNO_API Llm {
   // The next answer of a conversation: generate() with the messages as its prompt.
   GenerateResult chat(std::vector<ChatMessage> messages, const GenerateOptions& options = {},
                       const TokenCallback& on_token = {});
-  // Returns at once. What cannot be carried out is an Error here already.
+  // Returns at once. What cannot be carried out is an Error here already. `on_done` is called when the result is there,
+  // on the thread that computes; it must not throw.
   [[nodiscard]] Generation submit(const Prompt& prompt, const GenerateOptions& options = {},
-                                  TokenCallback on_token = {});
+                                  TokenCallback on_token = {}, std::function<void()> on_done = {});
   // Ends all that runs or waits now; does nothing when there is none. Safe in signal handlers.
   void cancel() noexcept;
 
@@ -101,7 +102,9 @@ class INFERNO_API Llm {
   // The ids of a text alone. Added tokens such as <|im_end|> are recognised unless parse_special is false.
   [[nodiscard]] std::vector<int32_t> tokenize(std::string_view text, bool parse_special = true) const;
   [[nodiscard]] std::string detokenize(std::span<const int32_t> ids) const;  // raw bytes
-  [[nodiscard]] bool has_vocabulary() const;                                 // false: token ids only
+  // A conversation as the text that its template makes of it.
+  [[nodiscard]] std::string render(const Prompt::Chat& chat) const;
+  [[nodiscard]] bool has_vocabulary() const;  // false: token ids only
   [[nodiscard]] int32_t vocabulary() const;
   [[nodiscard]] int32_t context() const;
   [[nodiscard]] std::vector<int32_t> end_tokens() const;

@@ -7,7 +7,7 @@
 namespace inferno {
 
 Request make_request(std::vector<int32_t> ids, const GenerateOptions& options, TokenCallback on_token,
-                     const std::shared_ptr<Generation::State>& state) {
+                     const std::shared_ptr<Generation::State>& state, std::function<void()> on_done) {
   Request request;
   request.prompt = std::move(ids);
   request.samples = options.samples;
@@ -39,11 +39,14 @@ Request make_request(std::vector<int32_t> ids, const GenerateOptions& options, T
   } else {
     request.on_token = std::move(on_token);
   }
-  if (state->buffered) {
-    request.on_finish = [state](const RequestResult&) {
-      const std::scoped_lock lock(state->mutex);
-      state->ended = true;
-      state->changed.notify_all();
+  if (state->buffered || on_done) {
+    request.on_finish = [state, on_done = std::move(on_done)](const RequestResult&) {
+      {
+        const std::scoped_lock lock(state->mutex);
+        state->ended = true;
+        state->changed.notify_all();
+      }
+      if (on_done) on_done();
     };
   }
   return request;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -30,6 +31,6 @@ struct Generation::State {
 
 // The request; what it collects goes to `state`. With `buffered` its text is kept for next().
 [[nodiscard]] Request make_request(std::vector<int32_t> ids, const GenerateOptions& options, TokenCallback on_token,
-                                   const std::shared_ptr<Generation::State>& state);
+                                   const std::shared_ptr<Generation::State>& state, std::function<void()> on_done = {});
 
 }  // namespace inferno

@@ -87,12 +87,14 @@ GenerateResult Llm::chat(std::vector<ChatMessage> messages, const GenerateOption
   return generate(Prompt(std::move(messages)), options, on_token);
 }
 
-Generation Llm::submit(const Prompt& prompt, const GenerateOptions& options, TokenCallback on_token) {
+Generation Llm::submit(const Prompt& prompt, const GenerateOptions& options, TokenCallback on_token,
+                       std::function<void()> on_done) {
   Engine& engine = impl().engine;
   const auto state = std::make_shared<Generation::State>();
   state->role = engine.driver().role();
   state->buffered = !on_token;
-  state->ticket = engine.driver().submit(make_request(encode(prompt), options, std::move(on_token), state));
+  state->ticket =
+      engine.driver().submit(make_request(encode(prompt), options, std::move(on_token), state, std::move(on_done)));
   return Generation(state);
 }
 
@@ -137,6 +139,14 @@ std::vector<int32_t> Llm::tokenize(std::string_view text, bool parse_special) co
 }
 std::string Llm::detokenize(std::span<const int32_t> ids) const {
   return impl().tokenizer().decode(ids);
+}
+std::string Llm::render(const Prompt::Chat& chat) const {
+  std::string text;
+  for (const PromptPiece& piece :
+       ChatFormat::from_tokenizer(impl().tokenizer(), chat.options.chat_template).render(chat.messages, chat.options)) {
+    text += piece.text;
+  }
+  return text;
 }
 bool Llm::has_vocabulary() const {
   return impl().engine.tokenizer() != nullptr;

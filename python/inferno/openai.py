@@ -1,0 +1,148 @@
+"""The interface of OpenAI's Python client, in process: for code that was written against it.
+
+    client = inferno.openai.Client(inferno.Llm("model.gguf"))
+    answer = client.chat.completions.create(messages=[{"role": "user", "content": "Hello"}])
+    print(answer.choices[0].message.content)
+
+Arguments that have no meaning here are errors, never ignored.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from ._inferno import Error
+from .llm import Generation, Llm
+from .results import Completion, Result, Token
+
+__all__ = ["Client"]
+
+
+class Record(SimpleNamespace):
+    """An answer, or a part of one; attributes as in OpenAI's API."""
+
+    def model_dump(self) -> dict[str, Any]:
+        return {name: _plain(value) for name, value in vars(self).items()}
+
+    def model_dump_json(self) -> str:
+        return json.dumps(self.model_dump())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Record):
+        return value.model_dump()
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+_REASONS = {"end_token": "stop", "stop_token": "stop", "stop_string": "stop", "length": "length",
+            "context_full": "length", "cancelled": "stop"}
+
+
+class Client:
+    """client.chat.completions.create, client.completions.create, client.models.list; with a model that is loaded."""
+
+    def __init__(self, llm: Llm, model: str = "inferno"):
+        self._llm, self._name = llm, model
+        self.chat = SimpleNamespace(completions=_Endpoint(self, chat=True))
+        self.completions = _Endpoint(self, chat=False)
+        self.models = SimpleNamespace(list=lambda: Record(object="list", data=[Record(id=model, object="model")]))
+
+
+class _Endpoint:
+    def __init__(self, client: Client, chat: bool):
+        self._client, self._chat = client, chat
+
+    def create(self, *, model: str | None = None, messages: Sequence[Mapping[str, Any]] | None = None,
+               prompt: str | Sequence[int] | None = None, stream: bool = False,
+               stream_options: Mapping[str, Any] | None = None, max_tokens: int | None = None,
+               max_completion_tokens: int | None = None, temperature: float | None = None,
+               top_p: float | None = None, n: int | None = None, stop: str | Sequence[str] | None = None,
+               seed: int | None = None, logprobs: bool | int | None = None, top_logprobs: int | None = None,
+               logit_bias: Mapping[Any, float] | None = None, presence_penalty: float | None = None,
+               frequency_penalty: float | None = None, tools: Sequence[Mapping[str, Any]] | None = None,
+               user: str | None = None, extra_body: Mapping[str, Any] | None = None) -> Any:
+        """As in OpenAI's client; extra_body holds options of inferno's own (top_k, min_p, enable_thinking, ...)."""
+        options: dict[str, Any] = dict(extra_body or {})
+        limit = max_completion_tokens if max_completion_tokens is not None else max_tokens
+        options["max_tokens"] = limit if limit is not None else (-1 if self._chat else 16)
+        options["temperature"] = 1.0 if temperature is None else temperature
+        given = {"top_p": top_p, "n": n, "stop": stop, "seed": seed, "presence_penalty": presence_penalty,
+                 "frequency_penalty": frequency_penalty, "logit_bias": logit_bias}
+        options |= {name: value for name, value in given.items() if value is not None}
+        if logprobs is not None and logprobs is not False:
+            options["logprobs"] = top_logprobs if top_logprobs is not None else logprobs
+        if self._chat:
+            if messages is None or prompt is not None:
+                raise Error("chat.completions takes `messages`")
+            generation = self._client._llm.submit_chat(messages, tools=tools, **options)
+        else:
+            if prompt is None or messages is not None or tools is not None:
+                raise Error("completions takes `prompt`")
+            generation = self._client._llm.submit(prompt, **options)
+        wants_usage = bool((stream_options or {}).get("include_usage"))
+        answer = _Answer(self._client._llm, model or self._client._name, self._chat)
+        return answer.stream(generation, wants_usage) if stream else answer.whole(generation.result())
+
+
+class _Answer:
+    def __init__(self, llm: Llm, model: str, chat: bool):
+        self._llm, self._chat = llm, chat
+        self._head = {"id": ("chatcmpl-" if chat else "cmpl-") + uuid.uuid4().hex, "created": int(time.time()),
+                      "model": model}
+
+    def _object(self, chunk: bool) -> str:
+        return ("chat.completion.chunk" if chunk else "chat.completion") if self._chat else "text_completion"
+
+    def _logprobs(self, tokens: Sequence[Sequence[tuple[int, float]]]) -> Record | None:
+        if not any(tokens):
+            return None
+
+        def entry(pair: tuple[int, float]) -> dict[str, Any]:
+            text = self._llm.detokenize([pair[0]])
+            return {"token": text, "logprob": pair[1], "bytes": list(text.encode())}
+
+        content = [Record(**entry(token[0]), top_logprobs=[Record(**entry(pair)) for pair in token[1:]])
+                   for token in tokens if token]
+        return Record(content=content)
+
+    def _choice(self, index: int, sample: Completion) -> Record:
+        text = {"message": Record(role="assistant", content=sample.text)} if self._chat else {"text": sample.text}
+        return Record(index=index, **text, logprobs=self._logprobs(sample.logprobs),
+                      finish_reason=_REASONS[sample.reason])
+
+    @staticmethod
+    def _usage(result: Result) -> Record:
+        prompt, generated = result.metrics["prompt_tokens"], result.metrics["generated_tokens"]
+        return Record(prompt_tokens=prompt, completion_tokens=generated, total_tokens=prompt + generated,
+                      prompt_tokens_details=Record(cached_tokens=result.metrics["reused_tokens"]))
+
+    def whole(self, result: Result) -> Record:
+        return Record(object=self._object(False), **self._head, usage=self._usage(result),
+                      choices=[self._choice(i, sample) for i, sample in enumerate(result.samples)])
+
+    def _chunk(self, index: int, token: Token | None, reason: str | None, first: bool = False) -> Record:
+        role = {"role": "assistant"} if first else {}
+        content = {"content": str(token)} if token is not None else {}
+        text = {"delta": Record(**role, **content)} if self._chat else {"text": str(token or "")}
+        logprobs = self._logprobs([token.logprobs]) if token is not None else None
+        choice = Record(index=index, **text, logprobs=logprobs, finish_reason=reason)
+        return Record(object=self._object(True), **self._head, choices=[choice])
+
+    def stream(self, generation: Generation, wants_usage: bool) -> Iterator[Record]:
+        try:
+            seen: set[int] = set()
+            for token in generation:
+                yield self._chunk(token.sample, token, None, first=token.sample not in seen)
+                seen.add(token.sample)
+            result = generation.result()
+            for i, sample in enumerate(result.samples):
+                yield self._chunk(i, None, _REASONS[sample.reason])
+            if wants_usage:
+                yield Record(object=self._object(True), **self._head, choices=[], usage=self._usage(result))
+        finally:
+            generation.cancel()

@@ -1,0 +1,59 @@
+"""Conversations, and OpenAI's interface over them."""
+
+import pytest
+
+import inferno
+import inferno.openai
+
+TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": "Hello"}]}]
+
+
+def test_a_template_renders_messages(llm):
+    text = llm.apply_chat_template(MESSAGES, chat_template=TEMPLATE)
+    assert text == "<system>Be brief.\n<user>Hello\n<assistant>"
+    without = llm.apply_chat_template(MESSAGES, chat_template=TEMPLATE, add_generation_prompt=False)
+    assert without == "<system>Be brief.\n<user>Hello\n"
+    ids = llm.apply_chat_template(MESSAGES, chat_template=TEMPLATE, tokenize=True)
+    assert llm.chat(MESSAGES, chat_template=TEMPLATE, max_tokens=5).ids == llm.generate(ids, max_tokens=5).ids
+
+
+@pytest.mark.parametrize("messages", [[{}], ["Hello"], [{"role": "user", "content": [{"type": "image_url"}]}]])
+def test_messages_of_another_form_are_errors(llm, messages):
+    with pytest.raises(inferno.Error):
+        llm.chat(messages, chat_template=TEMPLATE)
+
+
+def test_a_model_without_a_template_says_so(llm):
+    with pytest.raises(inferno.Error):
+        llm.chat(MESSAGES)
+
+
+def test_the_client_answers_as_openais(llm):
+    client = inferno.openai.Client(llm, model="stories")
+    answer = client.chat.completions.create(messages=MESSAGES, max_tokens=5, temperature=0, logprobs=True,
+                                            top_logprobs=2, extra_body={"chat_template": TEMPLATE})
+    expected = llm.chat(MESSAGES, chat_template=TEMPLATE, max_tokens=5)
+    choice = answer.choices[0]
+    assert choice.message.content == expected.text and choice.finish_reason == "length"
+    assert len(choice.logprobs.content) == 5 and len(choice.logprobs.content[0].top_logprobs) == 2
+    assert answer.usage.completion_tokens == 5 and answer.model == "stories"
+    assert answer.model_dump()["choices"][0]["message"]["role"] == "assistant"
+
+    chunks = list(client.chat.completions.create(messages=MESSAGES, max_tokens=5, temperature=0, stream=True,
+                                                 stream_options={"include_usage": True},
+                                                 extra_body={"chat_template": TEMPLATE}))
+    text = "".join(getattr(chunk.choices[0].delta, "content", "") for chunk in chunks if chunk.choices)
+    assert text == expected.text and chunks[-1].usage.completion_tokens == 5
+    assert chunks[0].choices[0].delta.role == "assistant" and chunks[-2].choices[0].finish_reason == "length"
+
+    completed = client.completions.create(prompt="Once upon a time", max_tokens=4, temperature=0)
+    assert completed.choices[0].text == llm.generate("Once upon a time", max_tokens=4).text
+
+
+def test_the_client_refuses_what_it_does_not_know(llm):
+    client = inferno.openai.Client(llm)
+    with pytest.raises(TypeError):
+        client.chat.completions.create(messages=MESSAGES, audio={})
+    with pytest.raises(inferno.Error):
+        client.completions.create(messages=MESSAGES)

@@ -1,0 +1,103 @@
+"""Models that go away, processes that fork, interpreters that end."""
+
+import os
+import pickle
+import resource
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import inferno
+
+
+def run(program, **options):
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False,
+                          **options)
+
+
+def test_a_closed_model_ends_its_requests_and_refuses_new_ones():
+    llm = inferno.Llm.builtin(context=512)
+    generation = llm.submit("Once upon a time", max_tokens=-1)
+    llm.close()
+    assert generation.result().reason == "cancelled"
+    with pytest.raises(inferno.Error, match="closed"):
+        llm.generate("Once")
+    assert "closed" in repr(llm)
+
+
+def test_a_model_cannot_be_pickled(llm):
+    with pytest.raises(inferno.Error, match="pickled"):
+        pickle.dumps(llm)
+
+
+def test_a_child_of_fork_gets_an_error_and_does_not_hang():
+    done = run("""
+import inferno, os, sys
+llm = inferno.Llm.builtin(context=256)
+generation = llm.submit("Once", max_tokens=4)
+generation.result()
+if os.fork() == 0:
+    for call in (lambda: llm.generate("Once"), generation.result, generation.done):
+        try:
+            call()
+        except inferno.Error:
+            print("error", flush=True)
+    os._exit(0)
+os.wait()
+print(llm.generate("Once", max_tokens=2).reason)
+""")
+    assert done.stdout.split() == ["error"] * 3 + ["length"], done.stderr
+
+
+def test_the_interpreter_ends_during_a_generation():
+    done = run("""
+import inferno
+llm = inferno.Llm.builtin(context=1024)
+llm.submit("Once upon a time", max_tokens=-1)
+llm.submit("Once upon a time", max_tokens=-1, on_token=lambda token: True)
+print("end")
+""")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+def test_ctrl_c_cancels_and_is_a_keyboard_interrupt():
+    program = """
+import inferno
+llm = inferno.Llm.builtin(context=1024)
+try:
+    print("ready", flush=True)
+    while True:
+        llm.generate("Once upon a time", max_tokens=-1, stop_at_end=False)
+except KeyboardInterrupt:
+    print("interrupted", llm.generate("Once", max_tokens=2).reason)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout.readline() == "ready\n"
+        child.send_signal(signal.SIGINT)
+        assert child.stdout.read() == "interrupted length\n"
+
+
+def memory():
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="no /proc/self/statm")
+def test_models_and_cancelled_streams_leak_nothing():
+    # INFERNO_PYTHON_CYCLES=1000 is the long form.
+    cycles = int(os.environ.get("INFERNO_PYTHON_CYCLES", "20"))
+
+    def cycle(streams):
+        with inferno.Llm.builtin(context=256, threads=1) as llm:
+            for _ in range(streams):
+                for _ in llm.stream("Once", max_tokens=-1):
+                    break
+
+    for _ in range(5):
+        cycle(10)
+    before = memory()
+    for _ in range(cycles):
+        cycle(10)
+    assert memory() - before < 20 << 20

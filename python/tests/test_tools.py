@@ -1,0 +1,43 @@
+"""Looking into, shrinking and checking models: plain dictionaries."""
+
+import json
+import pathlib
+
+import pytest
+
+import inferno
+
+
+def test_reports_are_plain_data():
+    info = inferno.inspect()
+    assert info["architecture"] == "qwen3" and info["tensors"][0]["shape"]
+    assert inferno.plan()["total_bytes"] > 1 << 20
+    checked = inferno.verify(backend="simd", tokens=1, prompt=[1, 2, 3])
+    assert checked["checked"] > 0 and checked["first_divergence"] is None
+    for report in (info, checked):
+        json.dumps(report)
+
+
+def test_a_planted_fault_is_found():
+    found = inferno.verify(backend="simd", tokens=1, prompt=[1, 2, 3], plant="attention")
+    assert "attention" in found["first_divergence"]["ops"]
+
+
+def test_quantize_writes_a_file_that_loads_and_tells_its_progress(tmp_path):
+    root = pathlib.Path(__file__).resolve().parents[2]
+    calls = []
+    target = tmp_path / "small.gguf"
+    report = inferno.quantize(root / "models" / "tiny-books-26m.gguf", target, "Q8_0",
+                              progress=lambda done, total: calls.append((done, total)))
+    assert report["bytes_out"] == target.stat().st_size and calls[-1][0] == calls[-1][1]
+    with inferno.Llm(target, context=128) as llm:
+        assert llm.generate("Once", max_tokens=2).reason == "length"
+    with pytest.raises(inferno.Error):
+        inferno.quantize(target, tmp_path / "no.gguf", "Q99")
+
+
+def test_a_profile_has_phases_and_prints_as_a_table():
+    with inferno.Llm.builtin(context=128, profile=True) as llm:
+        llm.generate("Once upon a time", max_tokens=8)
+        profile = llm.profile()
+    assert {phase["phase"] for phase in profile["phases"]} >= {"decode"} and "decode" in str(profile)
