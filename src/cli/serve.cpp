@@ -123,7 +123,7 @@ void add_serve(CLI::App& app) {
       "  inferno serve model.gguf --host 0.0.0.0 --api-key-file keys   for others; INFERNO_API_KEY is a key, too\n"
       "  curl http://127.0.0.1:8080/v1/completions -d '{\"prompt\":\"The sea was\",\"max_tokens\":20}'");
   sub->add_option("models", command->models,
-                  ".gguf files, or NAME=FILE; several are loaded on demand (default: the built-in model)");
+                  "files (.gguf), or NAME=FILE; several are loaded on demand (default: the built-in model)");
   sub->add_option("--host", command->server.host, "address to listen on")->default_str("127.0.0.1");
   sub->add_option("--port", command->server.port, "port to listen on (0: one that is free)")->default_str("8080");
   sub->add_option("--api-key-file", command->key_file, "file with one API key per line");
