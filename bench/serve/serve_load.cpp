@@ -119,9 +119,17 @@ class Stream : public std::enable_shared_from_this<Stream> {
       self->take();
       if (!self->parser_->is_done()) return self->receive();
       if (self->parser_->get().result() != http::status::ok) return self->fail(self->text_);
-      if (!self->parser_->get().keep_alive()) return self->fail("the server closes after an answer");
-      self->send();
+      if (self->parser_->get().keep_alive()) return self->send();
+      self->reconnect();
     });
+  }
+
+  void reconnect() {
+    if (left_ == 0) return;
+    ErrorCode ignored;
+    (void)socket_.close(ignored);
+    buffer_.clear();
+    start();
   }
 
   // Every event with a token in it counts; a read may have several, or a part of one.
@@ -173,9 +181,9 @@ bool measure(const Options& options, int streams) {
   asio::io_context io(1);
   Figures figures;
   std::vector<std::shared_ptr<Stream>> all;
-  for (int i = 0; i < streams; ++i) {
-    all.push_back(std::make_shared<Stream>(io, options, figures, static_cast<uint32_t>(streams * 1000 + i)));
-  }
+  // No two prompts begin alike, of this run or an earlier one: the server would know them.
+  std::random_device seeds;
+  for (int i = 0; i < streams; ++i) all.push_back(std::make_shared<Stream>(io, options, figures, seeds()));
   const double cpu = cpu_seconds();
   const auto begin = Clock::now();
   for (const auto& stream : all) stream->start();
