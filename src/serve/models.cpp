@@ -13,18 +13,6 @@ namespace {
 using State = ServedModel::State;
 using Clock = ServedModel::Clock;
 
-void add(EngineStats& sum, const EngineStats& one) {
-  sum.steps += one.steps;
-  sum.prompt_tokens += one.prompt_tokens;
-  sum.reused_tokens += one.reused_tokens;
-  sum.generated_tokens += one.generated_tokens;
-  sum.finished_requests += one.finished_requests;
-  sum.preemptions += one.preemptions;
-  sum.running += one.running;
-  sum.waiting += one.waiting;
-  sum.cost_error = std::max(sum.cost_error, one.cost_error);
-}
-
 std::string message_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -229,10 +217,7 @@ void Models::start_unload(ServedModel& model) {
     model.leaving = false;
     gone = std::exchange(model.loaded, {});
   }
-  EngineStats last = gone.engine->scheduler().stats();
-  last.cost_error = 0;
-  add(past_, last);
-  past_evictions_ += gone.engine->scheduler().pages().evictions;
+  keep_stats(*gone.engine);
   on_loader_([this, &model, gone = std::move(gone)]() mutable {
     gone = {};
     on_loop_([this, &model] { finish_unload(model); });
@@ -284,28 +269,6 @@ void Models::fail_waiters(ServedModel& model) {
   for (const auto& weak : std::exchange(model.waiters, {})) {
     if (const auto waiter = weak.lock()) waiter->on_model_failure(error);
   }
-}
-
-EngineStats Models::stats() {
-  EngineStats sum = past_;
-  for (ServedModel& model : all_) {
-    if (Engine* engine = engine_of(model)) add(sum, engine->scheduler().stats());
-  }
-  return sum;
-}
-
-PageCounts Models::pages() {
-  PageCounts sum{.evictions = past_evictions_};
-  for (ServedModel& model : all_) {
-    Engine* engine = engine_of(model);
-    if (engine == nullptr) continue;
-    const PageCounts one = engine->scheduler().pages();
-    sum.total += one.total;
-    sum.used += one.used;
-    sum.cached += one.cached;
-    sum.evictions += one.evictions;
-  }
-  return sum;
 }
 
 }  // namespace inferno::serve

@@ -115,6 +115,7 @@ class Models {
   void start_unload(ServedModel& model);
   void finish_load(ServedModel& model, LoadedModel loaded, const std::string& failure);
   void finish_unload(ServedModel& model);
+  void keep_stats(Engine& engine);
   void serve_waiters(ServedModel& model);
   void fail_waiters(ServedModel& model);
 
