@@ -168,8 +168,8 @@ TEST_F(ServeModels, OneThatIsUsedStaysUntilItsRequestsEndAndNobodyWaitsForever) 
 TEST_F(ServeModels, OneThatNobodyUsesIsUnloadedAndComesBack) {
   const TestServer server(three(), [](serve::ServerOptions& options) { options.unload_idle = milliseconds(20); });
   EXPECT_EQ(ask(server, "a").status, 200);
-  EXPECT_TRUE(server.metric_becomes("inferno_model_loaded{model=\"a\"}", 0));
-  EXPECT_EQ(server.metric("inferno_model_unloads_total{model=\"a\"}"), 1);
+  EXPECT_TRUE(server.metric_becomes("inferno_model_unloads_total{model=\"a\"}", 1));
+  EXPECT_EQ(server.metric("inferno_model_loaded{model=\"a\"}"), 0);
   EXPECT_EQ(ask(server, "a").status, 200);
   Client stream(server.port());
   stream.send_post(kText, request("a", 600, true));
