@@ -9,11 +9,13 @@ namespace {
 struct Name {
   std::string_view option, flag;
 };
-constexpr std::array<Name, 19> kNames = {{{"affinity", "--affinity"},
+constexpr std::array<Name, 22> kNames = {{{"affinity", "--affinity"},
+                                          {"alias", "--alias"},
                                           {"api_key_file", "--api-key-file"},
                                           {"backend", "--backend"},
                                           {"chat_template", "--chat-template"},
                                           {"context", "--ctx"},
+                                          {"cors_origin", "--cors-origin"},
                                           {"depth", "--depth"},
                                           {"fused", "--fused"},
                                           {"host", "--host"},
@@ -21,6 +23,7 @@ constexpr std::array<Name, 19> kNames = {{{"affinity", "--affinity"},
                                           {"kv_memory", "--kv-memory"},
                                           {"kv_type", "--kv-type"},
                                           {"max_token_latency_ms", "--max-token-latency"},
+                                          {"models_memory", "--models-memory"},
                                           {"no_auth", "--no-auth"},
                                           {"numa", "--numa"},
                                           {"offline", "--offline"},

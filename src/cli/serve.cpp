@@ -6,19 +6,15 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <memory>
-#include <optional>
 
-#include "api/load_options.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/memory.h"
 #include "base/platform.h"
 #include "cli/chat_template.h"
 #include "cli/cli.h"
-#include "engine/builtin_model.h"
-#include "engine/chat.h"
-#include "profile/profiling_backend.h"
+#include "cli/serve_models.h"
 #include "serve/access.h"
 #include "serve/log_writer.h"
 #include "serve/request_log.h"
@@ -30,20 +26,19 @@ constexpr uint64_t kMaxKeyFileBytes = uint64_t{1} << 20;
 
 struct ServeCommand {
   EngineFlags engine;
-  std::string model;
+  std::vector<std::string> models;
   std::string alias;
   std::string key_file;
   std::string log_format = "text";
   std::string chat_template;
   int32_t parallel = 8;
   int64_t drain_seconds = 30;
+  int64_t unload_seconds = 0;
   bool measure = false;
   serve::ServerOptions server;
 
   [[nodiscard]] std::vector<std::string> keys() const;
-  std::optional<Profile> profile;  // outlives the engine, which fills it
-
-  void watch(EngineOptions& options);
+  [[nodiscard]] std::vector<serve::ModelSource> sources();
   void run();
 };
 
@@ -59,32 +54,44 @@ std::vector<std::string> ServeCommand::keys() const {
   return keys;
 }
 
-// The engine's steps are timed from now on; what is seen of them are the profile's figures between two steps.
-void ServeCommand::watch(EngineOptions& options) {
-  options.decorate = [this](std::unique_ptr<Backend> backend) -> std::unique_ptr<Backend> {
-    profile.emplace(*backend);
-    auto watched = std::make_unique<ProfilingBackend>(std::move(backend), &*profile, nullptr);
-    const auto share = [this, watching = watched.get()](Phase phase) {
-      const auto held = watching->hold();
-      const PhaseTotals& totals = profile->phase(phase);
-      return totals.steps == 0 ? 0 : totals.least_us() / totals.wall_us();
-    };
-    server.profile = {.json =
-                          [this, watching = watched.get()] {
-                            const auto held = watching->hold();
-                            return profile->json();
-                          },
-                      .prefill_share = [share] { return share(Phase::prefill); },
-                      .decode_share = [share] { return share(Phase::decode); }};
-    return watched;
-  };
+std::vector<serve::ModelSource> ServeCommand::sources() {
+  std::vector<NamedModel> named;
+  for (const std::string& argument : models) named.push_back(parse_named_model(argument));
+  if (named.empty()) named.push_back(parse_named_model(""));
+  if (!alias.empty()) {
+    if (named.size() > 1) fail_usage("`alias` is for one model; name several NAME=PATH");
+    named.front().name = alias;
+  }
+  ModelSettings settings{
+      .load = engine.load_options(), .chat_template = read_chat_template(chat_template), .measure = measure};
+  settings.load.max_sequences = parallel;
+  std::vector<serve::ModelSource> sources;
+  if (named.size() == 1) {
+    sources.push_back(loaded_model(named.front(), settings));
+    return sources;
+  }
+  for (const NamedModel& model : named) sources.push_back(model_on_demand(model, settings));
+  // Of a device's memory only loading tells.
+  if (server.models_memory == 0 && !sources.front().facts.on_device) {
+    server.models_memory = available_memory().value_or(0);
+  }
+  return sources;
+}
+
+// "a", "b"
+std::string names_of(const std::vector<serve::ModelSource>& sources) {
+  std::string names;
+  for (const serve::ModelSource& source : sources) {
+    names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", source.name);
+  }
+  return names;
 }
 
 void ServeCommand::run() {
   server.keys = keys();
   server.drain_time = std::chrono::seconds(drain_seconds);
+  server.unload_idle = std::chrono::seconds(unload_seconds);
   server.handle_signals = true;
-  server.model = !alias.empty() ? alias : model.empty() ? "builtin" : std::filesystem::path(model).stem().string();
   server.log_json = log_format == "json";
   serve::LogWriter log([](const std::string& line) { fmt::print(stderr, "{}\n", line); });
   server.log = [&log, json = server.log_json](std::string_view line) {
@@ -92,23 +99,13 @@ void ServeCommand::run() {
   };
   platform::raise_descriptor_limit();
 
-  LoadOptions load = engine.load_options();
-  load.max_sequences = parallel;
-  const GgufFile file = open_model(model);
-  const std::string other = read_chat_template(chat_template);
-  std::optional<FileWithTemplate> with_template;
-  if (!other.empty()) with_template.emplace(file, other);
-  EngineOptions options = engine_options(load);
-  if (measure) watch(options);
-  Engine instance(with_template ? static_cast<const ModelFile&>(*with_template) : file, options);
-  // A template that does not compile is found now, not by the first client.
-  if (with_template && instance.tokenizer() != nullptr) (void)ChatFormat::from_tokenizer(*instance.tokenizer());
-  serve::Server service(instance, server);
+  std::vector<serve::ModelSource> served = sources();
+  const std::string names = names_of(served);
+  serve::Server service(std::move(served), server);
   // An address with colons is written in brackets in a URL.
   const bool brackets = server.host.find(':') != std::string::npos;
-  write_stdout(fmt::format("inferno serves \"{}\" on http{}://{}{}{}:{}/v1\n", server.model,
-                           server.tls_cert.empty() ? "" : "s", brackets ? "[" : "", server.host, brackets ? "]" : "",
-                           service.port()));
+  write_stdout(fmt::format("inferno serves {} on http{}://{}{}{}:{}/v1\n", names, server.tls_cert.empty() ? "" : "s",
+                           brackets ? "[" : "", server.host, brackets ? "]" : "", service.port()));
   flush_stdout();
   service.run();
 }
@@ -122,12 +119,17 @@ void add_serve(CLI::App& app) {
   sub->footer(
       "Examples:\n"
       "  inferno serve model.gguf                                      on 127.0.0.1:8080, for this machine\n"
+      "  inferno serve small.gguf big=/models/big.gguf                 two, by the names small and big\n"
       "  inferno serve model.gguf --host 0.0.0.0 --api-key-file keys   for others; INFERNO_API_KEY is a key, too\n"
       "  curl http://127.0.0.1:8080/v1/completions -d '{\"prompt\":\"The sea was\",\"max_tokens\":20}'");
-  sub->add_option("model", command->model, "a .gguf file (default: the built-in model)");
+  sub->add_option("models", command->models,
+                  "files (.gguf), or NAME=FILE; several are loaded on demand (default: the built-in model)");
   sub->add_option("--host", command->server.host, "address to listen on")->default_str("127.0.0.1");
   sub->add_option("--port", command->server.port, "port to listen on (0: one that is free)")->default_str("8080");
   sub->add_option("--api-key-file", command->key_file, "file with one API key per line");
+  sub->add_option("--cors-origin", command->server.cors_origins,
+                  "origins whose pages may use the server, such as https://example.org; * for all")
+      ->allow_extra_args(false);
   sub->add_option("--tls-cert", command->server.tls_cert, "certificates in PEM form: speak TLS (with --tls-key)");
   sub->add_option("--tls-key", command->server.tls_key, "the certificate's private key in PEM form");
   sub->add_flag("--no-auth", command->server.no_auth, "serve other machines without an API key");
@@ -149,6 +151,12 @@ void add_serve(CLI::App& app) {
   sub->add_option("--drain-seconds", command->drain_seconds, "for running requests when the server is asked to end")
       ->check(CLI::Range(int64_t{0}, int64_t{86'400}))
       ->default_str("30");
+  sub->add_option("--models-memory", command->server.models_memory,
+                  "of several models, for those that are loaded, such as 16GB (default: what is free at the start)")
+      ->transform(CLI::AsSizeValue(false));
+  sub->add_option("--unload-idle-seconds", command->unload_seconds, "unload a model that nobody used for so long")
+      ->check(CLI::Range(int64_t{0}, int64_t{86'400} * 365))
+      ->default_str("0 (never)");
   sub->add_flag("--profile", command->measure, "measure where the time goes, for /debug/profile and /metrics");
   command->engine.add_to(*sub);
   sub->callback([command] { command->run(); });

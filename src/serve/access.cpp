@@ -45,6 +45,31 @@ bool is_loopback_host(std::string_view host) {
   return name.starts_with("127.") && name.find_first_not_of("0123456789.") == std::string::npos;
 }
 
+std::string cors_lines(const HttpHead& head) {
+  if (head.allowed_origin.empty()) return {};
+  return fmt::format(
+      "Access-Control-Allow-Origin: {}\r\n"
+      "Access-Control-Expose-Headers: X-Request-Id, Server-Timing, X-Reused-Tokens, Retry-After\r\nVary: Origin\r\n",
+      head.allowed_origin);
+}
+
+Access::Access(std::vector<std::string> keys, bool local, std::vector<std::string> origins)
+    : keys_(std::move(keys)), local_(local), origins_(std::move(origins)) {
+  for (const std::string& origin : origins_) {
+    const size_t scheme = origin.find("://");
+    const bool is_sound = origin == "*" || (scheme != std::string::npos && scheme > 0 && scheme + 3 < origin.size() &&
+                                            origin.find_first_of("/ \t\r\n,*", scheme + 3) == std::string::npos);
+    if (!is_sound)
+      fail_usage("`cors_origin` \"{}\" is no origin: https://host, with its port, or *", printable(origin));
+  }
+}
+
+std::string Access::allowed_origin(const HttpHead& head) const {
+  if (head.origin.empty()) return {};
+  if (std::ranges::count(origins_, "*") > 0) return "*";
+  return std::ranges::count(origins_, head.origin) > 0 ? head.origin : std::string();
+}
+
 size_t Access::check(const HttpHead& head, bool is_open) const {
   if (!keys_.empty()) {
     size_t known = HttpHead::kNoKey;
@@ -61,7 +86,7 @@ size_t Access::check(const HttpHead& head, bool is_open) const {
   if (!is_loopback_host(head.host)) {
     throw ApiError(403, "this server answers requests to a loopback host alone; start it with an API key for others");
   }
-  if (head.origin.empty()) return HttpHead::kNoKey;
+  if (head.origin.empty() || !head.allowed_origin.empty()) return HttpHead::kNoKey;
   const size_t scheme = head.origin.find("://");
   if (scheme == std::string::npos || !is_loopback_host(std::string_view(head.origin).substr(scheme + 3))) {
     throw ApiError(403, "pages of other sites may not use this server");

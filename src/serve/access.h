@@ -2,7 +2,8 @@
 //
 // With keys, every request needs one but those for the page and for whether the server lives. Without, on a loopback
 // address, requests must name a loopback host, and come from no page of another site: a page in the browser of somebody
-// on this machine can send requests to 127.0.0.1, and by a name of its own that resolves to it read the answers.
+// on this machine can send requests to 127.0.0.1, and by a name of its own that resolves to it read the answers. Pages
+// of other sites that are named may use it, and their browsers are told so (CORS); none is unless it was named.
 #pragma once
 
 #include <optional>
@@ -26,17 +27,24 @@ inline constexpr size_t kMaxKeyBytes = 512;
 // "127.0.0.1", "localhost:8080", "[::1]:80"
 [[nodiscard]] bool is_loopback_host(std::string_view host);
 
+// The header lines of an answer that a page of the allowed origin may read; none where there is no such page.
+[[nodiscard]] std::string cors_lines(const HttpHead& head);
+
 class Access {
  public:
-  // local: only requests to a loopback host, when there are no keys.
-  Access(std::vector<std::string> keys, bool local) : keys_(std::move(keys)), local_(local) {}
+  // local: only requests to a loopback host, when there are no keys. origins: "https://host[:port]", or "*" for all;
+  // anything else is an Error.
+  Access(std::vector<std::string> keys, bool local, std::vector<std::string> origins = {});
 
+  // Empty unless the request comes from a page of an origin that was named; "*" where all are.
+  [[nodiscard]] std::string allowed_origin(const HttpHead& head) const;
   // Which key the request came with, HttpHead::kNoKey where none is needed; an ApiError when it is not allowed.
   [[nodiscard]] size_t check(const HttpHead& head, bool is_open) const;
 
  private:
   std::vector<std::string> keys_;
   bool local_;
+  std::vector<std::string> origins_;
 };
 
 }  // namespace inferno::serve

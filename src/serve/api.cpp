@@ -1,6 +1,7 @@
 #include "serve/api.h"
 
 #include <algorithm>
+#include <cctype>
 
 #include "base/error.h"
 #include "inferno/inferno.h"
@@ -30,26 +31,36 @@ HttpResponse page() {
                       {"Cache-Control", "no-cache"}}};
 }
 
-CompletionLimits limits_of(const Engine& engine, const std::string& model) {
-  const Tokenizer* tokenizer = engine.tokenizer();
-  return {.model = model,
-          .context = engine.context(),
-          .has_template = tokenizer != nullptr && !tokenizer->chat_template().empty()};
+// What a page of another site may send.
+HttpResponse preflight(const Endpoint& endpoint, const HttpHead& head) {
+  HttpResponse response{.status = 204, .content_type = {}};
+  response.headers.emplace_back("Access-Control-Allow-Methods", endpoint.is_post() ? "POST" : "GET, HEAD");
+  const bool is_list = std::ranges::all_of(head.asked_fields, [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '-' || c == '_' || c == ',' || c == ' ';
+  });
+  if (is_list && !head.asked_fields.empty())
+    response.headers.emplace_back("Access-Control-Allow-Headers", head.asked_fields);
+  response.headers.emplace_back("Access-Control-Max-Age", "600");
+  return response;
+}
+
+HttpResponse profile(const ServedModel& model) {
+  const ProfileSource& source = model.loaded.profile;
+  if (!source.json) throw ApiError(404, "no profile of this model is measured; the server has to be started so");
+  return {.body = source.json() + "\n"};
 }
 
 }  // namespace
 
-Api::Api(Engine& engine, const ApiOptions& options, Post on_loop, Post on_worker)
-    : context_{.engine = engine,
-               .limits = limits_of(engine, options.model),
+Api::Api(Models& models, const ApiOptions& options, Post on_loop, Post on_worker)
+    : context_{.models = models,
                .max_sequences = options.max_sequences,
                .max_sequences_per_key = options.max_sequences_per_key,
                .on_loop = std::move(on_loop),
                .on_worker = std::move(on_worker),
                .keys = std::vector<CompletionContext::PerKey>(options.keys.size())},
-      access_(options.keys, options.local),
-      info_{.engine = engine, .model = options.model, .created = unix_now()},
-      profile_(options.profile),
+      access_(options.keys, options.local, options.origins),
+      info_{.models = models, .created = unix_now()},
       random_(std::random_device{}() ^ (uint64_t{std::random_device{}()} << 32)) {}
 
 std::string Api::new_id() {
@@ -63,10 +74,13 @@ std::string_view Api::known_path(std::string_view path) {
 
 void Api::check(HttpHead& head) const {
   const Endpoint* endpoint = find_endpoint(head.path);
-  head.key = access_.check(head, endpoint != nullptr && endpoint->is_open());
+  head.allowed_origin = access_.allowed_origin(head);
+  const bool asks_first = head.is_preflight() && !head.allowed_origin.empty();  // and has no key then
+  head.key = access_.check(head, asks_first || (endpoint != nullptr && endpoint->is_open()));
   if (endpoint == nullptr) {
     throw ApiError(404, "there is nothing at this path; docs/serve.md lists what there is");
   }
+  if (asks_first) return;
   const bool is_post = endpoint->is_post();
   const bool fits = is_post ? head.method == "POST" : head.method == "GET" || head.method == "HEAD";
   if (!fits)
@@ -89,6 +103,10 @@ void Api::check(HttpHead& head) const {
 std::shared_ptr<Exchange> Api::handle(const HttpHead& head, std::string body,
                                       const std::shared_ptr<Responder>& responder) {
   const Endpoint& endpoint = *find_endpoint(head.path);
+  if (head.is_preflight()) {
+    responder->respond(preflight(endpoint, head), {});
+    return nullptr;
+  }
   if (endpoint.action == Action::complete) return complete(endpoint, head, std::move(body), responder);
   if (endpoint.is_post()) return answer_on_worker(endpoint, head, std::move(body), responder);
   HttpResponse response;
@@ -114,30 +132,47 @@ std::shared_ptr<Exchange> Api::complete(const Endpoint& endpoint, const HttpHead
   return job;
 }
 
-std::string Api::answer_body(const Endpoint& endpoint, const std::string& body) const {
-  if (endpoint.action != Action::show) {
-    return run_text_tool(endpoint.action, body, context_.limits, context_.engine.tokenizer());
-  }
-  const Json parsed = parse_object(body);
-  check_model(Fields(parsed), context_.limits.model);
-  return info_.show_json();
-}
-
 // Bodies are read, and texts made to tokens, off the loop.
 std::shared_ptr<Exchange> Api::answer_on_worker(const Endpoint& endpoint, const HttpHead& head, std::string body,
                                                 const std::shared_ptr<Responder>& responder) {
+  const bool needs_engine = endpoint.action != Action::show;
   auto job = std::make_shared<WorkerJob>(
-      context_, head, responder, [this, &endpoint](const std::string& text) { return answer_body(endpoint, text); });
+      context_, head, responder, needs_engine,
+      [this, action = endpoint.action](const nlohmann::json& parsed, const ServedModel& model, Engine* engine) {
+        if (engine == nullptr) return info_.show_json(model);
+        return run_text_tool(action, parsed, model.limits, engine->tokenizer());
+      });
   job->start(std::move(body));
   return job;
 }
 
-HttpResponse Api::model(const HttpHead& head) const {
-  if (model_id(head.path) != context_.limits.model) {
-    throw ApiError(404, fmt::format("there is no such model here; this server has \"{}\"", context_.limits.model),
-                   "model", "model_not_found");
+const ServedModel& Api::model_of(const HttpHead& head) const {
+  const std::string name = query_value(head.query, "model");
+  return name.empty() ? context_.models.current() : context_.models.find(name);
+}
+
+std::string Api::metrics_text() const {
+  Models& models = context_.models;
+  std::string text = context_.metrics.text(models.stats(), models.pages(), models.current().loaded.profile);
+  ModelCounts counts;
+  for (const ServedModel& model : models.all()) {
+    counts.push_back({.name = model.name,
+                      .is_loaded = models.status(model).state == ServedModel::State::loaded,
+                      .bytes = model.facts.memory_bytes,
+                      .loads = model.loads,
+                      .unloads = model.unloads,
+                      .failures = model.failures});
   }
-  return {.body = info_.model_json() + "\n"};
+  add_models(text, counts);
+  return text;
+}
+
+std::string Api::slots(const ServedModel& model) const {
+  std::vector<CompletionJob::State> states;
+  for (const auto& job : open_) {
+    if (job->model() == &model) states.push_back(job->state());
+  }
+  return info_.slots_json(model, states);
 }
 
 HttpResponse Api::get(const Endpoint& endpoint, const HttpHead& head) const {
@@ -151,25 +186,19 @@ HttpResponse Api::get(const Endpoint& endpoint, const HttpHead& head) const {
       if (draining_) throw ApiError(503, "the server is shutting down");
       return {.body = "{\"status\":\"ok\"}\n"};
     case Action::metrics:
-      return {.body = context_.metrics.text(context_.engine.scheduler().stats(), context_.engine.scheduler().pages(),
-                                            profile_),
-              .content_type = "text/plain; version=0.0.4; charset=utf-8"};
+      return {.body = metrics_text(), .content_type = "text/plain; version=0.0.4; charset=utf-8"};
     case Action::models:
       return {.body = info_.models_json() + "\n"};
     case Action::model:
-      return model(head);
+      return {.body = info_.model_json(context_.models.find(model_id(head.path))) + "\n"};
     case Action::props:
-      return {.body = info_.props_json() + "\n"};
-    case Action::slots: {
-      std::vector<CompletionJob::State> states;
-      for (const auto& job : open_) states.push_back(job->state());
-      return {.body = info_.slots_json(states) + "\n"};
-    }
+      return {.body = info_.props_json(model_of(head)) + "\n"};
+    case Action::slots:
+      return {.body = slots(model_of(head)) + "\n"};
     case Action::steps:
-      return {.body = info_.steps_json() + "\n"};
+      return {.body = info_.steps_json(model_of(head)) + "\n"};
     case Action::profile:
-      if (!profile_.json) throw ApiError(404, "this server measures no profile; it has to be started so");
-      return {.body = profile_.json() + "\n"};
+      return profile(model_of(head));
     case Action::tags:
       return {.body = info_.tags_json() + "\n"};
     case Action::processes:
@@ -182,7 +211,9 @@ HttpResponse Api::get(const Endpoint& endpoint, const HttpHead& head) const {
 }
 
 void Api::abort_all() {
-  for (const auto& job : open_) job->abort();
+  // One that only waited for its model ends at once.
+  const auto all = open_;
+  for (const auto& job : all) job->abort();
 }
 
 void Api::shut_down() {

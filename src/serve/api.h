@@ -13,26 +13,27 @@
 #include "serve/http.h"
 #include "serve/info.h"
 #include "serve/metrics.h"
+#include "serve/models.h"
 
 namespace inferno::serve {
 
 struct ApiOptions {
-  std::string model;                  // the name clients know it by
-  std::vector<std::string> keys;      // empty: none is needed
-  bool local = true;                  // without keys: only for this machine (access.h)
-  int64_t max_sequences = 512;        // texts that run or wait; more are turned away
-  int64_t max_sequences_per_key = 0;  // the same of one API key; 0: no limit of its own
-  ProfileSource profile = {};
+  std::vector<std::string> keys;          // empty: none is needed
+  std::vector<std::string> origins = {};  // of pages that may use it (access.h)
+  bool local = true;                      // without keys: only for this machine (access.h)
+  int64_t max_sequences = 512;            // texts that run or wait; more are turned away
+  int64_t max_sequences_per_key = 0;      // the same of one API key; 0: no limit of its own
 };
 
 class Api {
  public:
-  Api(Engine& engine, const ApiOptions& options, Post on_loop, Post on_worker);
+  // The models outlive it.
+  Api(Models& models, const ApiOptions& options, Post on_loop, Post on_worker);
   Api(const Api&) = delete;
   Api& operator=(const Api&) = delete;
 
   // Called with the head of a request, before its body is read; an ApiError for one that will not be answered. Sets
-  // its key.
+  // its key, and the origin that may read the answer.
   void check(HttpHead& head) const;
   // The answer goes to `responder`, now or later; what is returned lets it be cancelled, null when it is given already.
   std::shared_ptr<Exchange> handle(const HttpHead& head, std::string body, const std::shared_ptr<Responder>& responder);
@@ -56,8 +57,10 @@ class Api {
 
  private:
   [[nodiscard]] HttpResponse get(const Endpoint& endpoint, const HttpHead& head) const;
-  [[nodiscard]] HttpResponse model(const HttpHead& head) const;
-  [[nodiscard]] std::string answer_body(const Endpoint& endpoint, const std::string& body) const;
+  // The one that a GET asks about, "?model=NAME"; otherwise the one in use.
+  [[nodiscard]] const ServedModel& model_of(const HttpHead& head) const;
+  [[nodiscard]] std::string metrics_text() const;
+  [[nodiscard]] std::string slots(const ServedModel& model) const;
   std::shared_ptr<Exchange> complete(const Endpoint& endpoint, const HttpHead& head, std::string body,
                                      const std::shared_ptr<Responder>& responder);
   std::shared_ptr<Exchange> answer_on_worker(const Endpoint& endpoint, const HttpHead& head, std::string body,
@@ -66,7 +69,6 @@ class Api {
   CompletionContext context_;
   Access access_;
   Info info_;
-  ProfileSource profile_;
   bool draining_ = false;
   std::mt19937_64 random_;
   std::set<std::shared_ptr<CompletionJob>> open_;

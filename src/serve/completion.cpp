@@ -31,31 +31,12 @@ CompletionJob::CompletionJob(CompletionContext& context, const HttpHead& head, D
       responder_(std::move(responder)),
       on_end_(std::move(on_end)),
       form_(error_form(head.path)),
-      head_({.request = &request_,
-             .tokenizer = context.engine.tokenizer(),
-             .id = head.id,
-             .created = unix_now(),
-             .model = context.limits.model}) {}
+      head_({.request = &request_, .id = head.id, .created = unix_now()}) {}
 
 void CompletionJob::start(std::string body) {
   ++context_.metrics.open;
-  auto waiting = std::make_shared<WaitingBody>(std::move(body), context_.waiting_bytes);
-  context_.on_worker([self = shared_from_this(), waiting = std::move(waiting)] { self->prepare(waiting->text()); });
-}
-
-void CompletionJob::cancel() noexcept {
-  client_gone_ = true;
-  cancel_tickets();
-}
-
-void CompletionJob::expire() {
-  expired_ = true;
-  cancel_tickets();
-  tell(timeout_error());
-}
-
-void CompletionJob::abort() noexcept {
-  cancel_tickets();
+  auto waiting = std::make_shared<const WaitingBody>(std::move(body), context_.waiting_bytes);
+  context_.on_worker([self = shared_from_this(), waiting = std::move(waiting)] { self->prepare(waiting); });
 }
 
 void CompletionJob::cancel_tickets() noexcept {
@@ -91,7 +72,7 @@ void CompletionJob::begin() {
   }
   const auto responder = responder_.lock();
   if (request_.stream && responder != nullptr && !expired_) {
-    responder->begin(writer_->stream_type());
+    if (!std::exchange(in_stream_, true)) responder->begin(writer_->stream_type());
     responder->write(writer_->opening());
     for (size_t i = 0; i < echoes_.size() * static_cast<size_t>(request_.settings.samples); ++i) {
       responder->write(writer_->token(
@@ -218,8 +199,10 @@ void CompletionJob::tell(const ApiError& error) {
   const auto responder = std::exchange(responder_, {}).lock();
   if (responder == nullptr || client_gone_) return;
   const RequestNote said{.error = error.what()};
-  if (begun_ && request_.stream && !request_.prompts.empty()) {
-    responder->write(writer_->failure(error));
+  if (in_stream_) {
+    // Before begin() the request and its writer are a worker's.
+    const CompletionRequest empty{.dialect = dialect_, .prompts = {}, .settings = {}};
+    responder->write(begun_ ? writer_->failure(error) : make_writer({.request = &empty})->failure(error));
     responder->end(said);
   } else {
     responder->respond(error_response(error, form_), said);
@@ -249,6 +232,8 @@ void CompletionJob::close() {
     }
   }
   metrics.whole.add(seconds_since(started_));
+  body_ = nullptr;
+  lease_.release();
   if (on_end_) std::exchange(on_end_, nullptr)(shared_from_this());
 }
 
@@ -271,6 +256,7 @@ Usage CompletionJob::usage() const {
 RequestNote CompletionJob::note() const {
   const Usage sum = usage();
   return {.has_tokens = true,
+          .model = head_.model,
           .prompt_tokens = sum.prompt_tokens,
           .reused_tokens = sum.cached_tokens,
           .reuse_end = to_string(sum.reuse_end),

@@ -1,7 +1,8 @@
 // One request for completions on its way through the engine and back.
 //
 // Three threads take turns: the event loop starts it, passes its tokens on and answers; a worker reads its JSON, makes
-// its prompt's tokens, submits it and writes long answers; the engine's thread only leaves tokens under a lock.
+// its prompt's tokens, submits it and writes long answers; the engine's thread only leaves tokens under a lock. Where
+// its model is not loaded, it waits on the event loop for a lease of it and is then read by a worker again.
 #pragma once
 
 #include <atomic>
@@ -9,22 +10,20 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "engine/engine.h"
 #include "serve/api_error.h"
 #include "serve/completion_request.h"
 #include "serve/http.h"
 #include "serve/metrics.h"
+#include "serve/models.h"
 #include "serve/reply.h"
 #include "serve/thinking.h"
 
 namespace inferno::serve {
-
-// Runs it later on a certain thread; from any thread.
-using Post = std::function<void(std::function<void()>)>;
 
 // The body of a request on its way to a worker. Its bytes count until it is gone.
 class WaitingBody {
@@ -50,8 +49,7 @@ struct CompletionContext {
     std::atomic<int64_t> sequences{0};
   };
 
-  Engine& engine;
-  CompletionLimits limits;
+  Models& models;
   int64_t max_sequences = 0;          // of all completions that are open
   int64_t max_sequences_per_key = 0;  // of those with one API key; 0: no limit of its own
   Post on_loop;
@@ -63,7 +61,7 @@ struct CompletionContext {
   Metrics metrics;                         // the loop's
 };
 
-class CompletionJob final : public Exchange, public std::enable_shared_from_this<CompletionJob> {
+class CompletionJob final : public Exchange, public ModelWaiter, public std::enable_shared_from_this<CompletionJob> {
  public:
   using OnEnd = std::function<void(const std::shared_ptr<CompletionJob>&)>;
 
@@ -74,8 +72,11 @@ class CompletionJob final : public Exchange, public std::enable_shared_from_this
   void start(std::string body);
   void cancel() noexcept override;
   void expire() override;
+  void on_silence() override;
+  void on_model(ModelLease lease) override;
+  void on_model_failure(const ApiError& error) override { fail(error); }
   // The server ends: the client is told.
-  void abort() noexcept;
+  void abort();
   // How far it is, for /slots.
   struct State {
     std::string id;
@@ -84,13 +85,15 @@ class CompletionJob final : public Exchange, public std::enable_shared_from_this
     bool stream = false;
   };
   [[nodiscard]] State state() const;
+  [[nodiscard]] const ServedModel* model() const { return begun_ && lease_ ? &lease_.model() : nullptr; }
   // Until the engine has ended it; nothing may be posted to workers any more.
   void wait() const;
 
  private:
   // ---- a worker (completion_work.cpp, as the engine's)
-  void prepare(const std::string& body) noexcept;
-  void admit(const std::string& body);
+  using Body = std::shared_ptr<const WaitingBody>;
+  void prepare(const Body& body) noexcept;
+  void admit(const nlohmann::json& body);
   [[nodiscard]] Request engine_request(size_t prompt, std::vector<int32_t> ids);
   void build_answer() noexcept;
 
@@ -99,6 +102,7 @@ class CompletionJob final : public Exchange, public std::enable_shared_from_this
   void add_result(size_t prompt, const RequestResult& result);
 
   // ---- the loop (completion.cpp)
+  void wait_for_model(ServedModel& model, const Body& body, bool stream);
   void begin();
   void deliver();
   void pass_on();
@@ -133,13 +137,17 @@ class CompletionJob final : public Exchange, public std::enable_shared_from_this
   ReplyHead head_;
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
 
-  CompletionRequest request_;                // a worker's until begin(), as the next three; then constant
+  ModelLease lease_;                         // a worker's until begin(), as the next five
+  CompletionRequest request_;                // then constant
   std::unique_ptr<ReplyWriter> writer_;      // then the loop's
   std::vector<ThinkingSplitter> splitters_;  // [choice], where thinking is taken apart; then the loop's
   std::vector<std::string> echoes_;          // [prompt], where asked for
   int64_t admitted_ = 0;                     // sequences counted in the context
-  bool begun_ = false;                       // the loop's, as the next six
-  bool ended_ = false;                       // all tokens were taken over
+  Body body_;                                // the loop's: of one that waits for its model; as the next eight
+  bool will_stream_ = false;                 // of such a one
+  bool in_stream_ = false;                   // the head of a stream was sent
+  bool begun_ = false;
+  bool ended_ = false;  // all tokens were taken over
   bool closed_ = false;
   bool client_gone_ = false;
   bool expired_ = false;

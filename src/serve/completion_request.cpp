@@ -113,15 +113,17 @@ void parse_openai(const Fields& fields, const CompletionLimits& limits, Completi
 
 }  // namespace
 
-CompletionRequest parse_completion(std::string_view body, Dialect dialect, const CompletionLimits& limits,
-                                   uint64_t seed) {
-  const Json parsed = parse_object(body);
-  const Fields fields(parsed);
-  check_model(fields, limits.model);
+bool wants_stream(const Json& body, Dialect dialect) {
+  const bool is_ollama = dialect == Dialect::ollama_chat || dialect == Dialect::ollama_generate;
+  return Fields(body).boolean("stream").value_or(is_ollama);
+}
+
+CompletionRequest parse_completion(const Json& body, Dialect dialect, const CompletionLimits& limits, uint64_t seed) {
+  const Fields fields(body);
   refuse_unsupported(fields);
   CompletionRequest request;
   request.dialect = dialect;
-  request.stream = fields.boolean("stream").value_or(false);
+  request.stream = wants_stream(body, dialect);
   request.settings.sampling.seed = seed;
   switch (dialect) {
     case Dialect::openai_text:

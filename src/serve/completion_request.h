@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,7 +14,6 @@
 namespace inferno::serve {
 
 struct CompletionLimits {
-  std::string model;          // its name; requests for another are 404
   int32_t context = 0;        // positions
   int32_t choices = 64;       // of one request: prompts times n
   int32_t stops = 16;         // stop strings
@@ -40,7 +40,9 @@ struct CompletionRequest {
 };
 
 // What is wrong is an ApiError that names the field. A request without a seed gets `seed`.
-[[nodiscard]] CompletionRequest parse_completion(std::string_view body, Dialect dialect, const CompletionLimits& limits,
-                                                 uint64_t seed);
+[[nodiscard]] CompletionRequest parse_completion(const nlohmann::json& body, Dialect dialect,
+                                                 const CompletionLimits& limits, uint64_t seed);
+// Whether its answer will be a stream; known before its model is.
+[[nodiscard]] bool wants_stream(const nlohmann::json& body, Dialect dialect);
 
 }  // namespace inferno::serve

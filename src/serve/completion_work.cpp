@@ -6,14 +6,26 @@
 #include "api/prompt_ids.h"
 #include "base/log.h"
 #include "serve/completion.h"
+#include "serve/request_fields.h"
 
 namespace inferno::serve {
 
 // ---- a worker
 
-void CompletionJob::prepare(const std::string& body) noexcept {
+void CompletionJob::prepare(const Body& body) noexcept {
   try {
-    admit(body);
+    const Json parsed = parse_object(body->text());
+    if (!lease_) {
+      ServedModel& model = context_.models.find(model_of(Fields(parsed)));
+      lease_ = context_.models.try_lease(model);
+      if (!lease_) {
+        context_.on_loop([self = shared_from_this(), &model, body, stream = wants_stream(parsed, dialect_)] {
+          self->wait_for_model(model, body, stream);
+        });
+        return;
+      }
+    }
+    admit(parsed);
     context_.on_loop([self = shared_from_this()] { self->begin(); });
   } catch (...) {
     const ApiError error = current_error();
@@ -23,22 +35,24 @@ void CompletionJob::prepare(const std::string& body) noexcept {
   }
 }
 
-void CompletionJob::admit(const std::string& body) {
+void CompletionJob::admit(const Json& body) {
   if (cancelled_.load(std::memory_order_relaxed)) throw ApiError(503, "the server is shutting down");
-  request_ = parse_completion(body, dialect_, context_.limits, seed_);
-  const Tokenizer* tokenizer = context_.engine.tokenizer();
+  Engine& engine = lease_.engine();
+  const int32_t context = lease_.model().limits.context;
+  request_ = parse_completion(body, dialect_, lease_.model().limits, seed_);
+  const Tokenizer* tokenizer = engine.tokenizer();
+  head_.tokenizer = tokenizer;
+  head_.model = lease_.model().name;
   std::vector<std::vector<int32_t>> prompts;
   for (const Prompt& prompt : request_.prompts) {
     prompts.push_back(prompt_ids(tokenizer, prompt));
     const std::vector<int32_t>& ids = prompts.back();
     if (ids.empty()) fail_field("prompt", "is empty; give at least one token");
-    if (ids.size() > static_cast<size_t>(context_.limits.context)) {
-      throw ApiError(
-          400,
-          fmt::format("the prompt has {} tokens but the context {} positions", ids.size(), context_.limits.context),
-          is_chat(dialect_) ? "messages" : "prompt", "context_length_exceeded");
+    if (ids.size() > static_cast<size_t>(context)) {
+      throw ApiError(400, fmt::format("the prompt has {} tokens but the context {} positions", ids.size(), context),
+                     is_chat(dialect_) ? "messages" : "prompt", "context_length_exceeded");
     }
-    context_.engine.check_tokens(ids);
+    engine.check_tokens(ids);
     head_.prompt_tokens += static_cast<int64_t>(ids.size());
     if (!request_.echo) continue;
     const auto* text = std::get_if<std::string>(&prompt.content);
@@ -58,7 +72,7 @@ void CompletionJob::admit(const std::string& body) {
   }
   for (size_t i = 0; i < prompts.size(); ++i) {
     if (context_.closed) throw ApiError(503, "the server is shutting down");
-    auto ticket = context_.engine.driver().submit(engine_request(i, std::move(prompts[i])));
+    auto ticket = engine.driver().submit(engine_request(i, std::move(prompts[i])));
     const std::scoped_lock lock(mutex_);
     if (cancelled_.load(std::memory_order_relaxed)) ticket->cancel();
     tickets_.push_back(std::move(ticket));

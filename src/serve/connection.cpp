@@ -257,7 +257,9 @@ void Connection::on_deadline() {
       if (!comments_) return set_deadline(shared_.options.comment_time);
       return write(": working\n\n");
     case Phase::busy:
-      return set_deadline(shared_.options.comment_time);
+      set_deadline(shared_.options.comment_time);
+      if (exchange_ != nullptr) exchange_->on_silence();
+      return;
     default:
       return close();
   }

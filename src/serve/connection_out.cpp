@@ -22,9 +22,13 @@ void Connection::respond(HttpResponse response, const RequestNote& note) {
   status_ = response.status;
   if (shared_.draining) keep_alive_ = false;
   std::string head = status_line(response.status);
-  fmt::format_to(std::back_inserter(head),
-                 "Content-Type: {}\r\nContent-Length: {}\r\nX-Request-Id: {}\r\nConnection: {}\r\n",
-                 response.content_type, response.body.size(), head_.id, keep_alive_ ? "keep-alive" : "close");
+  // An answer without content has neither.
+  if (response.status != 204) {
+    fmt::format_to(std::back_inserter(head), "Content-Type: {}\r\nContent-Length: {}\r\n", response.content_type,
+                   response.body.size());
+  }
+  fmt::format_to(std::back_inserter(head), "X-Request-Id: {}\r\nConnection: {}\r\n{}", head_.id,
+                 keep_alive_ ? "keep-alive" : "close", cors_lines(head_));
   for (const auto& [name, value] : response.headers)
     fmt::format_to(std::back_inserter(head), "{}: {}\r\n", name, value);
   head += "\r\n";
@@ -44,9 +48,9 @@ void Connection::begin(std::string_view content_type) {
   if (!chunked_) keep_alive_ = false;
   send(
       fmt::format("{}Content-Type: {}\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
-                  "X-Request-Id: {}\r\n{}Connection: {}\r\n\r\n",
+                  "X-Request-Id: {}\r\n{}Connection: {}\r\n{}\r\n",
                   status_line(200), content_type, head_.id, chunked_ ? "Transfer-Encoding: chunked\r\n" : "",
-                  keep_alive_ ? "keep-alive" : "close"));
+                  keep_alive_ ? "keep-alive" : "close", cors_lines(head_)));
 }
 
 void Connection::write(std::string_view text) {

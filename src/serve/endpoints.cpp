@@ -50,6 +50,28 @@ constexpr std::array kEndpoints = {
     Endpoint{"/infill", Action::unsupported, {}, "filling in the middle is"},
 };
 
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+// "%2F" to "/"; what is no such code stays.
+std::string decoded(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const int high = text[i] == '%' && i + 2 < text.size() ? hex_digit(text[i + 1]) : -1;
+    const int low = high >= 0 ? hex_digit(text[i + 2]) : -1;
+    if (low >= 0) {
+      out += static_cast<char>(high * 16 + low);
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 std::span<const Endpoint> endpoints() {
@@ -62,8 +84,18 @@ const Endpoint* find_endpoint(std::string_view path) {
   return found == kEndpoints.end() ? nullptr : found;
 }
 
-std::string_view model_id(std::string_view path) {
-  return path.substr(kModelPrefix.size());
+std::string model_id(std::string_view path) {
+  return decoded(path.substr(kModelPrefix.size()));
+}
+
+std::string query_value(std::string_view query, std::string_view name) {
+  while (!query.empty()) {
+    const std::string_view part = query.substr(0, query.find('&'));
+    query.remove_prefix(std::min(part.size() + 1, query.size()));
+    const size_t middle = std::min(part.find('='), part.size());
+    if (part.substr(0, middle) == name) return decoded(part.substr(std::min(middle + 1, part.size())));
+  }
+  return {};
 }
 
 }  // namespace inferno::serve

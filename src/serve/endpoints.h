@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "serve/dialect.h"
@@ -49,6 +50,8 @@ struct Endpoint {
 // Null: there is none. All models have one, "/v1/models/{id}".
 [[nodiscard]] const Endpoint* find_endpoint(std::string_view path);
 // The id in "/v1/models/ID".
-[[nodiscard]] std::string_view model_id(std::string_view path);
+[[nodiscard]] std::string model_id(std::string_view path);
+// Of a query "a=1&b=2", "%20" read as what it stands for; empty: it is not there.
+[[nodiscard]] std::string query_value(std::string_view query, std::string_view name);
 
 }  // namespace inferno::serve

@@ -13,13 +13,20 @@ namespace inferno::serve {
 // All of a request but its body.
 struct HttpHead {
   std::string method;
-  std::string path;  // without the query
+  std::string path;   // without the query
+  std::string query;  // what follows the "?"
   std::string host;
   std::string origin;                    // empty: none
   std::string credential;                // of "Authorization: Bearer" or "X-Api-Key"
   std::string id;                        // of the request, in its log line and in X-Request-Id
+  std::string asked_method;              // of a browser that asks first, as the next: Access-Control-Request-Method
+  std::string asked_fields;              // Access-Control-Request-Headers
+  std::string allowed_origin;            // whose pages may read the answer; empty: the server's own alone
   size_t key = kNoKey;                   // which of the server's API keys it came with
   std::chrono::milliseconds timeout{0};  // of X-Request-Timeout; 0: none
+
+  // A browser asks whether a page of another site may send a request.
+  [[nodiscard]] bool is_preflight() const { return method == "OPTIONS" && !origin.empty() && !asked_method.empty(); }
 
   static constexpr size_t kNoKey = SIZE_MAX;
 };
@@ -28,6 +35,7 @@ struct HttpHead {
 struct RequestNote {
   std::string error = {};   // its message; empty: none
   bool has_tokens = false;  // what follows is set
+  std::string model = {};
   int64_t prompt_tokens = 0;
   int64_t reused_tokens = 0;
   std::string_view reuse_end = {};
@@ -71,6 +79,8 @@ class Exchange {
   virtual void cancel() noexcept = 0;
   // The time of X-Request-Timeout is over: the client is told.
   virtual void expire() = 0;
+  // Nothing was sent for a while: a stream may show that it lives.
+  virtual void on_silence() {}
 };
 
 }  // namespace inferno::serve

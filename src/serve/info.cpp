@@ -13,39 +13,47 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kShownSteps = 64;
 
-Json model_of(const Info& info) {
-  const ModelConfig& config = info.engine.model().config();
-  return {{"id", info.model},
+std::string_view state_name(ServedModel::State state) {
+  switch (state) {
+    case ServedModel::State::loading:
+      return "loading";
+    case ServedModel::State::loaded:
+      return "loaded";
+    default:
+      return "unloaded";
+  }
+}
+
+Json model_of(const Info& info, const ServedModel& model) {
+  const ModelFacts& facts = model.facts;
+  return {{"id", model.name},
           {"object", "model"},
           {"created", info.created},
           {"owned_by", "inferno"},
-          {"max_model_len", info.engine.context()},
+          {"max_model_len", facts.context},
+          {"status", {{"value", state_name(info.models.status(model).state)}}},
           {"meta",
-           {{"architecture", config.architecture},
-            {"n_ctx", info.engine.context()},
-            {"n_ctx_train", config.context},
-            {"n_embd", config.width},
-            {"n_layer", config.layer_count()},
-            {"n_vocab", config.vocabulary},
-            {"size", info.engine.model().weight_bytes()}}}};
+           {{"architecture", facts.config.architecture},
+            {"n_ctx", facts.context},
+            {"n_ctx_train", facts.config.context},
+            {"n_embd", facts.config.width},
+            {"n_layer", facts.config.layer_count()},
+            {"n_vocab", facts.config.vocabulary},
+            {"size", facts.weight_bytes}}}};
 }
 
-Json ollama_details(const Info& info) {
-  const std::string& family = info.engine.model().config().architecture;
+Json ollama_details(const ServedModel& model) {
+  const std::string& family = model.facts.config.architecture;
   return {{"parent_model", ""},   {"format", "gguf"},        {"family", family}, {"families", Json::array({family})},
           {"parameter_size", ""}, {"quantization_level", ""}};
 }
 
-Json ollama_model(const Info& info) {
-  return {{"name", info.model},
-          {"model", info.model},
-          {"size", info.engine.model().weight_bytes()},
+Json ollama_model(const ServedModel& model) {
+  return {{"name", model.name},
+          {"model", model.name},
+          {"size", model.facts.weight_bytes},
           {"digest", ""},
-          {"details", ollama_details(info)}};
-}
-
-std::string token_text(const Tokenizer* tokenizer, std::optional<int32_t> id) {
-  return tokenizer != nullptr && id ? std::string(tokenizer->piece(*id)) : std::string();
+          {"details", ollama_details(model)}};
 }
 
 Json step_json(const StepRecord& step) {
@@ -71,32 +79,33 @@ Json step_json(const StepRecord& step) {
 
 }  // namespace
 
-std::string Info::model_json() const {
-  return dump(model_of(*this));
+std::string Info::model_json(const ServedModel& model) const {
+  return dump(model_of(*this, model));
 }
 
 std::string Info::models_json() const {
-  return dump({{"object", "list"}, {"data", Json::array({model_of(*this)})}});
+  Json list = Json::array();
+  for (const ServedModel& model : models.all()) list.push_back(model_of(*this, model));
+  return dump({{"object", "list"}, {"data", std::move(list)}});
 }
 
-std::string Info::props_json() const {
-  const Tokenizer* tokenizer = engine.tokenizer();
-  return dump({{"default_generation_settings", {{"n_ctx", engine.context()}}},
-               {"total_slots", engine.decoder().limits().max_sequences},
-               {"model_alias", model},
+std::string Info::props_json(const ServedModel& model) const {
+  const ModelFacts& facts = model.facts;
+  return dump({{"default_generation_settings", {{"n_ctx", facts.context}}},
+               {"total_slots", facts.slots},
+               {"model_alias", model.name},
                {"model_path", ""},
-               {"chat_template", tokenizer == nullptr ? "" : tokenizer->chat_template()},
-               {"bos_token", tokenizer == nullptr ? "" : token_text(tokenizer, tokenizer->bos())},
-               {"eos_token", tokenizer == nullptr ? "" : token_text(tokenizer, tokenizer->eos())},
+               {"chat_template", facts.chat_template},
+               {"bos_token", facts.bos},
+               {"eos_token", facts.eos},
                {"modalities", {{"vision", false}, {"audio", false}}},
                {"build_info", "inferno " + version()}});
 }
 
-std::string Info::slots_json(std::span<const CompletionJob::State> open) const {
+std::string Info::slots_json(const ServedModel& model, std::span<const CompletionJob::State> open) const {
   Json slots = Json::array();
-  const int32_t count = engine.decoder().limits().max_sequences;
-  for (int32_t i = 0; i < count; ++i) {
-    Json slot = {{"id", i}, {"n_ctx", engine.context()}, {"is_processing", false}};
+  for (int32_t i = 0; i < model.facts.slots; ++i) {
+    Json slot = {{"id", i}, {"n_ctx", model.facts.context}, {"is_processing", false}};
     if (static_cast<size_t>(i) < open.size()) {
       const CompletionJob::State& state = open[static_cast<size_t>(i)];
       slot["is_processing"] = true;
@@ -110,12 +119,17 @@ std::string Info::slots_json(std::span<const CompletionJob::State> open) const {
   return dump(slots);
 }
 
-std::string Info::steps_json() const {
+std::string Info::steps_json(const ServedModel& model) const {
   Json steps = Json::array();
-  for (const StepRecord& step : engine.scheduler().log().last(kShownSteps)) steps.push_back(step_json(step));
-  const PageCounts pages = engine.scheduler().pages();
-  const EngineStats stats = engine.scheduler().stats();
-  return dump({{"running", stats.running},
+  PageCounts pages;
+  EngineStats stats;
+  if (Engine* engine = Models::engine_of(model)) {
+    for (const StepRecord& step : engine->scheduler().log().last(kShownSteps)) steps.push_back(step_json(step));
+    pages = engine->scheduler().pages();
+    stats = engine->scheduler().stats();
+  }
+  return dump({{"model", model.name},
+               {"running", stats.running},
                {"waiting", stats.waiting},
                {"pages",
                 {{"total", pages.total},
@@ -127,27 +141,37 @@ std::string Info::steps_json() const {
 }
 
 std::string Info::tags_json() const {
-  Json body = ollama_model(*this);
-  body["modified_at"] = utc_time(created);
-  return dump({{"models", Json::array({std::move(body)})}});
+  Json list = Json::array();
+  for (const ServedModel& model : models.all()) {
+    list.push_back(ollama_model(model));
+    list.back()["modified_at"] = utc_time(created);
+  }
+  return dump({{"models", std::move(list)}});
 }
 
 std::string Info::processes_json() const {
-  Json body = ollama_model(*this);
-  body["expires_at"] = "9999-12-31T23:59:59Z";
-  body["size_vram"] = engine.backend().host_visible() ? 0 : engine.model().weight_bytes();
-  body["context_length"] = engine.context();
-  return dump({{"models", Json::array({std::move(body)})}});
+  const auto idle_time = models.options().idle_time;
+  Json list = Json::array();
+  for (const ServedModel& model : models.all()) {
+    const Models::Status at = models.status(model);
+    if (at.state != ServedModel::State::loaded) continue;
+    const auto rest =
+        std::chrono::duration_cast<std::chrono::seconds>(at.last_used + idle_time - ServedModel::Clock::now());
+    list.push_back(ollama_model(model));
+    list.back()["expires_at"] = idle_time.count() == 0 ? "9999-12-31T23:59:59Z" : utc_time(unix_now() + rest.count());
+    list.back()["size_vram"] = model.facts.on_device ? model.facts.weight_bytes : 0;
+    list.back()["context_length"] = model.facts.context;
+  }
+  return dump({{"models", std::move(list)}});
 }
 
-std::string Info::show_json() const {
-  const ModelConfig& config = engine.model().config();
+std::string Info::show_json(const ServedModel& model) const {
+  const ModelConfig& config = model.facts.config;
   const std::string& name = config.architecture;
-  const Tokenizer* tokenizer = engine.tokenizer();
   return dump({{"modelfile", ""},
                {"parameters", ""},
-               {"template", tokenizer == nullptr ? "" : tokenizer->chat_template()},
-               {"details", ollama_details(*this)},
+               {"template", model.facts.chat_template},
+               {"details", ollama_details(model)},
                {"model_info",
                 {{"general.architecture", name},
                  {"general.name", config.name},

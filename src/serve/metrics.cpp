@@ -18,7 +18,36 @@ void single(std::string& out, std::string_view name, std::string_view type, std:
   fmt::format_to(std::back_inserter(out), "{} {}\n", name, value);
 }
 
+// As a label's value.
+std::string quoted(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\\' || c == '"') out += '\\';
+    out += c == '\n' ? std::string_view("\\n") : std::string_view(&c, 1);
+  }
+  return out;
+}
+
 }  // namespace
+
+void add_models(std::string& out, const ModelCounts& models) {
+  const auto each = [&](std::string_view name, std::string_view type, std::string_view help, auto value) {
+    head(out, name, type, help);
+    for (const ModelCount& model : models) {
+      fmt::format_to(std::back_inserter(out), "{}{{model=\"{}\"}} {}\n", name, quoted(model.name), value(model));
+    }
+  };
+  each("inferno_model_loaded", "gauge", "Whether the model is in memory.",
+       [](const ModelCount& model) { return model.is_loaded ? 1 : 0; });
+  each("inferno_model_memory_bytes", "gauge", "What the model takes when it is loaded.",
+       [](const ModelCount& model) { return model.bytes; });
+  each("inferno_model_loads_total", "counter", "Times it was loaded on demand.",
+       [](const ModelCount& model) { return model.loads; });
+  each("inferno_model_unloads_total", "counter", "Times it was unloaded.",
+       [](const ModelCount& model) { return model.unloads; });
+  each("inferno_model_load_failures_total", "counter", "Times it could not be loaded.",
+       [](const ModelCount& model) { return model.failures; });
+}
 
 void Histogram::add(double seconds) {
   const auto bucket = std::ranges::lower_bound(kBounds, seconds) - kBounds.begin();

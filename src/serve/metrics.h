@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "engine/scheduler.h"
 #include "inferno/types.h"
@@ -39,6 +40,19 @@ class Histogram {
   int64_t count_ = 0;
   double sum_ = 0;
 };
+
+// Of one model, by name.
+struct ModelCount {
+  std::string name;
+  bool is_loaded = false;
+  uint64_t bytes = 0;
+  int64_t loads = 0;
+  int64_t unloads = 0;
+  int64_t failures = 0;
+};
+using ModelCounts = std::vector<ModelCount>;
+
+void add_models(std::string& out, const ModelCounts& models);
 
 struct Metrics {
   // By path (one of the API's own, or "other") and status.

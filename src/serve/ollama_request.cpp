@@ -29,7 +29,6 @@ void refuse_images(const Fields& fields) {
 }  // namespace
 
 void parse_ollama(const Fields& fields, const CompletionLimits& limits, CompletionRequest& request) {
-  request.stream = fields.boolean("stream").value_or(true);
   request.split_thinking = true;
   Request& settings = request.settings;
   settings.sampling.temperature = 0.8F;

@@ -56,6 +56,8 @@ struct Usage {
   double total_ms = 0;
 };
 
+inline constexpr std::string_view kEventStream = "text/event-stream";
+
 class ReplyWriter {
  public:
   explicit ReplyWriter(ReplyHead head) : head_(std::move(head)) {}
@@ -66,7 +68,7 @@ class ReplyWriter {
   [[nodiscard]] virtual std::string whole(std::span<const Choice> choices, const Usage& usage) const = 0;
 
   // Of a stream, in this order; each may be empty.
-  [[nodiscard]] virtual std::string_view stream_type() const { return "text/event-stream"; }
+  [[nodiscard]] virtual std::string_view stream_type() const { return kEventStream; }
   [[nodiscard]] virtual std::string opening() { return {}; }
   [[nodiscard]] virtual std::string token(const Delta& delta) = 0;
   [[nodiscard]] virtual std::string ending(std::span<const Choice> choices, const Usage& usage) = 0;

@@ -38,11 +38,9 @@ LogitBias bias_entry(int64_t id, const Json& value) {
 
 }  // namespace
 
-void check_model(const Fields& fields, const std::string& served) {
+std::string model_of(const Fields& fields) {
   const std::string* model = fields.string("model");
-  if (model == nullptr || model->empty() || *model == served || *model == served + ":latest") return;
-  throw ApiError(404, fmt::format("there is no model \"{}\" here; this server has \"{}\"", printable(*model), served),
-                 "model", "model_not_found");
+  return model == nullptr ? std::string() : *model;
 }
 
 void refuse_unsupported(const Fields& fields) {

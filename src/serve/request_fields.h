@@ -13,8 +13,8 @@
 
 namespace inferno::serve {
 
-// Another name than the served one is a 404.
-void check_model(const Fields& fields, const std::string& served);
+// The name of the model that is asked for; empty: any.
+[[nodiscard]] std::string model_of(const Fields& fields);
 // Tools, schemas and grammars are 501.
 void refuse_unsupported(const Fields& fields);
 

@@ -17,9 +17,10 @@ std::string text_line(const RequestLine& line) {
       fmt::format("{} {} {} {} {}B {:.1f}ms {}", line.peer, line.method.empty() ? "-" : printable(line.method, 16),
                   line.path.empty() ? "-" : printable(line.path), line.status, line.bytes, line.ms, line.id);
   if (note.has_tokens) {
-    text += fmt::format(" prompt={} cached={} reuse_end={} new={} queue_ms={:.1f} first_ms={:.1f} decode_ms={:.1f}",
-                        note.prompt_tokens, note.reused_tokens, note.reuse_end, note.generated_tokens, note.queue_ms,
-                        note.first_token_ms, note.decode_ms);
+    text += fmt::format(
+        " model={} prompt={} cached={} reuse_end={} new={} queue_ms={:.1f} first_ms={:.1f} decode_ms={:.1f}",
+        note.model, note.prompt_tokens, note.reused_tokens, note.reuse_end, note.generated_tokens, note.queue_ms,
+        note.first_token_ms, note.decode_ms);
   }
   return text;
 }
@@ -32,6 +33,7 @@ std::string json_line(const RequestLine& line, int64_t unix_seconds) {
       {"ms", rounded(line.ms)},         {"id", line.id}};
   if (line.key != HttpHead::kNoKey) body["key"] = line.key;
   if (note.has_tokens) {
+    body["model"] = note.model;
     body["prompt_tokens"] = note.prompt_tokens;
     body["reused_tokens"] = note.reused_tokens;
     body["reuse_end"] = note.reuse_end;

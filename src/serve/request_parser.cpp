@@ -123,9 +123,13 @@ void RequestParser::read_head(HttpHead& head) const {
   const auto& message = parts_->parser.get();
   head.method = view(message.method_string());
   const std::string_view target = view(message.target());
-  head.path = target.substr(0, target.find('?'));
+  const size_t path_end = std::min(target.find('?'), target.size());
+  head.path = target.substr(0, path_end);
+  head.query = target.substr(std::min(path_end + 1, target.size()));
   head.host = view(message[http::field::host]);
   head.origin = view(message[http::field::origin]);
+  head.asked_method = view(message[http::field::access_control_request_method]);
+  head.asked_fields = view(message[http::field::access_control_request_headers]);
   const auto authorization = message[http::field::authorization];
   constexpr size_t kScheme = 7;
   if (boost::beast::iequals(authorization.substr(0, kScheme), "Bearer ")) {

@@ -29,6 +29,7 @@ constexpr size_t kWorkers = 2;
 constexpr int kBacklog = 4096;
 constexpr std::chrono::milliseconds kAcceptPause{100};  // when no file descriptor is left
 constexpr std::chrono::milliseconds kDrainLook{10};
+constexpr std::chrono::milliseconds kIdleLook{1000};   // for models that nobody uses
 constexpr std::chrono::milliseconds kAbortTime{2000};  // for what was aborted to tell its client
 
 asio::ip::address address_of(const std::string& host) {
@@ -42,7 +43,7 @@ asio::ip::address address_of(const std::string& host) {
 
 class Server::Impl {
  public:
-  Impl(Engine& engine, const ServerOptions& options);
+  Impl(std::vector<ModelSource> models, const ServerOptions& options);
   ~Impl();
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -60,18 +61,22 @@ class Server::Impl {
   void wait_for_signal();
   void on_stop();
   void look_whether_drained();
+  void look_for_idle_models();
   [[nodiscard]] bool is_drained() const;
 
   ServerOptions options_;
   std::unique_ptr<const TlsContext> tls_;
+  Models models_;
   Api api_;
   ConnectionShared shared_;
   asio::io_context io_;  // after what its handlers use
   std::optional<asio::thread_pool> workers_;
+  std::optional<asio::thread_pool> loader_;
   Tcp::acceptor acceptor_;
   asio::signal_set signals_;
   asio::steady_timer accept_timer_;
   asio::steady_timer drain_timer_;
+  asio::steady_timer idle_timer_;
   std::optional<Clock::time_point> drain_end_;
   bool aborted_ = false;
 };
@@ -101,37 +106,52 @@ ApiOptions api_options(const ServerOptions& options) {
     fail_usage("`host` {} can be reached from other machines: set an API key, or `no_auth` to serve everybody",
                options.host);
   }
-  return {.model = options.model,
-          .keys = options.keys,
+  return {.keys = options.keys,
+          .origins = options.cors_origins,
           .local = loopback && !options.no_auth,
           .max_sequences = options.max_queue,
-          .max_sequences_per_key = options.max_queue_per_key,
-          .profile = options.profile};
+          .max_sequences_per_key = options.max_queue_per_key};
+}
+
+std::vector<ModelSource> one_engine(Engine& engine, const ServerOptions& options) {
+  // Not its owner.
+  const std::shared_ptr<Engine> shared(std::shared_ptr<void>(), &engine);
+  return {{.name = options.model, .facts = facts_of(engine), .loaded = {.engine = shared, .profile = options.profile}}};
 }
 
 }  // namespace
 
-Server::Impl::Impl(Engine& engine, const ServerOptions& options)
+Server::Impl::Impl(std::vector<ModelSource> models, const ServerOptions& options)
     : options_(options),
       tls_(tls_of(options)),
+      models_(
+          std::move(models),
+          {.memory = options.models_memory, .idle_time = options.unload_idle, .retry_time = options.load_retry},
+          [this](std::function<void()> work) { asio::post(io_, std::move(work)); },
+          [this](std::function<void()> work) { asio::post(*loader_, guarded(std::move(work))); }),
       api_(
-          engine, api_options(options), [this](std::function<void()> work) { asio::post(io_, std::move(work)); },
+          models_, api_options(options), [this](std::function<void()> work) { asio::post(io_, std::move(work)); },
           [this](std::function<void()> work) { asio::post(*workers_, guarded(std::move(work))); }),
       shared_{.api = api_, .options = options_, .tls = tls_.get()},
       io_(1),
       acceptor_(io_),
       signals_(io_),
       accept_timer_(io_),
-      drain_timer_(io_) {
+      drain_timer_(io_),
+      idle_timer_(io_) {
   listen();
   const BlockSignals block;
   workers_.emplace(kWorkers);
+  loader_.emplace(1);
 }
 
 Server::Impl::~Impl() {
   api_.refuse();
+  models_.refuse();
   workers_->stop();
   workers_->join();
+  loader_->stop();
+  loader_->join();
   api_.shut_down();
 }
 
@@ -151,6 +171,7 @@ void Server::Impl::run() {
     signals_.add(SIGTERM);
     wait_for_signal();
   }
+  if (options_.unload_idle.count() > 0) look_for_idle_models();
   accept();
   while (!io_.stopped()) {
     try {
@@ -227,7 +248,17 @@ void Server::Impl::look_whether_drained() {
   });
 }
 
-Server::Server(Engine& engine, const ServerOptions& options) : impl_(std::make_unique<Impl>(engine, options)) {}
+void Server::Impl::look_for_idle_models() {
+  models_.unload_idle();
+  idle_timer_.expires_after(std::min(kIdleLook, options_.unload_idle));
+  idle_timer_.async_wait([this](const ErrorCode& error) {
+    if (!error) look_for_idle_models();
+  });
+}
+
+Server::Server(std::vector<ModelSource> models, const ServerOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(models), options)) {}
+Server::Server(Engine& engine, const ServerOptions& options) : Server(one_engine(engine, options), options) {}
 Server::~Server() = default;
 
 uint16_t Server::port() const {

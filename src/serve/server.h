@@ -1,8 +1,8 @@
-// inferno as a service: an HTTP server over one engine.
+// inferno as a service: an HTTP server over the engines of one model or several.
 //
-// One thread runs the event loop with all connections; the engine computes on its own; a few workers read JSON and make
-// tokens. No client can make another wait: buffers are bounded, every phase of a request has a deadline, bodies are
-// measured before they are read.
+// One thread runs the event loop with all connections; engines compute on their own; a few workers read JSON and make
+// tokens; one loads models. No client can make another wait: buffers are bounded, every phase of a request has a
+// deadline, bodies are measured before they are read.
 #pragma once
 
 #include <chrono>
@@ -14,19 +14,17 @@
 #include <vector>
 
 #include "serve/metrics.h"
-
-namespace inferno {
-class Engine;
-}
+#include "serve/served_model.h"
 
 namespace inferno::serve {
 
 struct ServerOptions {
   std::string host = "127.0.0.1";  // an address, not a name
   uint16_t port = 8080;            // 0: one that is free
-  std::string model = "model";     // the name clients know it by
+  std::string model = "model";     // the name clients know it by, of a server over one engine
   std::vector<std::string> keys = {};
-  std::string tls_cert = {};  // a file in PEM form, as the next; both or none
+  std::vector<std::string> cors_origins = {};  // of pages that may use it: "https://host", or "*"
+  std::string tls_cert = {};                   // a file in PEM form, as the next; both or none
   std::string tls_key = {};
   bool no_auth = false;  // without keys: serve others than this machine all the same
   int64_t max_queue = 512;
@@ -41,7 +39,10 @@ struct ServerOptions {
   std::chrono::milliseconds comment_time{10'000};  // of silence in a stream, after which a comment says that it lives
   std::chrono::milliseconds drain_time{30'000};    // for requests that run when the server ends
   size_t max_unsent_bytes = size_t{1} << 20;       // of a stream whose client does not read
-  ProfileSource profile = {};                      // for /debug/profile and /metrics
+  uint64_t models_memory = 0;                      // bytes for all models that are loaded; 0: no limit
+  std::chrono::milliseconds unload_idle{0};        // a model that nobody used for so long is unloaded; 0: never
+  std::chrono::milliseconds load_retry{5000};      // between two tries to load a model
+  ProfileSource profile = {};                      // of a server over one engine: for /debug/profile and /metrics
   bool handle_signals = false;                     // SIGINT and SIGTERM end it
   std::function<void(std::string_view line)> log = {};  // a line per request; called on the event loop's thread
   bool log_json = false;                                // the lines are JSON
@@ -50,6 +51,8 @@ struct ServerOptions {
 class Server {
  public:
   // Listens when it returns. An address that others reach, without keys and no_auth, is an Error.
+  Server(std::vector<ModelSource> models, const ServerOptions& options);
+  // Over one model, which is always loaded; the engine outlives it.
   Server(Engine& engine, const ServerOptions& options);
   ~Server();
   Server(const Server&) = delete;

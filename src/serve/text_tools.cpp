@@ -61,11 +61,8 @@ OrderedJson apply_template(const Fields& fields, const Tokenizer& tokenizer) {
 
 }  // namespace
 
-std::string run_text_tool(Action action, std::string_view body, const CompletionLimits& limits,
-                          const Tokenizer* tokenizer) {
-  const Json parsed = parse_object(body);
-  const Fields fields(parsed);
-  check_model(fields, limits.model);
+std::string run_text_tool(Action action, const Json& body, const CompletionLimits& limits, const Tokenizer* tokenizer) {
+  const Fields fields(body);
   if (tokenizer == nullptr) throw ApiError(501, "this model has no vocabulary, or this build no tokenizers");
   switch (action) {
     case Action::tokenize:

@@ -1,8 +1,8 @@
 // Endpoints that only turn texts into tokens and back: JSON in, JSON out. For workers.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <string_view>
 
 #include "serve/completion_request.h"
 #include "serve/endpoints.h"
@@ -11,7 +11,7 @@
 namespace inferno::serve {
 
 // Of /tokenize, /detokenize, /apply-template and /v1/messages/count_tokens. Null tokenizer: an ApiError.
-[[nodiscard]] std::string run_text_tool(Action action, std::string_view body, const CompletionLimits& limits,
+[[nodiscard]] std::string run_text_tool(Action action, const nlohmann::json& body, const CompletionLimits& limits,
                                         const Tokenizer* tokenizer);
 
 }  // namespace inferno::serve

@@ -3,32 +3,62 @@
 #include <utility>
 
 #include "serve/api_error.h"
+#include "serve/request_fields.h"
 
 namespace inferno::serve {
 
 WorkerJob::WorkerJob(CompletionContext& context, const HttpHead& head, std::weak_ptr<Responder> responder,
-                     Answer answer)
-    : context_(context), form_(error_form(head.path)), responder_(std::move(responder)), answer_(std::move(answer)) {}
+                     bool needs_engine, Answer answer)
+    : context_(context),
+      form_(error_form(head.path)),
+      responder_(std::move(responder)),
+      needs_engine_(needs_engine),
+      answer_(std::move(answer)) {}
 
 void WorkerJob::start(std::string body) {
-  auto waiting = std::make_shared<WaitingBody>(std::move(body), context_.waiting_bytes);
-  context_.on_worker([self = shared_from_this(), waiting = std::move(waiting)] { self->work(waiting->text()); });
+  auto waiting = std::make_shared<const WaitingBody>(std::move(body), context_.waiting_bytes);
+  context_.on_worker([self = shared_from_this(), waiting = std::move(waiting)] { self->work(waiting); });
 }
 
-void WorkerJob::work(const std::string& body) {
-  if (cancelled_.load(std::memory_order_relaxed)) return;
+std::optional<std::string> WorkerJob::try_answer(const Body& body) {
+  const Json parsed = parse_object(body->text());
+  ServedModel& model = context_.models.find(model_of(Fields(parsed)));
+  if (!needs_engine_) return answer_(parsed, model, nullptr);
+  if (!lease_) lease_ = context_.models.try_lease(model);
+  if (lease_) return answer_(parsed, model, &lease_.engine());
+  context_.on_loop([self = shared_from_this(), &model, body] {
+    self->body_ = body;
+    self->context_.models.wait_for(model, self);
+  });
+  return std::nullopt;
+}
+
+void WorkerJob::work(const Body& body) {
+  if (cancelled_.load(std::memory_order_relaxed)) return lease_.release();
   HttpResponse response;
   RequestNote note;
   try {
-    response.body = answer_(body) + "\n";
+    const std::optional<std::string> answer = try_answer(body);
+    if (!answer) return;
+    response.body = *answer + "\n";
   } catch (...) {
     const ApiError error = current_error();
     response = error_response(error, form_);
     note.error = error.what();
   }
+  lease_.release();
   context_.on_loop([self = shared_from_this(), answer = std::move(response), said = std::move(note)] {
     self->respond(answer, said);
   });
+}
+
+void WorkerJob::on_model(ModelLease lease) {
+  lease_ = std::move(lease);
+  context_.on_worker([self = shared_from_this(), body = std::exchange(body_, {})] { self->work(body); });
+}
+
+void WorkerJob::on_model_failure(const ApiError& error) {
+  respond(error_response(error, form_), {.error = error.what()});
 }
 
 void WorkerJob::respond(HttpResponse response, const RequestNote& note) {

@@ -1,9 +1,11 @@
-// A request that a worker answers by itself, without the engine: tokens of a text, a template.
+// A request that a worker answers by itself, without a step of the engine: tokens of a text, a template.
 #pragma once
 
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 #include "serve/completion.h"
@@ -11,26 +13,36 @@
 
 namespace inferno::serve {
 
-class WorkerJob final : public Exchange, public std::enable_shared_from_this<WorkerJob> {
+class WorkerJob final : public Exchange, public ModelWaiter, public std::enable_shared_from_this<WorkerJob> {
  public:
-  // Makes the answer's body of the request's; an exception is the answer otherwise.
-  using Answer = std::function<std::string(const std::string& body)>;
+  // Makes the answer's body of the request's; an exception is the answer otherwise. The engine is null for one that
+  // does not need it.
+  using Answer = std::function<std::string(const nlohmann::json& body, const ServedModel& model, Engine* engine)>;
 
-  WorkerJob(CompletionContext& context, const HttpHead& head, std::weak_ptr<Responder> responder, Answer answer);
+  WorkerJob(CompletionContext& context, const HttpHead& head, std::weak_ptr<Responder> responder, bool needs_engine,
+            Answer answer);
 
   void start(std::string body);
   // What no worker has begun by then is not done at all.
   void cancel() noexcept override { cancelled_.store(true, std::memory_order_relaxed); }
   void expire() override;
+  void on_model(ModelLease lease) override;
+  void on_model_failure(const ApiError& error) override;
 
  private:
-  void work(const std::string& body);
+  using Body = std::shared_ptr<const WaitingBody>;
+  void work(const Body& body);
+  // Nothing when it has to wait for its model.
+  [[nodiscard]] std::optional<std::string> try_answer(const Body& body);
   void respond(HttpResponse response, const RequestNote& note);
 
   CompletionContext& context_;
   ErrorForm form_;
   std::weak_ptr<Responder> responder_;  // the loop's
+  bool needs_engine_;
   Answer answer_;
+  Body body_;         // the loop's: of one that waits for its model
+  ModelLease lease_;  // a worker's, for as long as it works
   std::atomic<bool> cancelled_{false};
 };
 

@@ -38,8 +38,14 @@ class ServeApi : public ::testing::Test {
 
   Works loop_, workers_;
   std::unique_ptr<Engine> engine_ = story_engine();
-  Api api_{*engine_,
-           {.model = "story", .keys = {}},
+  serve::Models models_{{{.name = "story",
+                          .facts = serve::facts_of(*engine_),
+                          .loaded = {.engine = std::shared_ptr<Engine>(std::shared_ptr<void>(), engine_.get())}}},
+                        {},
+                        [this](std::function<void()> work) { loop_.push_back(std::move(work)); },
+                        {}};
+  Api api_{models_,
+           {.keys = {}},
            [this](std::function<void()> work) { loop_.push_back(std::move(work)); },
            [this](std::function<void()> work) { workers_.push_back(std::move(work)); }};
   std::shared_ptr<Answers> answers_ = std::make_shared<Answers>();

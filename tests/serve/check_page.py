@@ -15,9 +15,11 @@ from playwright.sync_api import expect, sync_playwright
 PATIENCE = 120_000  # ms; against hanging, not a measurement
 
 
-def start(inferno):
-    server = subprocess.Popen([inferno, "serve", "--port", "0", "--quiet", "--alias", "story",
-                               "--chat-template", "chatml"],
+MODEL = pathlib.Path(__file__).parents[2] / "models" / "tiny-books-26m.gguf"
+
+
+def start(inferno, *arguments):
+    server = subprocess.Popen([inferno, "serve", "--port", "0", "--quiet", "--chat-template", "chatml", *arguments],
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     line = server.stdout.readline()
     return server, line.split(" on ")[1].strip().removesuffix("/v1")
@@ -37,6 +39,19 @@ def ask(page, text):
 
 def wait_done(page):
     expect(page.locator("#stop")).to_be_hidden(timeout=PATIENCE)
+
+
+def check_models(page):
+    """The page of a server with two models asks the one that is chosen."""
+    expect(page.locator("#models")).to_be_visible()
+    page.select_option("#models", "second")
+    expect(page.locator("#models")).to_have_value("second")
+    page.evaluate("settings.max_tokens = 8; save('inferno.settings', settings)")
+    ask(page, "The sea was calm")
+    wait_done(page)
+    expect(page.locator(".turn.assistant .who").last).to_have_text("second")
+    page.reload()
+    expect(page.locator("#models")).to_have_value("second")
 
 
 def check(page, out):
@@ -124,34 +139,49 @@ def check_rest(page, out):
     page.screenshot(path=out / "phone-menu.png")
     page.keyboard.press("Escape")
     page.screenshot(path=out / "phone.png")
-    unnamed = page.evaluate("""[...document.querySelectorAll('button, input, textarea')].filter((e) => e.checkVisibility() &&
+    unnamed = page.evaluate("""[...document.querySelectorAll('button, input, textarea, select')].filter((e) => e.checkVisibility() &&
       !(e.textContent.trim() || e.ariaLabel || e.labels?.length)).map((e) => e.outerHTML)""")
     assert not unnamed, f"without a name for screen readers: {unnamed}"
+
+
+def visit(playwright, inferno, arguments, work):
+    """Calls work(page) with the page of such a server; returns what it should not have done."""
+    server, address = start(inferno, *arguments)
+    problems = []
+    try:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1100, "height": 760}, color_scheme="light")
+        page.set_default_timeout(PATIENCE)
+        page.on("console", lambda m: problems.append(f"console: {m.text}"))
+        page.on("pageerror", lambda e: problems.append(f"error: {e}"))
+        page.on("request", lambda r: r.url.startswith((address, "data:", "blob:")) or
+                problems.append(f"request to {r.url}"))
+        page.add_init_script(WATCH)
+        page.goto(address + "/")
+        work(page)
+        browser.close()
+    finally:
+        server.terminate()
+        server.wait()
+    return problems
 
 
 def main():
     inferno, out = sys.argv[1], pathlib.Path(sys.argv[2])
     out.mkdir(parents=True, exist_ok=True)
-    server, address = start(inferno)
-    problems = []
-    try:
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-            page = browser.new_page(viewport={"width": 1100, "height": 760}, color_scheme="light")
-            page.set_default_timeout(PATIENCE)
-            page.on("console", lambda m: problems.append(f"console: {m.text}"))
-            page.on("pageerror", lambda e: problems.append(f"error: {e}"))
-            page.on("request", lambda r: r.url.startswith((address, "data:", "blob:")) or
-                    problems.append(f"request to {r.url}"))
-            page.add_init_script(WATCH)
-            page.goto(address + "/")
-            check(page, out)
-            check_markdown(page, out)
-            check_rest(page, out)
-            browser.close()
-    finally:
-        server.terminate()
-        server.wait()
+
+    def one_model(page):
+        check(page, out)
+        check_markdown(page, out)
+        check_rest(page, out)
+
+    def two_models(page):
+        check_models(page)
+        page.screenshot(path=out / "models.png")
+
+    with sync_playwright() as playwright:
+        problems = visit(playwright, inferno, ["--alias", "story"], one_model)
+        problems += visit(playwright, inferno, [f"first={MODEL}", f"second={MODEL}"], two_models)
     if problems:
         sys.exit("\n".join(problems))
     print(f"check-page: passed; screenshots are in {out}")

@@ -194,6 +194,15 @@ TestServer::TestServer(const std::function<void(serve::ServerOptions&)>& change,
   thread_ = std::thread([this] { server_->run(); });
 }
 
+TestServer::TestServer(std::vector<serve::ModelSource> models,
+                       const std::function<void(serve::ServerOptions&)>& change) {
+  serve::ServerOptions options;
+  options.port = 0;
+  if (change) change(options);
+  server_ = std::make_unique<serve::Server>(std::move(models), options);
+  thread_ = std::thread([this] { server_->run(); });
+}
+
 TestServer::~TestServer() {
   if (!thread_.joinable()) return;
   server_->stop();

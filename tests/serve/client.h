@@ -67,6 +67,7 @@ class TestServer {
  public:
   explicit TestServer(const std::function<void(serve::ServerOptions&)>& change = {}, int32_t max_sequences = 4,
                       decltype(EngineOptions::decorate) decorate = {});
+  TestServer(std::vector<serve::ModelSource> models, const std::function<void(serve::ServerOptions&)>& change = {});
   ~TestServer();
   TestServer(const TestServer&) = delete;
   TestServer& operator=(const TestServer&) = delete;
