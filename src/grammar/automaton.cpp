@@ -1,10 +1,12 @@
 #include "grammar/automaton.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <utility>
 
 #include "base/error.h"
+#include "grammar/token_trie.h"
 
 namespace inferno::grammar {
 namespace {
@@ -57,7 +59,7 @@ void Automaton::reset() {
   bytes_ = 0;
   ++generation_;
   stacks_.push_back({.state = 0, .below = kBottom, .depth = 0, .after = kDead});
-  configs_.push_back({.first = 0, .count = 0, .hash = 0, .ends = false});
+  configs_.push_back({.first = 0, .count = 0, .hash = 0, .ends = false, .loops = 0});
   next_.assign(classes_, kDead);
   close(program_->start(), kBottom);
   start_ = intern();
@@ -107,6 +109,54 @@ ConfigId Automaton::find_step(ConfigId config, uint32_t byte_class) {
   const ConfigId next = intern();
   next_[config * size_t{classes_} + byte_class] = next;
   return next;
+}
+
+// Whether all characters go back to `to` with so many more bytes, the first of them within low and high.
+bool Automaton::returns_after(ConfigId from, int bytes, uint8_t low, uint8_t high, ConfigId to) {
+  if (bytes == 0) return from == to;
+  uint32_t before = UINT32_MAX;
+  for (unsigned byte = low; byte <= high; ++byte) {
+    const uint32_t byte_class = program_->class_of(static_cast<uint8_t>(byte));
+    if (byte_class == before) continue;
+    before = byte_class;
+    const ConfigId next = step(from, static_cast<uint8_t>(byte));
+    if (next == kDead || !returns_after(next, bytes - 1, 0x80, 0xBF, to)) return false;
+  }
+  return true;
+}
+
+uint16_t Automaton::find_loops(ConfigId config) {
+  uint16_t loops = 0;
+  // Where letters lead elsewhere, nothing is worth knowing.
+  if (step(config, 'a') == config) {
+    loops = kBroken - 1;
+    for (unsigned byte = 0; byte < 0x80; ++byte) {
+      const auto b = static_cast<uint8_t>(byte);
+      if (step(config, b) != config) loops &= static_cast<uint16_t>(~ascii_kind(b));
+    }
+    struct Lead {
+      uint8_t first, last, low, high;
+      int more;
+    };
+    constexpr std::array<Lead, 8> kLeads = {{{0xC2, 0xDF, 0x80, 0xBF, 1},
+                                             {0xE0, 0xE0, 0xA0, 0xBF, 2},
+                                             {0xE1, 0xEC, 0x80, 0xBF, 2},
+                                             {0xED, 0xED, 0x80, 0x9F, 2},
+                                             {0xEE, 0xEF, 0x80, 0xBF, 2},
+                                             {0xF0, 0xF0, 0x90, 0xBF, 3},
+                                             {0xF1, 0xF3, 0x80, 0xBF, 3},
+                                             {0xF4, 0xF4, 0x80, 0x8F, 3}}};
+    const bool multibyte = std::ranges::all_of(kLeads, [&](const Lead& lead) {
+      for (unsigned byte = lead.first; byte <= lead.last; ++byte) {
+        const ConfigId next = step(config, static_cast<uint8_t>(byte));
+        if (next == kDead || !returns_after(next, lead.more, lead.low, lead.high, config)) return false;
+      }
+      return true;
+    });
+    if (!multibyte) loops &= static_cast<uint16_t>(~kMultibyte);
+  }
+  configs_[config].loops = loops;
+  return loops;
 }
 
 void Automaton::close(uint32_t state, StackId stack) {
@@ -176,7 +226,8 @@ ConfigId Automaton::intern() {
     configs_.push_back({.first = static_cast<uint32_t>(items_.size()),
                         .count = static_cast<uint32_t>(found_.size()),
                         .hash = hash,
-                        .ends = ends});
+                        .ends = ends,
+                        .loops = kLoopsUnknown});
     items_.insert(items_.end(), found_.begin(), found_.end());
     next_.resize(next_.size() + classes_, kUnknown);
     grow(config_table_, [&](ConfigId id) { return configs_[id].hash; });

@@ -49,6 +49,11 @@ class Automaton {
   [[nodiscard]] std::span<const Item> items(ConfigId config) const {
     return std::span(items_).subspan(configs_[config].first, configs_[config].count);
   }
+  // Kinds of bytes (ByteKind) of which each leads back here: multibyte ones with the character they belong to.
+  [[nodiscard]] uint16_t loops(ConfigId config) {
+    const uint16_t known = configs_[config].loops;
+    return known != kLoopsUnknown ? known : find_loops(config);
+  }
   // The configuration of one state as if its rule were the whole grammar, and only by the state's own bytes.
   [[nodiscard]] ConfigId alone(uint32_t state);
   // Where the rule that ends with this stack goes on.
@@ -61,6 +66,7 @@ class Automaton {
 
  private:
   static constexpr ConfigId kUnknown = UINT32_MAX;
+  static constexpr uint16_t kLoopsUnknown = UINT16_MAX;
   struct Stack {
     uint32_t state;  // to return to
     StackId below;
@@ -71,6 +77,7 @@ class Automaton {
     uint32_t first, count;  // of items_
     uint64_t hash;
     bool ends;
+    uint16_t loops;
   };
   // Numbers by hash, open addressing, at most half full; 0 is free.
   struct Table {
@@ -79,6 +86,8 @@ class Automaton {
   };
 
   void reset();
+  uint16_t find_loops(ConfigId config);
+  [[nodiscard]] bool returns_after(ConfigId from, int bytes, uint8_t low, uint8_t high, ConfigId to);
   ConfigId find_step(ConfigId config, uint32_t byte_class);
   // Adds the state and all it leads to by calls and returns to found_.
   void close(uint32_t state, StackId stack);

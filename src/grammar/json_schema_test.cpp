@@ -171,9 +171,9 @@ TEST(JsonSchema, WhatIsNotEnforcedIsNamedWithItsPath) {
   expect_refused(R"({"type":"string","format":"iban"})", "format", "#");
   expect_refused(R"({"requierd":["a"]})", "requierd", "#");
   expect_refused(R"({"type":"text"})", "type", "#");
-  expect_refused(R"({"properties":{"a":{"$id":"x","type":"null"}}})", "$id", "#/properties/a");
-  EXPECT_NE(error_of(SourceKind::json_schema, R"-({"type":"string","pattern":"(?=a)"})-").find("look-ahead"),
-            std::string::npos);
+  expect_refused(R"({"properties":{"a":{"$id":"x","$ref":"#/b"}}})", "$id", "#/properties/a");
+  expect_refused(R"-({"properties":{"a":{"pattern":"(?=a)"}}})-", "pattern",
+                 "#/properties/a cannot be used: the pattern: look-ahead");
   // Annotations and words of others are no keywords.
   expect(R"({"title":"t","description":"d","default":1,"examples":[1],"$comment":"c","x-order":1,"markdown":"m",
             "type":"null"})",

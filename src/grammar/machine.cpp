@@ -76,6 +76,20 @@ Machine words_machine(std::vector<std::string> words, const Limits& limits) {
   return machine;
 }
 
+Machine enclosed(const Machine& machine, uint8_t around) {
+  Machine made;
+  const uint32_t last = machine.states() + 1;
+  made.add_state(false);
+  made.add_edge(around, around, 1);
+  for (uint32_t s = 0; s < machine.states(); ++s) {
+    made.add_state(false);
+    for (const ByteEdge& edge : machine.edges(s)) made.add_edge(edge.low, edge.high, edge.target + 1);
+    if (machine.is_final(s)) made.add_edge(around, around, last);
+  }
+  made.add_state(true);
+  return made;
+}
+
 // ---- products
 
 namespace {

@@ -59,6 +59,9 @@ class Machine {
 // Exactly these words; an Error where they are too many. None: a machine that takes nothing.
 [[nodiscard]] Machine words_machine(std::vector<std::string> words, const Limits& limits);
 
+// The same with a byte before and after it that it has none of itself.
+[[nodiscard]] Machine enclosed(const Machine& machine, uint8_t around);
+
 // Of deterministic machines without calls; an Error where the result is too large.
 [[nodiscard]] Machine intersection(const Machine& a, const Machine& b, const Limits& limits);
 [[nodiscard]] Machine difference(const Machine& a, const Machine& b, const Limits& limits);

@@ -217,9 +217,8 @@ ExprId SchemaWriter::object_rule(const ValueSpec& spec, const std::vector<Proper
 
   std::vector<std::pair<ExprId, ExprId>> other_members;
   for (const OtherNames& other : others) {
-    const ExprId quote = pool_.literal("\"");
-    const ExprId name = other.names ? pool_.sequence({quote, pool_.call(rules_.define("name", *other.names)), quote})
-                                    : text_.any_string();
+    const ExprId name =
+        other.names ? pool_.call(rules_.define("name", enclosed(*other.names, '"'))) : text_.any_string();
     other_members.emplace_back(name, value(other.schemas));
   }
   // [count]: the state in which so many properties were written and only others, or the end, may follow.

@@ -101,6 +101,26 @@ std::string escaped(std::string_view key) {
   return printable(out);
 }
 
+// Almost the same letters: a keyword with a slip, not another word.
+bool is_misspelt(std::string word, std::string_view keyword) {
+  constexpr size_t kShortest = 6;
+  constexpr size_t kSlips = 2;
+  if (keyword.size() < kShortest || !word.starts_with(keyword.front())) return false;
+  size_t common = 0;
+  for (const char c : keyword) {
+    const size_t at = word.find(c);
+    if (at == std::string::npos) continue;
+    word.erase(at, 1);
+    ++common;
+  }
+  return keyword.size() - common + word.size() <= kSlips;
+}
+
+bool has_reference(const SchemaJson& in) {
+  if (in.is_object() && in.contains("$ref")) return true;
+  return std::ranges::any_of(in, [](const SchemaJson& part) { return part.is_structured() && has_reference(part); });
+}
+
 // Depth is limited by the parser.
 bool find_path(const SchemaJson& in, const SchemaJson& wanted, std::string& path) {
   if (&in == &wanted) return true;
@@ -157,16 +177,15 @@ void SchemaDocument::check_keywords(const SchemaJson& schema) {
     if (contains(kEnforced, key)) continue;
     if (key == "$id" || key == "id") {
       // It would change what the references inside of it mean.
-      const bool changes_base =
-          &schema != &root_ && item.value().is_string() && !item.value().get_ref<const std::string&>().starts_with('#');
+      const bool changes_base = &schema != &root_ && item.value().is_string() &&
+                                !item.value().get_ref<const std::string&>().starts_with('#') && has_reference(schema);
       if (changes_base) fail_at(schema, key, "of a part of a schema is not supported");
     }
     if (contains(kAnnotations, key)) continue;
     if (key == "uniqueItems" && item.value() == false) continue;
     if (contains(kRefused, key)) fail_at(schema, printable(key), "is not supported");
-    if (key.starts_with("x-")) continue;
     const std::string_view meant = nearest(key, kEnforced);
-    if (!meant.empty()) fail_at(schema, printable(key), "is no keyword; did you mean `{}`?", meant);
+    if (is_misspelt(key, meant)) fail_at(schema, printable(key), "is no keyword; did you mean `{}`?", meant);
   }
 }
 

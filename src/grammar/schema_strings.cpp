@@ -71,7 +71,8 @@ ExprId SchemaWriter::string(const ValueSpec& spec) {
     if (spec.min_length == 0 && spec.max_length >= kEndless) return text_.any_string();
     return pool_.sequence({quote, counted_chars(text_.any_char(), spec.min_length, spec.max_length), quote});
   }
-  return pool_.sequence({quote, pool_.call(rules_.define("pattern", string_machine(spec))), quote});
+  // With its quotes: where it ends is then the only place at which a token may leave it.
+  return pool_.call(rules_.define("pattern", enclosed(string_machine(spec), '"')));
 }
 
 }  // namespace inferno::grammar

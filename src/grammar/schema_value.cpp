@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "grammar/regex_syntax.h"
 #include "grammar/string_formats.h"
 
 namespace inferno::grammar {
@@ -96,10 +97,22 @@ class Merger {
     }
   }
 
+  // What is wrong with a pattern is said with its place.
+  void check_pattern(const SchemaJson& schema, const char* keyword, const std::string& pattern) const {
+    try {
+      (void)parse_regex_syntax(pattern, {});
+    } catch (const Error& error) {
+      document_.fail_at(schema, keyword, "cannot be used: {}", error.what());
+    }
+  }
+
   void add_strings(const SchemaJson& schema) {
     spec.min_length = std::max(spec.min_length, document_.count(schema, "minLength", 0));
     spec.max_length = std::min(spec.max_length, document_.count(schema, "maxLength", UINT32_MAX));
-    if (const std::string* pattern = document_.find_string(schema, "pattern")) spec.patterns.push_back(*pattern);
+    if (const std::string* pattern = document_.find_string(schema, "pattern")) {
+      check_pattern(schema, "pattern", *pattern);
+      spec.patterns.push_back(*pattern);
+    }
     if (const std::string* format = document_.find_string(schema, "format")) {
       const std::string* pattern = format_pattern(*format);
       if (pattern == nullptr) document_.fail_at(schema, "format", "\"{}\" is not supported", printable(*format));
@@ -138,6 +151,9 @@ class Merger {
     const ObjectPart part = {.properties = document_.find_object(schema, "properties"),
                              .patterns = document_.find_object(schema, "patternProperties"),
                              .additional = document_.find(schema, "additionalProperties")};
+    if (part.patterns != nullptr) {
+      for (const auto& pattern : part.patterns->items()) check_pattern(schema, "patternProperties", pattern.key());
+    }
     if (part.properties != nullptr || part.patterns != nullptr || part.additional != nullptr) {
       spec.objects.push_back(part);
       spec.object_keyword = &schema;

@@ -7,8 +7,8 @@
 namespace inferno::grammar {
 namespace {
 
-// A state with so many bytes to go on with allows a large part of a vocabulary.
-constexpr int kManyBytes = 96;
+// A state that so many bytes leave as it is allows a large part of a vocabulary.
+constexpr int kManyBytes = 64;
 
 void set_bit(std::span<uint32_t> mask, int32_t token) {
   const auto i = static_cast<uint32_t>(token);
@@ -40,6 +40,12 @@ void TokenMasks::walk(uint32_t node, ConfigId config, std::span<uint32_t> mask) 
       continue;
     }
     levels_[at.depth] = next;
+    if (at.at_char && (at.below & ~automaton_.loops(next)) == 0 && !(with_ends && automaton_.may_end(next))) {
+      // Whatever comes, the text stays where it is.
+      for (const int32_t token : trie.tokens_below(i)) set_bit(mask, token);
+      i = at.end;
+      continue;
+    }
     for (const int32_t token : trie.tokens(i)) set_bit(mask, token);
     if (with_ends && automaton_.may_end(next) && at.end > i + 1) nodes_.push_back(i);
     i = automaton_.items(next).empty() ? at.end : i + 1;
@@ -123,8 +129,8 @@ void TokenMasks::fill(ConfigId config, std::span<uint32_t> mask) {
 void TokenMasks::prepare(size_t states) {
   const Program& program = automaton_.program();
   for (uint32_t s = 0; s < program.states() && states > 0; ++s) {
-    int bytes = 0;
-    for (const ByteEdge& edge : program.edges(s)) bytes += edge.high - edge.low + 1;
+    int bytes = 0;  // that lead back to it
+    for (const ByteEdge& edge : program.edges(s)) bytes += edge.target == s ? edge.high - edge.low + 1 : 0;
     if (bytes < kManyBytes) continue;
     (void)own(s);
     --states;

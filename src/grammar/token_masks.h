@@ -24,13 +24,13 @@ class TokenMasks {
 
   // Sets the bits of the tokens that may follow, end tokens included, and clears the others. mask: trie's words().
   void fill(ConfigId config, std::span<uint32_t> mask);
-  // Finds what does not depend on stacks for states that allow a lot, at most `states` of them: the expensive part.
+  // Finds what does not depend on stacks for states in the middle of texts, at most `states` of them.
   void prepare(size_t states);
   [[nodiscard]] const TokenTrie& trie() const { return *trie_; }
 
  private:
   static constexpr uint32_t kUnknown = UINT32_MAX;
-  static constexpr size_t kKept = 64;  // whole masks
+  static constexpr size_t kKept = 32;  // whole masks
   // What a state allows by itself.
   struct Own {
     bool is_list;                // of token ids; otherwise a bitset

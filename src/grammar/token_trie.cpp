@@ -18,7 +18,62 @@ std::vector<std::string_view> drawable_pieces(const Tokenizer& tokenizer) {
   return pieces;
 }
 
+// Follows UTF-8: how many bytes of a character are still to come, and what the next one may be.
+struct Utf8State {
+  int left = 0;
+  uint8_t low = 0x80, high = 0xBF;
+  bool broken = false;
+
+  [[nodiscard]] ByteKind take(uint8_t byte) {
+    if (broken) return kBroken;
+    if (left > 0) {
+      broken = byte < low || byte > high;
+      low = 0x80;
+      high = 0xBF;
+      --left;
+      return broken ? kBroken : kMultibyte;
+    }
+    if (byte < 0x80) return ascii_kind(byte);
+    left = byte >= 0xF0 ? 3 : byte >= 0xE0 ? 2 : 1;
+    broken = byte < 0xC2 || byte > 0xF4;
+    if (byte == 0xE0) low = 0xA0;
+    if (byte == 0xED) high = 0x9F;
+    if (byte == 0xF0) low = 0x90;
+    if (byte == 0xF4) high = 0x8F;
+    return broken ? kBroken : kMultibyte;
+  }
+};
+
 }  // namespace
+
+ByteKind ascii_kind(uint8_t byte) {
+  if (byte >= 'a' && byte <= 'z') return kLowerCase;
+  if (byte >= 'A' && byte <= 'Z') return kUpperCase;
+  if (byte >= '0' && byte <= '9') return kDigit;
+  if (byte == ' ') return kSpace;
+  if (byte == '"') return kQuote;
+  if (byte == '\\') return kBackslash;
+  return byte < 0x20 || byte == 0x7F ? kControl : kPunctuation;
+}
+
+void TokenTrie::find_kinds() {
+  std::vector<Utf8State> states(max_depth_ + 1);
+  std::vector<uint16_t> own(nodes_.size());
+  for (uint32_t i = 1; i < size(); ++i) {
+    Node& node = nodes_[i];
+    Utf8State state = states[node.depth - 1];
+    own[i] = state.take(node.byte);
+    node.at_char = !state.broken && state.left == 0;
+    states[node.depth] = state;
+  }
+  // A node that has a kind below it has it for all nodes above, too: the way up ends there.
+  std::vector<uint32_t> path;
+  for (uint32_t i = 0; i < size(); ++i) {
+    while (!path.empty() && nodes_[path.back()].end <= i) path.pop_back();
+    for (size_t p = path.size(); p-- > 0 && (nodes_[path[p]].below & own[i]) == 0;) nodes_[path[p]].below |= own[i];
+    path.push_back(i);
+  }
+}
 
 TokenTrie::TokenTrie(const Tokenizer& tokenizer)
     : TokenTrie(drawable_pieces(tokenizer), {tokenizer.end_tokens().begin(), tokenizer.end_tokens().end()}) {}
@@ -31,6 +86,7 @@ TokenTrie::TokenTrie(std::span<const std::string_view> pieces, std::vector<int32
   }
   begin_.push_back(static_cast<uint32_t>(text_.size()));
   build(pieces);
+  find_kinds();
 }
 
 std::string_view TokenTrie::bytes(int32_t token) const {
@@ -45,7 +101,7 @@ void TokenTrie::build(std::span<const std::string_view> pieces) {
   std::erase_if(order, [&](int32_t id) { return piece(id).empty(); });
   std::ranges::sort(order, [&](int32_t a, int32_t b) { return piece(a) != piece(b) ? piece(a) < piece(b) : a < b; });
 
-  nodes_.push_back({.end = 0, .tokens = 0, .depth = 0, .byte = 0});
+  nodes_.push_back({.end = 0, .tokens = 0, .depth = 0, .byte = 0, .at_char = true, .below = 0});
   std::vector<uint32_t> path = {0};  // the nodes of the token before, from the root
   std::string_view before;
   for (const int32_t id : order) {
@@ -60,7 +116,9 @@ void TokenTrie::build(std::span<const std::string_view> pieces) {
       nodes_.push_back({.end = 0,
                         .tokens = static_cast<uint32_t>(tokens_.size()),
                         .depth = static_cast<uint32_t>(i + 1),
-                        .byte = static_cast<uint8_t>(text[i])});
+                        .byte = static_cast<uint8_t>(text[i]),
+                        .at_char = false,
+                        .below = 0});
     }
     max_depth_ = std::max(max_depth_, static_cast<uint32_t>(text.size()));
     tokens_.push_back(id);
@@ -70,7 +128,9 @@ void TokenTrie::build(std::span<const std::string_view> pieces) {
   nodes_.push_back({.end = static_cast<uint32_t>(nodes_.size()),
                     .tokens = static_cast<uint32_t>(tokens_.size()),
                     .depth = 0,
-                    .byte = 0});
+                    .byte = 0,
+                    .at_char = false,
+                    .below = 0});
 }
 
 }  // namespace inferno::grammar

@@ -15,6 +15,21 @@ class Tokenizer;
 
 namespace inferno::grammar {
 
+// Kinds of bytes, as bits: where a text may go on with all bytes of some kinds, subtrees of them need no walk.
+enum ByteKind : uint16_t {
+  kLowerCase = 1,
+  kUpperCase = 2,
+  kDigit = 4,
+  kSpace = 8,
+  kPunctuation = 16,  // but the next two
+  kQuote = 32,
+  kBackslash = 64,
+  kControl = 128,
+  kMultibyte = 256,  // of a character beyond ASCII, where it belongs
+  kBroken = 512,     // of none
+};
+[[nodiscard]] ByteKind ascii_kind(uint8_t byte);
+
 class TokenTrie {
  public:
   struct Node {
@@ -22,6 +37,8 @@ class TokenTrie {
     uint32_t tokens;  // in the order of nodes: those of this node begin here, those of the next one end them
     uint32_t depth;   // bytes up to and with this node; 0: the root
     uint8_t byte;
+    bool at_char;    // a character ends with this byte, if one began with the token
+    uint16_t below;  // kinds of bytes in its subtree, without its own
   };
 
   explicit TokenTrie(const Tokenizer& tokenizer);
@@ -46,6 +63,7 @@ class TokenTrie {
 
  private:
   void build(std::span<const std::string_view> pieces);
+  void find_kinds();
 
   int32_t vocabulary_ = 0;
   std::vector<int32_t> end_tokens_;
