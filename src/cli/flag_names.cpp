@@ -9,15 +9,17 @@ namespace {
 struct Name {
   std::string_view option, flag;
 };
-constexpr std::array<Name, 19> kNames = {{{"affinity", "--affinity"},
+constexpr std::array<Name, 22> kNames = {{{"affinity", "--affinity"},
                                           {"api_key_file", "--api-key-file"},
                                           {"backend", "--backend"},
                                           {"chat_template", "--chat-template"},
                                           {"context", "--ctx"},
                                           {"depth", "--depth"},
                                           {"fused", "--fused"},
+                                          {"grammar", "--grammar"},
                                           {"host", "--host"},
                                           {"ids", "--ids"},
+                                          {"json_schema", "--json-schema"},
                                           {"kv_memory", "--kv-memory"},
                                           {"kv_type", "--kv-type"},
                                           {"max_token_latency_ms", "--max-token-latency"},
@@ -25,6 +27,7 @@ constexpr std::array<Name, 19> kNames = {{{"affinity", "--affinity"},
                                           {"numa", "--numa"},
                                           {"offline", "--offline"},
                                           {"port", "--port"},
+                                          {"regex", "--regex"},
                                           {"threads", "--threads"},
                                           {"tls_cert", "--tls-cert"},
                                           {"tls_key", "--tls-key"}}};

@@ -91,6 +91,7 @@ class CompletionJob final : public Exchange, public std::enable_shared_from_this
   // ---- a worker (completion_work.cpp, as the engine's)
   void prepare(const std::string& body) noexcept;
   void admit(const std::string& body);
+  void constrain();
   [[nodiscard]] Request engine_request(size_t prompt, std::vector<int32_t> ids);
   void build_answer() noexcept;
 

@@ -26,6 +26,7 @@ void CompletionJob::prepare(const std::string& body) noexcept {
 void CompletionJob::admit(const std::string& body) {
   if (cancelled_.load(std::memory_order_relaxed)) throw ApiError(503, "the server is shutting down");
   request_ = parse_completion(body, dialect_, context_.limits, seed_);
+  constrain();
   const Tokenizer* tokenizer = context_.engine.tokenizer();
   std::vector<std::vector<int32_t>> prompts;
   for (const Prompt& prompt : request_.prompts) {
@@ -65,6 +66,17 @@ void CompletionJob::admit(const std::string& body) {
   }
 }
 
+// Compiles what the answer must be, which every prompt's request then shares; here, where nobody waits for a token.
+void CompletionJob::constrain() {
+  if (request_.constraint.empty()) return;
+  try {
+    Request probe;
+    context_.engine.constraints().apply(request_.constraint, probe);
+  } catch (const Error& error) {
+    throw ApiError(400, error.what(), request_.constraint_field);
+  }
+}
+
 // Counted before they are compared: two that take the last place at once both see that.
 bool CompletionJob::take_places() {
   admitted_ = request_.choices();
@@ -94,6 +106,7 @@ Request CompletionJob::engine_request(size_t prompt, std::vector<int32_t> ids) {
   Request request = request_.settings;
   request.prompt = std::move(ids);
   request.tag = tag_;
+  context_.engine.constraints().apply(request_.constraint, request);
   // Who has another key does not learn from the time an answer takes what was asked before.
   if (key_ < context_.keys.size()) request.cache_salt = fmt::format("key {}", key_);
   const auto first = static_cast<int32_t>(prompt) * request.samples;

@@ -15,7 +15,7 @@ namespace inferno::serve {
 
 // Another name than the served one is a 404.
 void check_model(const Fields& fields, const std::string& served);
-// Tools, schemas and grammars are 501.
+// Tools and suffixes are 501.
 void refuse_unsupported(const Fields& fields);
 
 // Temperature, top_p and the like; what is missing is as in `defaults`. A seed below 0 counts as missing where
