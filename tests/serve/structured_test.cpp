@@ -100,8 +100,8 @@ TEST(ServeStructured, WhatCannotBeEnforcedIsA400ThatNamesTheField) {
   expect_400(schema("5"), param, "schema");
   expect_400(R"("response_format":{"type":"json_schema"})", "response_format.json_schema", "missing");
   expect_400(R"("response_format":{"type":"xml"})", "response_format.type", "xml");
-  expect_400(R"("regex":"(?=a)") ", " regex ", " look - ahead ");
-      expect_400(R"("grammar":"root ::= nothing")", "grammar", "nothing");
+  expect_400(R"-("regex":"(?=a)")-", "regex", "look-ahead");
+  expect_400(R"("grammar":"root ::= nothing")", "grammar", "nothing");
   expect_400(R"("choice":[])", "choice", "empty");
   expect_400(R"("choice":[1])", "choice", "strings");
   expect_400(R"("regex":"a","grammar":"root ::= \"a\"")", "regex", "both");
