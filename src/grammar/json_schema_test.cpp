@@ -32,6 +32,10 @@ TEST(JsonSchema, TypesAreTheirTexts) {
   expect(R"({"type":"object"})", {"{}", R"({ "x": [1, 2] })"}, {"[]", "{} "});
 }
 
+TEST(JsonSchema, SpaceIsOneSpaceOrOneLine) {
+  expect(R"({"type":"array"})", {"[1, 2]", "[\n  1,\n  2\n]", "[\r\n\t1]", "[ ]"}, {"[  ]", "[\n\n]", " []", "[] "});
+}
+
 TEST(JsonSchema, ValuesAreListed) {
   expect(R"({"enum":["a","ab",1,null,{"x":[1]}]})", {R"("a")", R"("ab")", "1", "null", R"({"x":[1]})"},
          {R"("b")", "11", R"("abc")"});

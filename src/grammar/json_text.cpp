@@ -40,7 +40,9 @@ ExprId JsonText::once(std::optional<RuleId>& rule, const char* name, const std::
 
 ExprId JsonText::space() {
   return once(space_, "space", [&] {
-    return pool_.repeat(pool_.choice({pool_.literal(" "), pool_.range('\t', '\n'), pool_.literal("\r")}), 0, kMaxSpace);
+    const ExprId indent = pool_.repeat(pool_.choice({pool_.literal(" "), pool_.literal("\t")}), 0, kMaxIndent);
+    const ExprId line = pool_.sequence({pool_.optional(pool_.literal("\r")), pool_.literal("\n"), indent});
+    return pool_.optional(pool_.choice({pool_.literal(" "), line}));
   });
 }
 

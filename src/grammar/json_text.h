@@ -1,6 +1,7 @@
 // The texts of JSON as rules: strings, numbers, any value, and the space between them.
 //
-// Space is at most kMaxSpace characters in a row: a model that has lost its way cannot write space forever.
+// Space is one space, or a new line with at most kMaxIndent characters: a model that has lost its way cannot write
+// space forever.
 #pragma once
 
 #include <functional>
@@ -15,7 +16,7 @@ namespace inferno::grammar {
 
 class JsonText {
  public:
-  static constexpr uint32_t kMaxSpace = 40;
+  static constexpr uint32_t kMaxIndent = 40;
 
   explicit JsonText(Rules& rules) : rules_(rules), pool_(rules.pool) {}
 

@@ -61,7 +61,8 @@ TEST(ServeStructured, ChatsStreamsAndOtherApisHaveIt) {
   std::string streamed;
   for (const std::string& event : client.post(kChatPath, "{" + chat + R"(,"stream":true})").events()) {
     if (event == "[DONE]") continue;
-    for (const Json& choice : Json::parse(event)["choices"]) streamed += choice["delta"].value("content", "");
+    const Json parsed = Json::parse(event);
+    for (const Json& choice : parsed["choices"]) streamed += choice["delta"].value("content", "");
   }
   EXPECT_EQ(streamed, text);
   const Reply responses = client.post(
