@@ -105,7 +105,7 @@ std::string escaped(std::string_view key) {
 bool is_misspelt(std::string word, std::string_view keyword) {
   constexpr size_t kShortest = 6;
   constexpr size_t kSlips = 2;
-  if (keyword.size() < kShortest || !word.starts_with(keyword.front())) return false;
+  if (std::min(word.size(), keyword.size()) < kShortest || !word.starts_with(keyword.front())) return false;
   size_t common = 0;
   for (const char c : keyword) {
     const size_t at = word.find(c);

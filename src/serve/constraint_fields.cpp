@@ -113,7 +113,8 @@ class Reader {
     const Json* given = fields.find(name);
     if (given == nullptr) return;
     if (given->is_string()) {
-      if (given->get_ref<const std::string&>().empty()) fail_field(fields.path(name), "is empty, must be a JSON schema");
+      if (given->get_ref<const std::string&>().empty())
+        fail_field(fields.path(name), "is empty, must be a JSON schema");
       take(fields.path(name)).json_schema = given->get<std::string>();
       return;
     }
