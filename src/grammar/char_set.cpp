@@ -103,10 +103,20 @@ bool CharSet::contains(uint32_t c) const {
 std::array<uint8_t, 4> utf8_bytes(uint32_t c, int& length) {
   const auto byte = [](uint32_t value) { return static_cast<uint8_t>(value); };
   const auto tail = [&](int shift) { return byte(0x80 | (c >> shift & 0x3F)); };
-  if (c <= kLastOfLength[0]) return length = 1, std::array{byte(c), byte(0), byte(0), byte(0)};
-  if (c <= kLastOfLength[1]) return length = 2, std::array{byte(0xC0 | c >> 6), tail(0), byte(0), byte(0)};
-  if (c <= kLastOfLength[2]) return length = 3, std::array{byte(0xE0 | c >> 12), tail(6), tail(0), byte(0)};
-  return length = 4, std::array{byte(0xF0 | c >> 18), tail(12), tail(6), tail(0)};
+  if (c <= kLastOfLength[0]) {
+    length = 1;
+    return {byte(c), 0, 0, 0};
+  }
+  if (c <= kLastOfLength[1]) {
+    length = 2;
+    return {byte(0xC0 | c >> 6), tail(0), 0, 0};
+  }
+  if (c <= kLastOfLength[2]) {
+    length = 3;
+    return {byte(0xE0 | c >> 12), tail(6), tail(0), 0};
+  }
+  length = 4;
+  return {byte(0xF0 | c >> 18), tail(12), tail(6), tail(0)};
 }
 
 void utf8_sequences(const CharSet& set, const Use& use) {

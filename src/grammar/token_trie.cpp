@@ -70,7 +70,11 @@ void TokenTrie::find_kinds() {
   std::vector<uint32_t> path;
   for (uint32_t i = 0; i < size(); ++i) {
     while (!path.empty() && nodes_[path.back()].end <= i) path.pop_back();
-    for (size_t p = path.size(); p-- > 0 && (nodes_[path[p]].below & own[i]) == 0;) nodes_[path[p]].below |= own[i];
+    for (size_t p = path.size(); p > 0; --p) {
+      Node& above = nodes_[path[p - 1]];
+      if ((above.below & own[i]) != 0) break;
+      above.below |= own[i];
+    }
     path.push_back(i);
   }
 }
