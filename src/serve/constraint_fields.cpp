@@ -121,10 +121,19 @@ class Reader {
     if (!given->is_object() && !given->is_boolean()) {
       fail_field(fields.path(name), "is {}, must be a JSON schema", kind_of(*given));
     }
-    const nlohmann::ordered_json ordered = nlohmann::ordered_json::parse(body_);
-    const nlohmann::ordered_json* at = &ordered;
-    for (const char* key : path) at = &at->at(key);
-    take(fields.path(name)).json_schema = at->dump();
+    take(fields.path(name)).json_schema = ordered_text(path);
+  }
+
+  [[nodiscard]] std::string ordered_text(const Path& path) const {
+    try {
+      const nlohmann::ordered_json ordered = nlohmann::ordered_json::parse(body_);
+      const nlohmann::ordered_json* at = &ordered;
+      for (const char* key : path) at = &at->at(key);
+      return at->dump();
+    } catch (const nlohmann::ordered_json::exception&) {
+      // A field that is there twice, with different contents.
+      fail_field(path.front(), "is not clear");
+    }
   }
 
   void text(const Fields& fields, const char* name, std::string Constraint::* member) {
