@@ -14,7 +14,8 @@ TIDY_FILES ?= (build-asan/)?src/(?!.*_test[./]).*\.c(pp|xx)$$
 .DEFAULT_GOAL := help
 .PHONY: help build run dev test test-slow check format check-format check-tidy check-asan check-avx2 check-macos \
         check-metal check-metal-sources metal-cpp tsan bench install \
-        model clean deps deps-check check-fuzz fuzz check-templates check-page check-clients check-faults check-ray compare-quantize \
+        model clean deps deps-check check-fuzz fuzz check-templates check-schemas check-page check-clients check-faults check-ray \
+        compare-quantize \
         test-threadpool-parity-quick test-threadpool-parity test-threadpool-parity-verbose test-gemv-omp \
         test-fusion-gemv test-model-check test-idle llamacpp-parity-full
 
@@ -126,6 +127,12 @@ check-templates: build/render_templates ## chat templates against Python's jinja
 	@tools/install_deps python
 	@[ -x build/jinja/bin/python ] || { python3 -m venv build/jinja && build/jinja/bin/pip install --quiet jinja2==3.1.6; }
 	@build/jinja/bin/python tools/check_templates.py build/tests/template/render_templates --templates $(TEMPLATES) --gguf $(GGUF)
+
+# SCHEMAS="file ..." instead of our own, SEEDS=200 for more of each.
+check-schemas: build ## texts of the built-in model under JSON schemas, checked by Python's jsonschema, which it installs into build/jsonschema
+	@tools/install_deps python
+	@[ -x build/jsonschema/bin/python ] || { python3 -m venv build/jsonschema && build/jsonschema/bin/pip install --quiet jsonschema; }
+	@build/jsonschema/bin/python tools/check_schemas.py build/inferno $(if $(SEEDS),--seeds $(SEEDS)) $(SCHEMAS)
 
 # A browser and a driver for it.
 check-page: build ## the page of `inferno serve` in Chromium; screenshots in build/page

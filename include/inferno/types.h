@@ -59,6 +59,17 @@ class Prompt {
 // that sample; empty: all. Called before every draw.
 using AllowedTokens = std::function<std::span<const uint32_t>(int32_t sample, std::span<const int32_t> generated)>;
 
+// What a text must be (docs/structured-output.md); at most one of these is given, and the text ends where it is
+// complete. What cannot be enforced exactly is an Error that names it.
+struct Constraint {
+  std::string json_schema = {};          // a JSON schema, as JSON; {"type":"object"}: any object
+  std::string regex = {};                // a regular expression that the whole text fits
+  std::string grammar = {};              // rules in the form of GBNF, beginning with `root`
+  std::vector<std::string> choice = {};  // one of these texts
+
+  [[nodiscard]] bool empty() const { return json_schema.empty() && regex.empty() && grammar.empty() && choice.empty(); }
+};
+
 struct GenerateOptions {
   int32_t max_new_tokens = 128;  // -1: until the context is full; 0: only compute the prompt
   SamplingSettings sampling = {};
@@ -68,6 +79,7 @@ struct GenerateOptions {
   bool stop_at_end = true;             // at the model's own end tokens; they are no part of the result either
   std::vector<LogitBias> logit_bias = {};
   AllowedTokens allowed = {};
+  Constraint constraint = {};   // instead of a mask
   int32_t top_logprobs = -1;    // -1: none; 0: of the drawn token; n: of the n likeliest too
   std::string cache_salt = {};  // prompts with different salts share nothing in the cache
   bool reuse_prefix = true;     // take what is cached of the prompt, and leave it cached

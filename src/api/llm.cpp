@@ -79,6 +79,7 @@ GenerateResult Llm::generate(const Prompt& prompt, const GenerateOptions& option
   Engine& engine = impl().engine;
   const auto state = std::make_shared<Generation::State>();
   Request request = make_request(encode(prompt), options, on_token, state);
+  engine.constraints().apply(options.constraint, request);
   return state->finished(engine.driver().run(std::move(request)));
 }
 
@@ -93,8 +94,9 @@ Generation Llm::submit(const Prompt& prompt, const GenerateOptions& options, Tok
   const auto state = std::make_shared<Generation::State>();
   state->role = engine.driver().role();
   state->buffered = !on_token;
-  state->ticket =
-      engine.driver().submit(make_request(encode(prompt), options, std::move(on_token), state, std::move(on_done)));
+  Request request = make_request(encode(prompt), options, std::move(on_token), state, std::move(on_done));
+  engine.constraints().apply(options.constraint, request);
+  state->ticket = engine.driver().submit(std::move(request));
   return Generation(state);
 }
 

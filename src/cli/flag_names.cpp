@@ -9,7 +9,7 @@ namespace {
 struct Name {
   std::string_view option, flag;
 };
-constexpr std::array<Name, 22> kNames = {{{"affinity", "--affinity"},
+constexpr std::array<Name, 25> kNames = {{{"affinity", "--affinity"},
                                           {"alias", "--alias"},
                                           {"api_key_file", "--api-key-file"},
                                           {"backend", "--backend"},
@@ -18,8 +18,10 @@ constexpr std::array<Name, 22> kNames = {{{"affinity", "--affinity"},
                                           {"cors_origin", "--cors-origin"},
                                           {"depth", "--depth"},
                                           {"fused", "--fused"},
+                                          {"grammar", "--grammar"},
                                           {"host", "--host"},
                                           {"ids", "--ids"},
+                                          {"json_schema", "--json-schema"},
                                           {"kv_memory", "--kv-memory"},
                                           {"kv_type", "--kv-type"},
                                           {"max_token_latency_ms", "--max-token-latency"},
@@ -28,6 +30,7 @@ constexpr std::array<Name, 22> kNames = {{{"affinity", "--affinity"},
                                           {"numa", "--numa"},
                                           {"offline", "--offline"},
                                           {"port", "--port"},
+                                          {"regex", "--regex"},
                                           {"threads", "--threads"},
                                           {"tls_cert", "--tls-cert"},
                                           {"tls_key", "--tls-key"}}};

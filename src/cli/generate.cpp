@@ -13,6 +13,7 @@
 #include "base/standard_streams.h"
 #include "cli/chat_template.h"
 #include "cli/cli.h"
+#include "cli/constraint_flags.h"
 #include "cli/generate_jsonl.h"
 #include "cli/instruments.h"
 #include "cli/prompt_input.h"
@@ -35,6 +36,7 @@ struct GenerateCommand {
   EngineFlags engine;
   Instruments instruments;
   SamplingFlags sampling;
+  ConstraintFlags constraint;
   ModelAndPrompt named;
   std::string prompt_file;
   std::string ids;
@@ -137,6 +139,7 @@ void GenerateCommand::run_lines() {
   options.stop = request.stop_strings;
   options.stop_at_end = request.stop_at_end;
   options.recompute = request.recompute;
+  options.constraint = constraint.read();
   generate_lines(llm, prompt_file.empty() ? "-" : prompt_file, options,
                  {.chat = chat, .chat_template = read_chat_template(chat_template), .at_once = 2 * parallel});
 }
@@ -154,6 +157,7 @@ void GenerateCommand::run() {
   Engine instance(file, engine_options);
   load_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count();
   request.prompt = prompt_ids_of(instance);
+  instance.constraints().apply(constraint.read(), request);
   const std::atomic<bool>& interrupted = watch_interrupt();
 
   const auto show = [&](std::string_view fresh) {
@@ -212,6 +216,7 @@ void add_generate(CLI::App& app) {
       ->check(CLI::IsMember({"off", "basic"}))
       ->capture_default_str();
   command->sampling.add_to(*sub);
+  command->constraint.add_to(*sub);
   sub->add_option("--stop", command->request.stop_strings,
                   "end where this text would appear (may be given several times)")
       ->allow_extra_args(false);

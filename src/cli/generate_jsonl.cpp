@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/constraint_flags.h"
 #include "cli/signals.h"
 
 namespace inferno::cli {
@@ -74,6 +75,7 @@ GenerateOptions options_of(const ordered_json& line, GenerateOptions options) {
   read(line, "top_k", sampling.top_k);
   read(line, "top_p", sampling.top_p);
   read(line, "min_p", sampling.min_p);
+  options.constraint = constraint_of(line, options.constraint);
   if (line.contains("stop")) options.stop = {text_of(line, "stop")};
   return options;
 }

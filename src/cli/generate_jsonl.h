@@ -14,8 +14,9 @@ struct JsonLines {
 };
 
 // A line in is {"prompt": text} or {"messages": [...]} or {"ids": [...]}, with "n", "seed", "temp", "top_k", "top_p",
-// "min_p" and "stop" of its own where they differ, and an "id" that comes back. Lines out are in the order of lines in;
-// one that cannot be answered has an "error", and the exit code is 1 then.
+// "min_p", "stop", and one of "json_schema", "grammar", "regex" and "choice" of its own where they differ, and an "id"
+// that comes back. Lines out are in the order of lines in; one that cannot be answered has an "error", and the exit
+// code is 1 then.
 void generate_lines(Llm& llm, const std::string& file, const GenerateOptions& options, const JsonLines& how);
 
 }  // namespace inferno::cli

@@ -141,6 +141,7 @@ Engine::Engine(const ModelFile& file, const EngineOptions& options) : backend_(m
     fail("\"{}\": {} tokens are named, but token_embd.weight has {} rows", file.path(), tokenizer_->vocab_size(),
          config.vocabulary);
   }
+  constraints_ = std::make_unique<Constraints>(tokenizer_.get());
   end_tokens_ = find_end_tokens(file, tokenizer_.get());
   StepLimits limits = options.limits;
   // No prompt is longer than the context. Left to the backend, a step has room for one token of every sequence.

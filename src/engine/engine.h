@@ -11,6 +11,7 @@
 
 #include "backend/factory.h"
 #include "base/progress.h"
+#include "engine/constraints.h"
 #include "engine/driver.h"
 #include "engine/scheduler.h"
 #include "file/model_file.h"
@@ -57,6 +58,7 @@ class Engine {
   [[nodiscard]] Scheduler& scheduler() { return *scheduler_; }
   // Steps the scheduler; who uses it steps no more by himself.
   [[nodiscard]] Driver& driver() { return *driver_; }
+  [[nodiscard]] Constraints& constraints() { return *constraints_; }
   // Null when the build has no tokenizers or the file no vocabulary.
   [[nodiscard]] const Tokenizer* tokenizer() const { return tokenizer_.get(); }
   // Tokens that end a text; known even without a tokenizer.
@@ -71,6 +73,7 @@ class Engine {
  private:
   std::unique_ptr<Backend> backend_;  // first: everything below lives in its memory
   std::unique_ptr<const Tokenizer> tokenizer_;
+  std::unique_ptr<Constraints> constraints_;
   std::vector<int32_t> end_tokens_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<KvCache> cache_;

@@ -94,6 +94,7 @@ class CompletionJob final : public Exchange, public ModelWaiter, public std::ena
   using Body = std::shared_ptr<const WaitingBody>;
   void prepare(const Body& body) noexcept;
   void admit(const nlohmann::json& body);
+  void constrain();
   [[nodiscard]] Request engine_request(size_t prompt, std::vector<int32_t> ids);
   void build_answer() noexcept;
 

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "serve/api_error.h"
+#include "serve/constraint_fields.h"
 #include "serve/dialect_requests.h"
 #include "serve/json_fields.h"
 #include "serve/request_fields.h"
@@ -111,6 +112,17 @@ void parse_openai(const Fields& fields, const CompletionLimits& limits, Completi
   request.prompts = prompts_of(fields, limits);
 }
 
+// An answer that must have a form begins with it: there is no thinking before it.
+void add_constraint(ConstraintField given, CompletionRequest& request) {
+  if (given.field.empty()) return;
+  request.constraint = std::move(given.constraint);
+  request.constraint_field = std::move(given.field);
+  request.split_thinking = false;
+  for (Prompt& prompt : request.prompts) {
+    if (auto* chat = std::get_if<Prompt::Chat>(&prompt.content)) chat->options.enable_thinking = false;
+  }
+}
+
 }  // namespace
 
 bool wants_stream(const Json& body, Dialect dialect) {
@@ -145,6 +157,7 @@ CompletionRequest parse_completion(const Json& body, Dialect dialect, const Comp
       break;
   }
   check_sizes(request, limits);
+  add_constraint(constraint_of(fields, body), request);
   return request;
 }
 

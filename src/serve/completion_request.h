@@ -32,8 +32,10 @@ struct CompletionRequest {
   bool split_thinking = false;  // the answer's thinking is a field of its own
   bool token_ids = false;       // native: the answer has the ids of its tokens
   std::string instructions = {};
-  std::vector<Prompt> prompts;  // none: only whether the model is there was asked
-  Request settings;             // all but the prompt and the callbacks; max_new_tokens -1 where none was given
+  Constraint constraint = {};         // what the answer must be
+  std::string constraint_field = {};  // the field that says so
+  std::vector<Prompt> prompts;        // none: only whether the model is there was asked
+  Request settings;                   // all but the prompt and the callbacks; max_new_tokens -1 where none was given
 
   [[nodiscard]] int32_t choices() const { return static_cast<int32_t>(prompts.size()) * settings.samples; }
   [[nodiscard]] bool logprobs() const { return settings.top_logprobs >= 0; }

@@ -40,6 +40,7 @@ void CompletionJob::admit(const Json& body) {
   Engine& engine = lease_.engine();
   const int32_t context = lease_.model().limits.context;
   request_ = parse_completion(body, dialect_, lease_.model().limits, seed_);
+  constrain();
   const Tokenizer* tokenizer = engine.tokenizer();
   head_.tokenizer = tokenizer;
   head_.model = lease_.model().name;
@@ -79,6 +80,17 @@ void CompletionJob::admit(const Json& body) {
   }
 }
 
+// Compiles what the answer must be, which every prompt's request then shares; here, where nobody waits for a token.
+void CompletionJob::constrain() {
+  if (request_.constraint.empty()) return;
+  try {
+    Request probe;
+    lease_.engine().constraints().apply(request_.constraint, probe);
+  } catch (const Error& error) {
+    throw ApiError(400, error.what(), request_.constraint_field);
+  }
+}
+
 // Counted before they are compared: two that take the last place at once both see that.
 bool CompletionJob::take_places() {
   admitted_ = request_.choices();
@@ -108,6 +120,7 @@ Request CompletionJob::engine_request(size_t prompt, std::vector<int32_t> ids) {
   Request request = request_.settings;
   request.prompt = std::move(ids);
   request.tag = tag_;
+  lease_.engine().constraints().apply(request_.constraint, request);
   // Who has another key does not learn from the time an answer takes what was asked before.
   if (key_ < context_.keys.size()) request.cache_salt = fmt::format("key {}", key_);
   const auto first = static_cast<int32_t>(prompt) * request.samples;

@@ -44,9 +44,7 @@ std::string model_of(const Fields& fields) {
 }
 
 void refuse_unsupported(const Fields& fields) {
-  constexpr std::array kUnsupported = {"functions",          "function_call", "grammar",       "guided_json",
-                                       "guided_regex",       "json_schema",   "guided_choice", "guided_grammar",
-                                       "structured_outputs", "suffix",        "format"};
+  constexpr std::array kUnsupported = {"functions", "function_call", "suffix"};
   for (const char* name : kUnsupported) {
     const Json* value = fields.find(name);
     const bool is_empty = value != nullptr && value->is_string() && value->get_ref<const std::string&>().empty();
@@ -54,10 +52,6 @@ void refuse_unsupported(const Fields& fields) {
   }
   const Json* tools = fields.array("tools");
   if (tools != nullptr && !tools->empty()) fail_unsupported("tools");
-  if (const Json* format = fields.object("response_format")) {
-    const std::string* type = Fields(*format, "response_format.").string("type");
-    if (type == nullptr || *type != "text") fail_unsupported("response_format", "other than {\"type\":\"text\"} ");
-  }
 }
 
 SamplingSettings sampling_of(const Fields& fields, SamplingSettings s, bool negative_seed_is_random) {

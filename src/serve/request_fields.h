@@ -15,7 +15,7 @@ namespace inferno::serve {
 
 // The name of the model that is asked for; empty: any.
 [[nodiscard]] std::string model_of(const Fields& fields);
-// Tools, schemas and grammars are 501.
+// Tools and suffixes are 501.
 void refuse_unsupported(const Fields& fields);
 
 // Temperature, top_p and the like; what is missing is as in `defaults`. A seed below 0 counts as missing where

@@ -24,11 +24,6 @@ void refuse_what_is_kept(const Fields& fields) {
     if (fields.find(name) != nullptr) fail_unsupported(name);
   }
   if (fields.boolean("background").value_or(false)) fail_unsupported("background");
-  const Json* text = fields.object("text");
-  const Json* format = text == nullptr ? nullptr : Fields(*text, "text.").object("format");
-  if (format == nullptr) return;
-  const std::string* type = Fields(*format, "text.format.").string("type");
-  if (type == nullptr || *type != "text") fail_unsupported("text.format", "other than {\"type\":\"text\"} ");
 }
 
 }  // namespace

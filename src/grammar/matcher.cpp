@@ -1,0 +1,106 @@
+#include "grammar/matcher.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "base/error.h"
+
+namespace inferno::grammar {
+namespace {
+
+// States whose masks are found while the grammar is made: at about a millisecond each for a large vocabulary.
+constexpr size_t kPrepared = 16;
+
+}  // namespace
+
+Grammar::Grammar(Rules rules, std::shared_ptr<const TokenTrie> trie, const Limits& limits)
+    : automaton_(std::make_shared<const Program>(std::move(rules), limits), limits),
+      masks_(std::move(trie), automaton_, limits),
+      bytes_(automaton_.program().bytes() + limits.cache_bytes / 4) {
+  if (masks_.trie().end_tokens().empty()) fail("this model names no token that ends a text, which a grammar needs");
+  masks_.prepare(kPrepared);
+}
+
+Matcher::Matcher(Grammar& grammar) : grammar_(grammar), mask_(grammar.trie().words()) {}
+
+void Matcher::refresh() {
+  Automaton& automaton = grammar_.automaton_;
+  automaton.trim();
+  if (generation_ == automaton.generation()) return;
+  generation_ = automaton.generation();
+  configs_.assign(1, automaton.start());
+  for (const int32_t token : tokens_) configs_.push_back(advance(configs_.back(), token));
+  if (generation_ != automaton.generation()) fail("the grammar needs too much memory for a text this long");
+}
+
+ConfigId Matcher::advance(ConfigId config, int32_t token) {
+  const TokenTrie& trie = grammar_.trie();
+  if (token < 0 || token >= trie.vocabulary()) return Automaton::kDead;
+  if (std::ranges::count(trie.end_tokens(), token) > 0) {
+    // Nothing may follow an end: the configuration stays, for those who look back.
+    return grammar_.automaton_.may_end(config) ? config : Automaton::kDead;
+  }
+  const std::string_view bytes = trie.bytes(token);
+  if (bytes.empty()) return Automaton::kDead;
+  for (const char byte : bytes) config = grammar_.automaton_.step(config, static_cast<uint8_t>(byte));
+  return config;
+}
+
+bool Matcher::accept(int32_t token) {
+  refresh();
+  const ConfigId next = advance(configs_.back(), token);
+  if (next == Automaton::kDead) return false;
+  tokens_.push_back(token);
+  configs_.push_back(next);
+  return true;
+}
+
+void Matcher::rollback(size_t tokens) {
+  const size_t kept = tokens_.size() - std::min(tokens, tokens_.size());
+  tokens_.resize(kept);
+  if (configs_.size() > kept + 1) configs_.resize(kept + 1);
+}
+
+bool Matcher::may_end() {
+  refresh();
+  return grammar_.automaton_.may_end(configs_.back());
+}
+
+std::span<const uint32_t> Matcher::mask() {
+  refresh();
+  grammar_.masks_.fill(configs_.back(), mask_);
+  return mask_;
+}
+
+std::string Matcher::forced_bytes(size_t most) {
+  refresh();
+  Automaton& automaton = grammar_.automaton_;
+  std::string bytes;
+  for (ConfigId config = configs_.back(); bytes.size() < most && !automaton.may_end(config);) {
+    int only = -1;
+    for (const Item& item : automaton.items(config)) {
+      for (const ByteEdge& edge : automaton.program().edges(item.state)) {
+        if (edge.low != edge.high || (only >= 0 && only != edge.low)) return bytes;
+        only = edge.low;
+      }
+    }
+    if (only < 0) break;
+    bytes.push_back(static_cast<char>(only));
+    config = automaton.step(config, static_cast<uint8_t>(only));
+  }
+  return bytes;
+}
+
+std::optional<int32_t> Matcher::forced_token() {
+  std::optional<int32_t> only;
+  const std::span<const uint32_t> allowed = mask();
+  for (size_t i = 0; i < allowed.size(); ++i) {
+    if (allowed[i] == 0) continue;
+    if (only || !std::has_single_bit(allowed[i])) return std::nullopt;
+    only = static_cast<int32_t>(i * 32 + static_cast<size_t>(std::countr_zero(allowed[i])));
+  }
+  return only;
+}
+
+}  // namespace inferno::grammar

@@ -1,0 +1,140 @@
+#include "grammar/token_masks.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace inferno::grammar {
+namespace {
+
+// A state that so many bytes leave as it is allows a large part of a vocabulary.
+constexpr int kManyBytes = 64;
+
+void set_bit(std::span<uint32_t> mask, int32_t token) {
+  const auto i = static_cast<uint32_t>(token);
+  mask[i / 32] |= 1U << (i % 32);
+}
+
+}  // namespace
+
+TokenMasks::TokenMasks(std::shared_ptr<const TokenTrie> trie, Automaton& automaton, const Limits& limits)
+    : trie_(std::move(trie)),
+      automaton_(automaton),
+      max_words_(limits.cache_bytes / 2 / sizeof(uint32_t)),
+      own_of_(automaton.program().states(), kUnknown),
+      levels_(trie_->max_depth() + 1),
+      scratch_(trie_->words()),
+      kept_(kKept, {Automaton::kDead, 0}),
+      kept_masks_(kKept * trie_->words()) {}
+
+template <bool with_ends>
+void TokenMasks::walk(uint32_t node, ConfigId config, std::span<uint32_t> mask) {
+  const TokenTrie& trie = *trie_;
+  const uint32_t end = trie.node(node).end;
+  levels_[trie.node(node).depth] = config;
+  for (uint32_t i = node + 1; i < end;) {
+    const TokenTrie::Node& at = trie.node(i);
+    const ConfigId next = automaton_.step(levels_[at.depth - 1], at.byte);
+    if (next == Automaton::kDead) {
+      i = at.end;
+      continue;
+    }
+    levels_[at.depth] = next;
+    if (at.at_char && (at.below & ~automaton_.loops(next)) == 0 && !(with_ends && automaton_.may_end(next))) {
+      // Whatever comes, the text stays where it is.
+      for (const int32_t token : trie.tokens_below(i)) set_bit(mask, token);
+      i = at.end;
+      continue;
+    }
+    for (const int32_t token : trie.tokens(i)) set_bit(mask, token);
+    if (with_ends && automaton_.may_end(next) && at.end > i + 1) nodes_.push_back(i);
+    i = automaton_.items(next).empty() ? at.end : i + 1;
+  }
+}
+
+TokenMasks::Own TokenMasks::find_own(uint32_t state) {
+  Own own{};
+  own.nodes = static_cast<uint32_t>(nodes_.size());
+  std::ranges::fill(scratch_, 0);
+  walk<true>(0, automaton_.alone(state), scratch_);
+  own.node_count = static_cast<uint32_t>(nodes_.size()) - own.nodes;
+  size_t tokens = 0;
+  for (const uint32_t word : scratch_) tokens += static_cast<size_t>(std::popcount(word));
+  own.is_list = tokens < scratch_.size();
+  own.first = static_cast<uint32_t>(words_.size());
+  if (!own.is_list) {
+    words_.insert(words_.end(), scratch_.begin(), scratch_.end());
+  } else {
+    for (size_t i = 0; i < scratch_.size(); ++i) {
+      for (uint32_t word = scratch_[i]; word != 0; word &= word - 1) {
+        words_.push_back(static_cast<uint32_t>(i * 32) + static_cast<uint32_t>(std::countr_zero(word)));
+      }
+    }
+  }
+  own.count = static_cast<uint32_t>(words_.size()) - own.first;
+  return own;
+}
+
+const TokenMasks::Own& TokenMasks::own(uint32_t state) {
+  if (own_of_[state] == kUnknown) {
+    if (words_.size() + nodes_.size() > max_words_) drop_own();
+    const Own found = find_own(state);
+    own_of_[state] = static_cast<uint32_t>(owns_.size());
+    owns_.push_back(found);
+  }
+  return owns_[own_of_[state]];
+}
+
+void TokenMasks::drop_own() {
+  std::ranges::fill(own_of_, kUnknown);
+  owns_.clear();
+  words_.clear();
+  nodes_.clear();
+}
+
+void TokenMasks::add(const Own& own, std::span<uint32_t> mask) const {
+  const auto words = std::span(words_).subspan(own.first, own.count);
+  if (own.is_list) {
+    for (const uint32_t token : words) set_bit(mask, static_cast<int32_t>(token));
+  } else {
+    for (size_t i = 0; i < words.size(); ++i) mask[i] |= words[i];
+  }
+}
+
+void TokenMasks::fill(ConfigId config, std::span<uint32_t> mask) {
+  const size_t words = trie_->words();
+  for (size_t i = 0; i < kept_.size(); ++i) {
+    if (kept_[i].config != config || kept_[i].generation != automaton_.generation()) continue;
+    std::ranges::copy(std::span(kept_masks_).subspan(i * words, words), mask.begin());
+    return;
+  }
+  std::ranges::fill(mask, 0);
+  for (size_t i = 0; i < automaton_.items(config).size(); ++i) {
+    const Item item = automaton_.items(config)[i];
+    const Own found = own(item.state);
+    add(found, mask);
+    if (item.stack == Automaton::kBottom || found.node_count == 0) continue;
+    const ConfigId after = automaton_.after_return(item.stack);
+    if (automaton_.items(after).empty()) continue;
+    for (uint32_t n = 0; n < found.node_count; ++n) walk<false>(nodes_[found.nodes + n], after, mask);
+  }
+  if (automaton_.may_end(config)) {
+    for (const int32_t token : trie_->end_tokens()) set_bit(mask, token);
+  }
+  kept_[next_kept_] = {config, automaton_.generation()};
+  std::ranges::copy(mask, kept_masks_.begin() + static_cast<std::ptrdiff_t>(next_kept_ * words));
+  next_kept_ = (next_kept_ + 1) % kKept;
+}
+
+void TokenMasks::prepare(size_t states) {
+  const Program& program = automaton_.program();
+  for (uint32_t s = 0; s < program.states() && states > 0; ++s) {
+    int bytes = 0;  // that lead back to it
+    for (const ByteEdge& edge : program.edges(s)) bytes += edge.target == s ? edge.high - edge.low + 1 : 0;
+    if (bytes < kManyBytes) continue;
+    (void)own(s);
+    --states;
+  }
+}
+
+}  // namespace inferno::grammar

@@ -1,0 +1,67 @@
+// Which tokens may come next: bitsets over the vocabulary, for configurations of an automaton.
+//
+// Most of what a state allows does not depend on its stack: a token that stays within the state's rule is allowed
+// whatever comes after it. That part is found once per state, by a walk through the trie of all tokens, together with
+// the nodes of the trie at which the rule may end. What follows such a node depends on the stack, and only these few
+// subtrees are walked for each configuration. Masks of the latest configurations are kept whole.
+//
+// Not for several threads at once, as the automaton.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "grammar/automaton.h"
+#include "grammar/token_trie.h"
+
+namespace inferno::grammar {
+
+class TokenMasks {
+ public:
+  TokenMasks(std::shared_ptr<const TokenTrie> trie, Automaton& automaton, const Limits& limits);
+
+  // Sets the bits of the tokens that may follow, end tokens included, and clears the others. mask: trie's words().
+  void fill(ConfigId config, std::span<uint32_t> mask);
+  // Finds what does not depend on stacks for states in the middle of texts, at most `states` of them.
+  void prepare(size_t states);
+  [[nodiscard]] const TokenTrie& trie() const { return *trie_; }
+
+ private:
+  static constexpr uint32_t kUnknown = UINT32_MAX;
+  static constexpr size_t kKept = 32;  // whole masks
+  // What a state allows by itself.
+  struct Own {
+    bool is_list;                // of token ids; otherwise a bitset
+    uint32_t first, count;       // in words_
+    uint32_t nodes, node_count;  // in nodes_: where its rule may end in the middle of a token
+  };
+  struct Kept {
+    ConfigId config;
+    uint64_t generation;
+  };
+
+  [[nodiscard]] const Own& own(uint32_t state);
+  [[nodiscard]] Own find_own(uint32_t state);
+  // The tokens below a node, read from a configuration on. `ends` gets nodes at which the text may end.
+  template <bool with_ends>
+  void walk(uint32_t node, ConfigId config, std::span<uint32_t> mask);
+  void add(const Own& own, std::span<uint32_t> mask) const;
+  void drop_own();
+
+  std::shared_ptr<const TokenTrie> trie_;
+  Automaton& automaton_;
+  size_t max_words_;
+  std::vector<uint32_t> own_of_;  // (states) kUnknown, or of owns_
+  std::vector<Own> owns_;
+  std::vector<uint32_t> words_;
+  std::vector<uint32_t> nodes_;
+  std::vector<ConfigId> levels_;   // (depth of the trie + 1) configurations along the path of a walk
+  std::vector<uint32_t> scratch_;  // a mask
+  std::vector<Kept> kept_;
+  std::vector<uint32_t> kept_masks_;  // [kKept][words]
+  size_t next_kept_ = 0;
+};
+
+}  // namespace inferno::grammar
