@@ -93,7 +93,7 @@ class CompletionJob final : public Exchange, public ModelWaiter, public std::ena
   // ---- a worker (completion_work.cpp, as the engine's)
   using Body = std::shared_ptr<const WaitingBody>;
   void prepare(const Body& body) noexcept;
-  void admit(const nlohmann::json& body);
+  void admit(const nlohmann::json& body, std::string_view text);
   void constrain();
   [[nodiscard]] Request engine_request(size_t prompt, std::vector<int32_t> ids);
   void build_answer() noexcept;

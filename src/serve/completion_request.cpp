@@ -130,7 +130,8 @@ bool wants_stream(const Json& body, Dialect dialect) {
   return Fields(body).boolean("stream").value_or(is_ollama);
 }
 
-CompletionRequest parse_completion(const Json& body, Dialect dialect, const CompletionLimits& limits, uint64_t seed) {
+CompletionRequest parse_completion(const Json& body, std::string_view text, Dialect dialect,
+                                   const CompletionLimits& limits, uint64_t seed) {
   const Fields fields(body);
   refuse_unsupported(fields);
   CompletionRequest request;
@@ -157,7 +158,7 @@ CompletionRequest parse_completion(const Json& body, Dialect dialect, const Comp
       break;
   }
   check_sizes(request, limits);
-  add_constraint(constraint_of(fields, body), request);
+  add_constraint(constraint_of(fields, text), request);
   return request;
 }
 

@@ -41,8 +41,9 @@ struct CompletionRequest {
   [[nodiscard]] bool logprobs() const { return settings.top_logprobs >= 0; }
 };
 
-// What is wrong is an ApiError that names the field. A request without a seed gets `seed`.
-[[nodiscard]] CompletionRequest parse_completion(const nlohmann::json& body, Dialect dialect,
+// `text` is what `body` was parsed from. What is wrong is an ApiError that names the field. A request without a seed
+// gets `seed`.
+[[nodiscard]] CompletionRequest parse_completion(const nlohmann::json& body, std::string_view text, Dialect dialect,
                                                  const CompletionLimits& limits, uint64_t seed);
 // Whether its answer will be a stream; known before its model is.
 [[nodiscard]] bool wants_stream(const nlohmann::json& body, Dialect dialect);

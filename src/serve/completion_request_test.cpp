@@ -21,7 +21,7 @@ TEST(JsonFields, AnArrayOfManyObjectsIsReadInOnePass) {
 const CompletionLimits kLimits{.context = 4096};
 
 CompletionRequest parse(std::string_view body, Dialect dialect, uint64_t seed = 0) {
-  return parse_completion(parse_object(body), dialect, kLimits, seed);
+  return parse_completion(parse_object(body), body, dialect, kLimits, seed);
 }
 
 TEST(CompletionRequest, DefaultsAreOpenAis) {

@@ -25,7 +25,7 @@ void CompletionJob::prepare(const Body& body) noexcept {
         return;
       }
     }
-    admit(parsed);
+    admit(parsed, body->text());
     context_.on_loop([self = shared_from_this()] { self->begin(); });
   } catch (...) {
     const ApiError error = current_error();
@@ -35,11 +35,11 @@ void CompletionJob::prepare(const Body& body) noexcept {
   }
 }
 
-void CompletionJob::admit(const Json& body) {
+void CompletionJob::admit(const Json& body, std::string_view text) {
   if (cancelled_.load(std::memory_order_relaxed)) throw ApiError(503, "the server is shutting down");
   Engine& engine = lease_.engine();
   const int32_t context = lease_.model().limits.context;
-  request_ = parse_completion(body, dialect_, lease_.model().limits, seed_);
+  request_ = parse_completion(body, text, dialect_, lease_.model().limits, seed_);
   constrain();
   const Tokenizer* tokenizer = engine.tokenizer();
   head_.tokenizer = tokenizer;

@@ -19,7 +19,7 @@ void single(std::string& out, std::string_view name, std::string_view type, std:
 }
 
 // As a label's value.
-std::string quoted(std::string_view text) {
+std::string label_value(std::string_view text) {
   std::string out;
   for (const char c : text) {
     if (c == '\\' || c == '"') out += '\\';
@@ -34,7 +34,7 @@ void add_models(std::string& out, const ModelCounts& models) {
   const auto each = [&](std::string_view name, std::string_view type, std::string_view help, auto value) {
     head(out, name, type, help);
     for (const ModelCount& model : models) {
-      fmt::format_to(std::back_inserter(out), "{}{{model=\"{}\"}} {}\n", name, quoted(model.name), value(model));
+      fmt::format_to(std::back_inserter(out), "{}{{model=\"{}\"}} {}\n", name, label_value(model.name), value(model));
     }
   };
   each("inferno_model_loaded", "gauge", "Whether the model is in memory.",

@@ -1,6 +1,7 @@
 // Takes a model's thinking, "<think> ... </think>" at the beginning of its answer, apart from the answer.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 

@@ -4,6 +4,7 @@
 // sessions. In a build without OpenSSL (tls_none.cpp) making a context is an Error that says so.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>

@@ -1,6 +1,7 @@
 // A command line that never surprises: what is meant by arguments, pipes, limits and seeds.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
