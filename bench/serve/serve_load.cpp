@@ -13,6 +13,8 @@
 #include <boost/beast/http.hpp>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <random>
@@ -201,7 +203,7 @@ bool measure(const Options& options, int streams) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   Options options;
   CLI::App app("Streams of completions from a server on this machine");
   app.add_option("--port", options.port, "of the server on 127.0.0.1")->default_str("8080");
@@ -220,4 +222,7 @@ int main(int argc, char** argv) {
   bool passed = true;
   for (const int streams : options.streams) passed = measure(options, streams) && passed;
   return passed ? 0 : 1;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "serve_load: %s\n", error.what());
+  return 1;
 }
