@@ -106,7 +106,12 @@ class Product {
 
   Machine run() {
     number(0, 0);
-    for (size_t i = 0; i < pairs_.size(); ++i) add(pairs_[i].first, pairs_[i].second);
+    // add() finds more of them.
+    size_t next = 0;
+    while (next < pairs_.size()) {
+      const auto [a, b] = pairs_[next++];
+      add(a, b);
+    }
     return std::move(made_);
   }
 
