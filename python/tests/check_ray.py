@@ -20,7 +20,9 @@ from ray import serve
 import inferno
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "examples" / "python"))
+EXAMPLES = str(ROOT / "examples" / "python")
+sys.path.insert(0, EXAMPLES)
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [EXAMPLES, os.environ.get("PYTHONPATH")]))  # for Ray's processes
 import ray_serve  # noqa: E402
 
 PORT = int(os.environ.get("INFERNO_RAY_PORT", "8765"))
