@@ -163,7 +163,8 @@ class Llm:
         options: max_tokens (128; -1: until the context is full), temperature (0: always the likeliest token), top_k,
         top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty, penalty_window, seed (random where something
         is drawn), n (samples), stop (a string or several), stop_ids, stop_at_end, logprobs (True, or how many of the
-        likeliest), logit_bias ({id: bias}), cache_salt, reuse_prefix.
+        likeliest), logit_bias ({id: bias}), cache_salt, reuse_prefix; and what the text must be, one of json_schema (a
+        dictionary or its text), regex, grammar (GBNF) and choice (a list of texts).
 
         on_token is called with every Token on the thread that computes; returning False ends the sample, and what it
         raises ends the generation and is raised here. Ctrl-C cancels.
@@ -355,7 +356,9 @@ def _generate_options(*, max_tokens: int = 128, temperature: float = 0, top_k: i
                       frequency_penalty: float = 0, penalty_window: int = 64, seed: int | None = None, n: int = 1,
                       stop: str | Sequence[str] = (), stop_ids: Sequence[int] = (), stop_at_end: bool = True,
                       logprobs: bool | int | None = None, logit_bias: Mapping[int, float] | None = None,
-                      cache_salt: str = "", reuse_prefix: bool = True) -> _inferno.GenerateOptions:
+                      cache_salt: str = "", reuse_prefix: bool = True,
+                      json_schema: str | Mapping[str, Any] | bool | None = None, regex: str = "", grammar: str = "",
+                      choice: Sequence[str] = ()) -> _inferno.GenerateOptions:
     sampling = _inferno.SamplingSettings()
     sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p = temperature, top_k, top_p, min_p
     sampling.repeat_penalty, sampling.penalty_window = repeat_penalty, penalty_window
@@ -368,6 +371,11 @@ def _generate_options(*, max_tokens: int = 128, temperature: float = 0, top_k: i
     options.cache_salt, options.reuse_prefix = cache_salt, reuse_prefix
     if logprobs is not None and logprobs is not False:
         options.top_logprobs = 0 if logprobs is True else logprobs
+    constraint = _inferno.Constraint()
+    if json_schema is not None:
+        constraint.json_schema = json_schema if isinstance(json_schema, str) else json.dumps(json_schema)
+    constraint.regex, constraint.grammar, constraint.choice = regex, grammar, list(choice)
+    options.constraint = constraint
     for id, bias in (logit_bias or {}).items():
         options.add_bias(int(id), bias)
     return options

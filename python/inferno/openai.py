@@ -65,7 +65,7 @@ class _Endpoint:
                seed: int | None = None, logprobs: bool | int | None = None, top_logprobs: int | None = None,
                logit_bias: Mapping[Any, float] | None = None, presence_penalty: float | None = None,
                frequency_penalty: float | None = None, tools: Sequence[Mapping[str, Any]] | None = None,
-               user: str | None = None, extra_body: Mapping[str, Any] | None = None) -> Any:
+               response_format: Mapping[str, Any] | None = None, user: str | None = None, extra_body: Mapping[str, Any] | None = None) -> Any:
         """As in OpenAI's client; extra_body holds options of inferno's own (top_k, min_p, enable_thinking, ...)."""
         options: dict[str, Any] = dict(extra_body or {})
         limit = max_completion_tokens if max_completion_tokens is not None else max_tokens
@@ -76,6 +76,8 @@ class _Endpoint:
         options |= {name: value for name, value in given.items() if value is not None}
         if logprobs is not None and logprobs is not False:
             options["logprobs"] = top_logprobs if top_logprobs is not None else logprobs
+        if response_format is not None:
+            options["json_schema"] = _schema(response_format)
         if self._chat:
             if messages is None or prompt is not None:
                 raise Error("chat.completions takes `messages`")
@@ -87,6 +89,17 @@ class _Endpoint:
         wants_usage = bool((stream_options or {}).get("include_usage"))
         answer = _Answer(self._client._llm, model or self._client._name, self._chat)
         return answer.stream(generation, wants_usage) if stream else answer.whole(generation.result())
+
+
+def _schema(response_format: Mapping[str, Any]) -> Any:
+    kind = response_format.get("type")
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return {"type": "object"}
+    if kind == "json_schema":
+        return response_format["json_schema"]["schema"]
+    raise Error(f"response_format of type {kind!r}; it is text, json_object or json_schema")
 
 
 class _Answer:

@@ -122,6 +122,12 @@ void bind_options(nb::module_& m) {
       .def_rw("max_token_latency_ms", &LoadOptions::max_token_latency_ms)
       .def_rw("profile", &LoadOptions::profile)
       .def_rw("all_logits", &LoadOptions::all_logits);
+  nb::class_<Constraint>(m, "Constraint")
+      .def(nb::init<>())
+      .def_rw("json_schema", &Constraint::json_schema)
+      .def_rw("regex", &Constraint::regex)
+      .def_rw("grammar", &Constraint::grammar)
+      .def_rw("choice", &Constraint::choice);
   nb::class_<GenerateOptions>(m, "GenerateOptions")
       .def(nb::init<>())
       .def_rw("max_new_tokens", &GenerateOptions::max_new_tokens)
@@ -133,6 +139,7 @@ void bind_options(nb::module_& m) {
       .def_rw("top_logprobs", &GenerateOptions::top_logprobs)
       .def_rw("cache_salt", &GenerateOptions::cache_salt)
       .def_rw("reuse_prefix", &GenerateOptions::reuse_prefix)
+      .def_rw("constraint", &GenerateOptions::constraint)
       .def("add_bias", [](GenerateOptions& o, int32_t id, float bias) { o.logit_bias.push_back({id, bias}); });
   nb::class_<SamplingSettings>(m, "SamplingSettings")
       .def(nb::init<>())

@@ -57,3 +57,15 @@ def test_the_client_refuses_what_it_does_not_know(llm):
         client.chat.completions.create(messages=MESSAGES, audio={})
     with pytest.raises(inferno.Error):
         client.completions.create(messages=MESSAGES)
+
+
+def test_the_client_keeps_a_response_format(llm):
+    import json
+
+    client = inferno.openai.Client(llm)
+    answer = client.completions.create(prompt="Once", max_tokens=80, temperature=0, response_format={
+        "type": "json_schema", "json_schema": {"schema": {"type": "object", "properties": {"ok": {"type": "boolean"}},
+                                                          "required": ["ok"], "additionalProperties": False}}})
+    assert answer.choices[0].finish_reason != "stop" or "ok" in json.loads(answer.choices[0].text)
+    with pytest.raises(inferno.Error):
+        client.completions.create(prompt="Once", response_format={"type": "xml"})

@@ -103,3 +103,20 @@ def test_files_that_cannot_be_loaded_are_errors(tmp_path):
     for path in (tmp_path / "bad.gguf", tmp_path / "none.gguf", tmp_path):
         with pytest.raises(inferno.Error):
             inferno.Llm(path)
+
+
+def test_a_text_has_the_form_that_is_asked_for(llm):
+    import json
+
+    schema = {"type": "object", "properties": {"age": {"type": "integer", "maximum": 99}}, "required": ["age"],
+              "additionalProperties": False}
+    for seed in range(5):
+        made = llm.generate("Once", max_tokens=60, temperature=1, seed=seed, json_schema=schema)
+        if made.reason == "end_token":
+            assert set(json.loads(made.text)) == {"age"}
+    assert llm.generate("Once", max_tokens=8, choice=["yes", "no"]).text in ("yes", "no")
+    assert llm.generate("Once", max_tokens=8, regex="[0-9]{3}").text.isdigit()
+    with pytest.raises(inferno.Error):
+        llm.generate("Once", regex="(")
+    with pytest.raises(inferno.Error):
+        llm.generate("Once", regex="a", choice=["a"])
