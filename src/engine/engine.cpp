@@ -23,7 +23,8 @@ constexpr int32_t kMaxSequences = 1 << 16;
 
 int32_t choose_context(const ModelFile& file, const ModelConfig& config, int32_t wanted) {
   if (wanted > config.context) {
-    fail_usage("`context` {} is more than the {} positions \"{}\" was made for", wanted, config.context, file.path());
+    fail_usage("`context` {} is more than the {} positions \"{}\" was made for; use {} or less", wanted, config.context,
+               file.path(), config.context);
   }
   return wanted > 0 ? wanted : std::min(config.context, Engine::kDefaultContext);
 }
@@ -174,6 +175,7 @@ Engine::Engine(const ModelFile& file, const EngineOptions& options) : backend_(m
                      .decoder = *decoder_,
                      .cache = *cache_,
                      .vocabulary = model_->config().vocabulary,
+                     .most_context = model_->config().context,
                      .end_tokens = end_tokens_,
                      .tokenizer = tokenizer_.get(),
                      .explain = [this](const auto& sequence, auto tokens) { return explain(sequence, tokens); },

@@ -57,6 +57,7 @@ Scheduler::Scheduler(const SchedulerParts& parts, const SchedulerOptions& option
       cache_(parts.cache),
       snapshots_(cache_.slots(), cache_.has_states() ? snapshots(parts.decoder.limits().max_sequences) : 0),
       vocabulary_(parts.vocabulary),
+      most_context_(parts.most_context),
       end_tokens_(parts.end_tokens),
       tokenizer_(parts.tokenizer),
       explain_(parts.explain),
@@ -86,9 +87,11 @@ Scheduler::~Scheduler() {
 void Scheduler::check(const Request& request) const {
   if (request.prompt.empty()) inferno::fail("the prompt is empty; give at least one token");
   if (request.prompt.size() > static_cast<size_t>(cache_.config().max_positions)) {
+    const int32_t context = cache_.config().max_positions;
+    const bool longer = request.prompt.size() <= static_cast<size_t>(most_context_);
     inferno::fail(
-        "the prompt has {} tokens but the context {} positions; shorten it or load the model with a longer context",
-        request.prompt.size(), cache_.config().max_positions);
+        "the prompt has {} tokens but the context {} positions; {}", request.prompt.size(), context,
+        longer ? fmt::format("shorten it or load the model with `context` {} or less", most_context_) : "shorten it");
   }
   if (request.prompt.size() > static_cast<size_t>(max_positions_)) {
     inferno::fail("the prompt has {} tokens but the cache's memory holds {}; shorten it or give the cache more memory",

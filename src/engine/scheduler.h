@@ -49,6 +49,7 @@ struct SchedulerParts {
   Decoder& decoder;
   KvCache& cache;
   int32_t vocabulary = 0;
+  int32_t most_context = 0;  // positions the model was made for; the cache may have fewer
   const std::vector<int32_t>& end_tokens;
   const Tokenizer* tokenizer = nullptr;  // null: token ids only
   // What is wrong where the logits after these tokens of that sequence are no numbers (explain.h).
@@ -165,6 +166,7 @@ class Scheduler {
   KvCache& cache_;
   StateSnapshots snapshots_;
   int32_t vocabulary_;
+  int32_t most_context_;
   const std::vector<int32_t>& end_tokens_;
   const Tokenizer* tokenizer_;
   decltype(SchedulerParts::explain) explain_;

@@ -164,6 +164,28 @@ TEST_F(Usage, ALongPromptIsNotEchoedBeforeItIsRefused) {
   EXPECT_EQ(outcome.out, "");
 }
 
+TEST_F(Usage, AdviceCanBeFollowed) {
+  // The built-in model has 1,024 positions: a longer context helps until there, and is not recommended beyond.
+  std::string words;
+  for (int i = 0; i < 300; ++i) words += "the sea ";
+  const Outcome cut = run({"generate", words, "--ctx", "64", "-n", "1"});
+  expect_error(cut, 1, "shorten it or load the model with --ctx 1024 or less");
+  EXPECT_EQ(run({"generate", words, "--ctx", "1024", "-n", "1"}).code, 0);
+  const Outcome too_long = run({"generate", words + words + words, "-n", "1"});
+  expect_error(too_long, 1, "positions; shorten it");
+  EXPECT_EQ(too_long.err.find("--ctx"), std::string::npos) << too_long.err;
+  expect_error(run({"generate", "x", "--ctx", "5000"}), 2, "use 1024 or less");
+
+  const Outcome no_backend = run({"generate", "x", "-n", "1", "--backend", "cuda"});
+  if (no_backend.code != 0) {
+    expect_error(no_backend, no_backend.code, "use --backend parallel");
+    EXPECT_EQ(run({"generate", "x", "-n", "1", "--backend", "parallel"}).code, 0);
+  }
+  const Outcome limited = run({"generate", "x", "-n", "2"});
+  EXPECT_NE(limited.err.find("-n -1 has no limit"), std::string::npos) << limited.err;
+  EXPECT_EQ(run({"generate", "x", "-n", "-1", "--ctx", "32"}).code, 0);
+}
+
 TEST_F(Usage, MetricsShowThePromptItsSpeedLoadingAndWhyItStopped) {
   const std::string shown = run({"generate", kLlamaFile, "The sea", "-n", "4"}).err;
   for (const char* needle : {"prompt: ", " tokens, ", " per second", "load_ms: ", "stop_reason: "}) {
