@@ -17,7 +17,7 @@ class Nfa {
   Nfa(const ExprPool& pool, const Limits& limits);
 
   // The state from which the expression leads to `next`.
-  [[nodiscard]] uint32_t build(ExprId expr, uint32_t next);
+  [[nodiscard]] uint32_t build(ExprId id, uint32_t next);
   // Goes on at either.
   [[nodiscard]] uint32_t split(uint32_t a, uint32_t b) { return add({Kind::split, 0, 0, a, b}); }
   // A split whose ways are set later, for loops.

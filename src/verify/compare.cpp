@@ -264,7 +264,6 @@ double nmse_limit(const OpRecord& record, Numerics numerics) {
     case OpId::sum_squares_axis:
     case OpId::apply_rope:
     case OpId::apply_rope_single_row:
-      return 1e-12;
     case OpId::short_conv:
       return 1e-12;
     case OpId::matmul:
