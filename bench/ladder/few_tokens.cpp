@@ -128,10 +128,10 @@ int run() {
     }
   }
   constexpr int64_t kTokens = 2 * kPairs;
-  Tokens x{std::vector<int8_t>(static_cast<size_t>(token_pairs_bytes<32>(kTokens, kBlocks * 32))), {}};
+  Tokens x{std::vector<int8_t>(static_cast<size_t>(token_pairs_bytes<32, kTokens>(kTokens, kBlocks * 32))), {}};
   for (int8_t& q : x.q) q = static_cast<int8_t>(static_cast<int>(random.next() % 255) - 127);
   for (int j = 0; j < kPairs; ++j) {
-    int8_t* pair = x.q.data() + j / 2 * tile_bytes<32>(kTokens, kBlocks * 32) + j % 2 * 16;
+    int8_t* pair = x.q.data() + j / 2 * tile_bytes<32, kTokens>(kTokens, kBlocks * 32) + j % 2 * 16;
     x.pair[j] = pair;
     for (int b = 0; b < kBlocks; ++b) {
       const float first = static_cast<float>(random.next() % 1000 + 1) * 1e-4F;

@@ -1,5 +1,5 @@
-// Quantized weights times more than eight tokens (up to eight: gemm_few.h) with the 8-bit matrix instructions:
-// prefill and batches. Bit-equal to quant/numerics.h.
+// Quantized weights times many tokens (few: gemm_few.h) with the 8-bit matrix instructions: prefill and large batches.
+// Bit-equal to quant/numerics.h.
 //
 // Every format is first unpacked, losslessly, into the same panels: 8 rows of int8 levels in the order of the matrix
 // instruction, and scales widened and doubled so that one vector multiply scales a 2 x 2 result. A panel is unpacked
@@ -280,12 +280,14 @@ struct Chunks {
   [[nodiscard]] int64_t panel_bytes() const { return blocks * Panel<kFormat>::kBytes; }
   // The memory of all panels, monotonic in k.
   [[nodiscard]] int64_t bytes() const { return panel_bytes() > kBytes ? panel_bytes() : kBytes; }
-  [[nodiscard]] int64_t sums(int64_t tokens) const { return kWhole ? 0 : panels * token_tiles(tokens); }
+  [[nodiscard]] int64_t sums(int64_t tokens) const {
+    return kWhole ? 0 : panels * token_tiles<few_tokens(kFormat)>(tokens);
+  }
 };
 
 template <InterleavedFormat kFormat>
 inline int64_t gemm_scratch(int64_t k, int64_t tokens) {
-  if (tokens <= kFewTokens) return 0;
+  if (tokens <= few_tokens(kFormat)) return 0;
   const Chunks<kFormat> chunks(k);
   return chunks.bytes() + chunks.sums(tokens) * static_cast<int64_t>(sizeof(TileSums));
 }
@@ -303,8 +305,9 @@ template <InterleavedFormat kFormat>
 inline void multiply_panels(const LinearTask& task, const Chunks<kFormat>& chunks, int64_t group, int64_t count) {
   using Layout = InterleavedBlock<kFormat>;
   const int64_t blocks = task.k / kFormat.block;
-  const int64_t tiles = token_tiles(task.tokens);
-  const int64_t bytes = tile_bytes<kFormat.block>(task.tokens, task.k);
+  constexpr int64_t kFew = few_tokens(kFormat);
+  const int64_t tiles = token_tiles<kFew>(task.tokens);
+  const int64_t bytes = tile_bytes<kFormat.block, kFew>(task.tokens, task.k);
   constexpr int64_t kBlockBytes = kFormat.block == 32 ? TileLayout::kBlock32 : TileLayout::kBlock256;
   auto* panels = static_cast<uint8_t*>(task.scratch);
   auto* sums = static_cast<TileSums*>(static_cast<void*>(panels + chunks.bytes()));
@@ -340,7 +343,7 @@ inline void multiply_panels(const LinearTask& task, const Chunks<kFormat>& chunk
 template <InterleavedFormat kFormat>
 inline void run_gemm(const LinearTask& task) noexcept {
   if (task.tokens < kGemmTokens) return run_rows<kFormat>(task);
-  if (task.tokens <= kFewTokens) return run_few<kFormat>(task);
+  if (task.tokens <= few_tokens(kFormat)) return run_few<kFormat>(task);
   const Chunks<kFormat> chunks(task.k);
   const int64_t end = (task.row_end + kInterleavedRows - 1) / kInterleavedRows;
   for (int64_t g = task.row_begin / kInterleavedRows; g < end; g += chunks.panels) {
@@ -352,7 +355,7 @@ template <InterleavedFormat kFormat>
 inline void set_gemm(KernelTable& table, const char* name, DType dtype) {
   table.linear[static_cast<int>(dtype)] = {name,
                                            kFormat.row_pairs ? &row_pairs_layout() : &interleaved_layout(dtype),
-                                           &kTokenPairs<kFormat.block>,
+                                           &kTokenPairs<kFormat.block, few_tokens(kFormat)>,
                                            kInterleavedRows,
                                            gemm_scratch<kFormat>,
                                            run_gemm<kFormat>};

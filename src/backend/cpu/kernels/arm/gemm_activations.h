@@ -1,5 +1,5 @@
 // Activations for the matrix kernels: rows for up to three tokens (activations.h), else pairs of tokens in the order
-// the 8-bit matrix instruction reads them, in tiles of three pairs; up to eight tokens in tiles of two, so that two
+// the 8-bit matrix instruction reads them, in tiles of three pairs; up to kFew tokens in tiles of two, so that two
 // threads that prepare them do not write to the same cache lines. The last tile is padded with zero tokens.
 //
 // A pair is a sequence of vectors; a level vector holds 8 columns of the first token, then 8 of the second.
@@ -18,8 +18,7 @@ namespace inferno {
 namespace {
 
 inline constexpr int64_t kGemmTokens = 4;  // pairs from this many tokens on
-inline constexpr int64_t kFewTokens = 8;   // tiles of two pairs up to here
-inline constexpr int kTilePairs = 3;       // pairs of a tile beyond
+inline constexpr int kTilePairs = 3;       // pairs of a tile beyond kFew tokens
 
 // Offsets inside a pair of a tile of kPairs.
 template <int kPairs>
@@ -35,23 +34,26 @@ struct PairLayout {
 using TileLayout = PairLayout<kTilePairs>;
 using FewLayout = PairLayout<2>;
 
+// The tiles of `tokens` tokens, for a kernel that reads tiles of two pairs up to kFew tokens.
+template <int64_t kFew>
 inline int64_t tile_pairs(int64_t tokens) {
-  return tokens <= kFewTokens ? 2 : kTilePairs;
+  return tokens <= kFew ? 2 : kTilePairs;
 }
+template <int64_t kFew>
 inline int64_t token_tiles(int64_t tokens) {
-  const int64_t in_a_tile = 2 * tile_pairs(tokens);
+  const int64_t in_a_tile = 2 * tile_pairs<kFew>(tokens);
   return (tokens + in_a_tile - 1) / in_a_tile;
 }
-template <int kBlock>
+template <int kBlock, int64_t kFew>
 inline int64_t tile_bytes(int64_t tokens, int64_t k) {
-  const int64_t bytes = 16 * tile_pairs(tokens) * (kBlock == 32 ? k / 32 * 6 : k / 256 * 39);
-  return tokens <= kFewTokens ? (bytes + 63) / 64 * 64 + 32 : bytes;
+  const int64_t bytes = 16 * tile_pairs<kFew>(tokens) * (kBlock == 32 ? k / 32 * 6 : k / 256 * 39);
+  return tokens <= kFew ? (bytes + 63) / 64 * 64 + 32 : bytes;
 }
 
-template <int kBlock>
+template <int kBlock, int64_t kFew>
 inline int64_t token_pairs_bytes(int64_t tokens, int64_t k) {
   if (tokens < kGemmTokens) return kBlock == 32 ? rows_bytes_32(tokens, k) : rows_bytes_256(tokens, k);
-  return (token_tiles(tokens) * tile_bytes<kBlock>(tokens, k) + 63) / 64 * 64;
+  return (token_tiles<kFew>(tokens) * tile_bytes<kBlock, kFew>(tokens, k) + 63) / 64 * 64;
 }
 
 // Columns of one token of a pair: 8 bytes of each vector. `step`: from one vector to the next.
@@ -102,26 +104,27 @@ inline void quantize_into_pair_256(const float* x, int64_t k, int64_t which, int
 }
 
 // Rows [begin, end), begin even; the last rows also write the zero tokens after them.
-template <int kBlock>
+template <int kBlock, int64_t kFew>
 inline void prepare_token_pairs(const float* x, int64_t x_stride, int64_t tokens, int64_t k, int64_t begin, int64_t end,
                                 void* buffer) noexcept {
   if (tokens < kGemmTokens) {
     (kBlock == 32 ? prepare_rows_32 : prepare_rows_256)(x, x_stride, tokens, k, begin, end, buffer);
     return;
   }
-  const int64_t pairs = tile_pairs(tokens);
-  const int64_t last = end == tokens ? token_tiles(tokens) * 2 * pairs : end;
+  const int64_t pairs = tile_pairs<kFew>(tokens);
+  const int64_t last = end == tokens ? token_tiles<kFew>(tokens) * 2 * pairs : end;
   for (int64_t t = begin; t < last; ++t) {
     const int64_t pair = t / 2;
-    auto* to = static_cast<int8_t*>(buffer) + pair / pairs * tile_bytes<kBlock>(tokens, k) + pair % pairs * 16;
+    auto* to = static_cast<int8_t*>(buffer) + pair / pairs * tile_bytes<kBlock, kFew>(tokens, k) + pair % pairs * 16;
     const float* row = t < tokens ? x + t * x_stride : nullptr;
     (kBlock == 32 ? quantize_into_pair_32 : quantize_into_pair_256)(row, k, t % 2, to, 16 * pairs);
   }
 }
 
-template <int kBlock>
-inline constexpr ActivationLayout kTokenPairs = {kBlock == 32 ? "8 bits per 32, pairs" : "8 bits per 256, pairs", 2,
-                                                 token_pairs_bytes<kBlock>, prepare_token_pairs<kBlock>};
+template <int kBlock, int64_t kFew>
+inline constexpr ActivationLayout kTokenPairs = {
+    kBlock == 32 ? (kFew == 8 ? "8 bits per 32, pairs" : "8 bits per 32, fours") : "8 bits per 256, pairs", 2,
+    token_pairs_bytes<kBlock, kFew>, prepare_token_pairs<kBlock, kFew>};
 
 }  // namespace
 }  // namespace inferno

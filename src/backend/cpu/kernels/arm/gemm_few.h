@@ -1,6 +1,6 @@
-// Quantized weights times up to eight tokens on a CPU with the 8-bit matrix instructions: decoding and small batches.
-// Every weight is read once and multiplied by all tokens, so unpacking it into a panel first (gemm.h) would cost more
-// than the product. Bit-equal to quant/numerics.h.
+// Quantized weights times few tokens on a CPU with the 8-bit matrix instructions: decoding, small batches, and small
+// chunks of a prompt beside them. Eight tokens at a time are multiplied by a group of rows as it is stored: unpacking
+// it into a panel first (gemm.h) would cost more than the product. Bit-equal to quant/numerics.h.
 //
 // Q8_0 is stored by pairs of rows, as the instruction reads it. Levels of fewer bits are rearranged in registers, and
 // up to three tokens use the dot products of gemv.h, which need fewer instructions there: decoding one token is faster
@@ -193,16 +193,23 @@ inline void add_few_256(const uint8_t* block, int half, const int8_t* const (&x)
 
 // ---- whole tasks ----------------------------------------------------------------------------------------------------
 
+// Up to this many tokens. Levels of fewer bits are rearranged again for every eight tokens: beyond eight, a panel is
+// cheaper. Q8_0 is multiplied as it is stored, a panel only serves its tokens faster (25 cycles for six, 38 for eight).
+consteval int64_t few_tokens(InterleavedFormat format) {
+  return format.row_pairs ? 40 : 8;
+}
+
+// Rows [begin, end) times kPairs pairs of tokens from `token` on, a multiple of eight.
 template <InterleavedFormat kFormat, int kPairs>
-inline void few(const LinearTask& task) {
+inline void few(const LinearTask& task, int64_t token, int64_t begin, int64_t end) {
   using Layout = InterleavedBlock<kFormat>;
   const int64_t blocks = task.k / kFormat.block;
   const int8_t* x[kPairs];
   for (int j = 0; j < kPairs; ++j) {
-    const int64_t tile = j / 2 * tile_bytes<kFormat.block>(task.tokens, task.k);
+    const int64_t tile = (token / 4 + j / 2) * tile_bytes<kFormat.block, few_tokens(kFormat)>(task.tokens, task.k);
     x[j] = static_cast<const int8_t*>(task.activations) + tile + j % 2 * 16;
   }
-  for (int64_t row = task.row_begin; row < task.row_end; row += kInterleavedRows) {
+  for (int64_t row = begin; row < end; row += kInterleavedRows) {
     const uint8_t* group = static_cast<const uint8_t*>(task.weight) + row / kInterleavedRows * blocks * Layout::kBytes;
     FewGroup<kPairs> sums;
     if constexpr (kFormat.block == 32) {
@@ -218,24 +225,41 @@ inline void few(const LinearTask& task) {
     for (int j = 0; j < kPairs; ++j) {
       const auto& low = sums.half[0].of;
       const auto& high = sums.half[1].of;
-      const int64_t t = 2 * j;
+      const int64_t t = token + 2 * j;
+      if (t >= task.tokens) break;
       store_rows(task, t, row, vuzp1q_f32(low[0][j], low[1][j]), vuzp1q_f32(high[0][j], high[1][j]));
-      if (t + 1 == task.tokens) continue;
+      if (t + 1 == task.tokens) break;
       store_rows(task, t + 1, row, vuzp2q_f32(low[0][j], low[1][j]), vuzp2q_f32(high[0][j], high[1][j]));
     }
   }
 }
 
-// kGemmTokens to kFewTokens tokens.
+// The same with as many of the tokens as there are, up to eight.
+template <InterleavedFormat kFormat>
+inline void up_to_eight(const LinearTask& task, int64_t token, int64_t begin, int64_t end) {
+  constexpr int kThreeOrFour = kUseAssembly && kFormat.row_pairs ? 4 : 3;  // assembly: four take less than three do
+  switch ((task.tokens - token + 1) / 2) {
+    case 1:
+      return few<kFormat, 1>(task, token, begin, end);
+    case 2:
+      return few<kFormat, 2>(task, token, begin, end);
+    case 3:
+      return few<kFormat, kThreeOrFour>(task, token, begin, end);
+    default:
+      return few<kFormat, 4>(task, token, begin, end);
+  }
+}
+
+// kGemmTokens to few_tokens tokens.
 template <InterleavedFormat kFormat>
 inline void run_few(const LinearTask& task) {
-  switch ((task.tokens + 1) / 2) {
-    case 2:
-      return few<kFormat, 2>(task);
-    case 3:
-      return few<kFormat, 3>(task);
-    default:
-      return few<kFormat, 4>(task);
+  if (task.tokens <= 8) return up_to_eight<kFormat>(task, 0, task.row_begin, task.row_end);
+  // A group of rows stays in the cache while all tokens are multiplied by it.
+  for (int64_t row = task.row_begin; row < task.row_end; row += kInterleavedRows) {
+    for (int64_t token = 0; token < task.tokens; token += 8) {
+      up_to_eight<kFormat>(task, token, row,
+                           row + kInterleavedRows < task.row_end ? row + kInterleavedRows : task.row_end);
+    }
   }
 }
 
