@@ -52,14 +52,20 @@ void ProgressBar::draw(bool last) {
     if (!last || done_ == total_) print_stderr("{}: {:.0f} %\n", label_, share * 100);
     return;
   }
-  // Beside the label, the brackets and the number; without a bar where there is no room for one.
-  const int width = std::min(kBarWidth, terminal_width() - static_cast<int>(label_.size()) - 11);
-  std::string bar;
+  print_stderr("\r{}{}", bar_line(label_, share, terminal_width()), last ? "\n" : "");
+}
+
+std::string bar_line(const std::string& label, double share, int columns) {
+  // A line that fills its last column would break on some terminals.
+  const std::string number = fmt::format(" {:3.0f} %", share * 100);
+  const int room = std::max(0, columns - 1 - static_cast<int>(number.size()));
+  std::string line = label.substr(0, static_cast<size_t>(room));
+  const int width = std::min(kBarWidth, room - static_cast<int>(line.size()) - 3);  // a blank and the brackets
   if (width >= kLeastBarWidth) {
     const auto filled = static_cast<size_t>(share * width);
-    bar = fmt::format("[{}{}] ", std::string(filled, '#'), std::string(static_cast<size_t>(width) - filled, '.'));
+    line += fmt::format(" [{}{}]", std::string(filled, '#'), std::string(static_cast<size_t>(width) - filled, '.'));
   }
-  print_stderr("\r{} {}{:3.0f} %{}", label_, bar, share * 100, last ? "\n" : "");
+  return line + number;
 }
 
 OnProgress draw_progress(std::string label, bool quiet) {

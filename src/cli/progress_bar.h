@@ -32,6 +32,10 @@ class ProgressBar {
   std::chrono::steady_clock::time_point next_draw_;
 };
 
+// What a bar shows on a terminal of so many columns, shorter than those: label, bar and number, without the bar where
+// there is no room for one, and no more of the label than fits. share: 0 to 1.
+[[nodiscard]] std::string bar_line(const std::string& label, double share, int columns);
+
 // A callback that draws a bar of its own; an empty one when quiet.
 [[nodiscard]] OnProgress draw_progress(std::string label, bool quiet);
 

@@ -193,6 +193,26 @@ TEST_F(Usage, MetricsShowThePromptItsSpeedLoadingAndWhyItStopped) {
   }
 }
 
+// Nothing that is drawn over itself is wider than the terminal: it would become a line of its own each time.
+TEST_F(Usage, BarsFitTheTerminalAndALongPromptHasOne) {
+  std::string words;
+  for (int i = 0; i < 300; ++i) words += "sea ";
+  std::ofstream(path("prompt.txt")) << words;
+  for (const uint16_t columns : {uint16_t{20}, uint16_t{60}}) {
+    Terminal terminal({"generate", "--backend", "scalar", "-t", "1", "--no-echo", "-f", path("prompt.txt")}, {},
+                      columns);
+    terminal.wait_for("prompt ");
+    terminal.wait_for(" %");
+    terminal.signal(SIGINT);
+    EXPECT_EQ(terminal.finish(), 128 + SIGINT);
+    const std::string& raw = terminal.raw();
+    for (size_t begin = raw.find("\rprompt "); begin != std::string::npos; begin = raw.find("\rprompt ", begin + 1)) {
+      const std::string line = raw.substr(begin + 1, raw.find_first_of("\r\n", begin + 1) - begin - 1);
+      EXPECT_LT(line.size(), columns) << line;
+    }
+  }
+}
+
 TEST_F(Usage, LogitsRefuseATerminal) {
   Terminal terminal({"logits", kLlamaFile, "--ids", "1,2"});
   terminal.wait_for("nothing for a terminal");
