@@ -76,6 +76,7 @@ TEST_F(Chat, CtrlCStopsTheAnswerAndNotTheProgramAndClearsALine) {
 }
 
 TEST_F(Chat, LinesAreEditedAndTheHistoryIsKept) {
+  if (!INFERNO_LIBEDIT) GTEST_SKIP() << "built without libedit: lines are not edited";
   {
     Terminal terminal(talk(), home());
     terminal.wait_for("> ");
@@ -95,6 +96,7 @@ TEST_F(Chat, LinesAreEditedAndTheHistoryIsKept) {
 }
 
 TEST_F(Chat, SeveralLinesAreOneQuestion) {
+  if (!INFERNO_LIBEDIT) GTEST_SKIP() << "built without libedit: lines are not edited";
   Terminal terminal(talk(), home());
   const auto ask = [&](const std::vector<std::string>& lines) {
     terminal.wait_for("> ");
@@ -200,6 +202,7 @@ TEST_F(Chat, ATerminalOfTwentyColumnsAndOneThatChangesItsSizeWork) {
 }
 
 TEST_F(Chat, ASignalLeavesTheTerminalAsItWas) {
+  if (!INFERNO_LIBEDIT) GTEST_SKIP() << "built without libedit: lines are not edited";
   Terminal terminal(talk(), home());
   terminal.wait_for("> ");
   terminal.signal(SIGTERM);
