@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import itertools
 import json
 import os
 import random
@@ -41,6 +42,8 @@ class Generation:
     def __init__(self, request: _inferno.Request):
         self._request = request
         self._ready: list[Token] = []
+        self._loop: _EventLoop | None = None  # that is told of tokens, under this number
+        self._number = 0
 
     def result(self) -> Result:
         """Waits for the end. Raises what the request ended with."""
@@ -91,17 +94,47 @@ class Generation:
 
     async def _change(self) -> None:
         """Until there is something to take. A task that is cancelled meanwhile cancels the request."""
-        loop = asyncio.get_running_loop()
-        descriptor = self._request.descriptor()
-        changed: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(descriptor, lambda: changed.done() or changed.set_result(None))
         try:
-            await changed
+            await _EventLoop.running().change(self)
         except asyncio.CancelledError:
             self.cancel()
             raise
-        finally:
-            loop.remove_reader(descriptor)
+
+
+class _EventLoop:
+    """Wakes the tasks of one event loop: all requests they wait for share a pipe, which is watched once."""
+
+    _of: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _EventLoop] = weakref.WeakKeyDictionary()
+
+    def __init__(self, loop: asyncio.AbstractEventLoop):
+        self._waker = _inferno.Waker()
+        self._waiting: dict[int, list[asyncio.Future[None]]] = {}
+        self._numbers = itertools.count()
+        loop.add_reader(self._waker.descriptor(), self._wake)
+
+    @classmethod
+    def running(cls) -> _EventLoop:
+        loop = asyncio.get_running_loop()
+        made = cls._of.get(loop)
+        if made is None:
+            made = cls._of[loop] = cls(loop)
+        return made
+
+    def change(self, generation: Generation) -> asyncio.Future[None]:
+        """Done when the request has something to take."""
+        if generation._loop is not self:
+            generation._loop, generation._number = self, next(self._numbers)
+            generation._request.notify(self._waker, generation._number)
+        changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(generation._number, []).append(changed)
+        return changed
+
+    def _wake(self) -> None:
+        numbers = self._waker.take()
+        for number in list(self._waiting) if numbers is None else numbers:
+            for changed in self._waiting.pop(number, ()):
+                if not changed.done():
+                    changed.set_result(None)
 
 
 class Llm:

@@ -180,11 +180,12 @@ void bind_options(nb::module_& m) {
 }
 
 void bind_model(nb::module_& m) {
+  nb::class_<Waker>(m, "Waker").def(nb::init<>()).def("descriptor", &Waker::descriptor).def("take", &Waker::take);
   nb::class_<Request>(m, "Request")
       .def("next", [](Request& r) { return tokens(r.next()); })
       .def("take", [](Request& r) { return tokens(r.take()); })
       .def("has_ended", &Request::has_ended)
-      .def("descriptor", &Request::descriptor)
+      .def("notify", &Request::notify)
       .def("cancel", &Request::cancel)
       .def("result", [](Request& r) { return to_python(r.result()); });
   nb::class_<Model>(m, "Model")

@@ -10,17 +10,33 @@ namespace inferno::python {
 
 namespace nb = nanobind;
 
-TokenQueue::~TokenQueue() {
+Waker::Waker() {
+  if (pipe(pipe_) != 0) throw Error("no descriptor is left for a pipe; close files, or raise `ulimit -n`");
   for (const int descriptor : pipe_) {
-    if (descriptor >= 0) close(descriptor);
+    fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+    fcntl(descriptor, F_SETFL, O_NONBLOCK);
   }
+}
+
+Waker::~Waker() {
+  for (const int descriptor : pipe_) close(descriptor);
+}
+
+std::optional<std::vector<uint64_t>> Waker::take() {
+  std::vector<uint64_t> requests(kMost);
+  const ssize_t bytes = read(pipe_[0], requests.data(), kMost * sizeof(uint64_t));
+  if (bytes == static_cast<ssize_t>(kMost * sizeof(uint64_t))) return std::nullopt;
+  requests.resize(bytes > 0 ? static_cast<size_t>(bytes) / sizeof(uint64_t) : 0);
+  return requests;
+}
+
+bool Waker::wake(uint64_t request) noexcept {
+  return write(pipe_[1], &request, sizeof request) == sizeof request;
 }
 
 void TokenQueue::wake() noexcept {
   changed_.notify_all();
-  if (pipe_[1] < 0 || signalled_) return;
-  const char byte = 1;
-  signalled_ = write(pipe_[1], &byte, 1) == 1;
+  if (waker_ != nullptr && !told_) told_ = waker_->wake(request_);
 }
 
 void TokenQueue::add(const TokenEvent& event) {
@@ -40,10 +56,7 @@ void TokenQueue::end() noexcept {
 
 std::vector<Token> TokenQueue::take() {
   const std::scoped_lock lock(mutex_);
-  if (signalled_) {
-    char byte = 0;
-    signalled_ = read(pipe_[0], &byte, 1) != 1;
-  }
+  told_ = false;
   return std::exchange(tokens_, {});
 }
 
@@ -57,17 +70,12 @@ bool TokenQueue::wait(std::chrono::milliseconds time, bool until_end) const {
   return changed_.wait_for(lock, time, [&] { return ended_ || (!until_end && !tokens_.empty()); });
 }
 
-int TokenQueue::descriptor() {
+void TokenQueue::notify(std::shared_ptr<Waker> waker, uint64_t request) {
   const std::scoped_lock lock(mutex_);
-  if (pipe_[0] < 0) {
-    if (pipe(pipe_) != 0) throw Error("no descriptor is left for a pipe; close files, or raise `ulimit -n`");
-    for (const int descriptor : pipe_) {
-      fcntl(descriptor, F_SETFD, FD_CLOEXEC);
-      fcntl(descriptor, F_SETFL, O_NONBLOCK);
-    }
-    if (ended_ || !tokens_.empty()) wake();
-  }
-  return pipe_[0];
+  waker_ = std::move(waker);
+  request_ = request;
+  told_ = false;
+  if (ended_ || !tokens_.empty()) wake();
 }
 
 Request::Request(std::shared_ptr<TokenQueue> queue, Generation generation)
@@ -109,9 +117,9 @@ bool Request::has_ended() const {
   return queue_->has_ended();
 }
 
-int Request::descriptor() {
+void Request::notify(std::shared_ptr<Waker> waker, uint64_t request) {
   check_process();
-  return queue_->descriptor();
+  queue_->notify(std::move(waker), request);
 }
 
 GenerateResult Request::result() {

@@ -1,13 +1,14 @@
 // A request that Python waits for: its tokens, kept until they are asked for.
 //
 // The engine's thread never takes Python's lock (the GIL) for them: it appends to a list under a mutex of our own and
-// wakes who waits, a thread by a condition variable or an event loop by a byte in a pipe.
+// wakes who waits, a thread by a condition variable or an event loop by a number in a pipe.
 #pragma once
 
 #include <sys/types.h>
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,11 +26,30 @@ struct Token {
   std::vector<TokenLogprob> logprobs = {};
 };
 
+// Says to one event loop which of its requests have something to take.
+class Waker {
+ public:
+  Waker();
+  ~Waker();
+  Waker(const Waker&) = delete;
+  Waker& operator=(const Waker&) = delete;
+
+  // Readable when take() would give something.
+  [[nodiscard]] int descriptor() const { return pipe_[0]; }
+  // The requests since the last call. Nothing: so many that some had no room, any of them may have something.
+  [[nodiscard]] std::optional<std::vector<uint64_t>> take();
+  // From any thread. False: there was no room.
+  bool wake(uint64_t request) noexcept;
+
+ private:
+  static constexpr size_t kMost = 4096;  // numbers that take() reads, and half of what a pipe holds
+  int pipe_[2] = {-1, -1};
+};
+
 // What the engine's thread and Python share.
 class TokenQueue {
  public:
   TokenQueue() = default;
-  ~TokenQueue();
   TokenQueue(const TokenQueue&) = delete;
   TokenQueue& operator=(const TokenQueue&) = delete;
 
@@ -40,8 +60,8 @@ class TokenQueue {
   [[nodiscard]] bool has_ended() const;
   // False: nothing happened for so long.
   [[nodiscard]] bool wait(std::chrono::milliseconds time, bool until_end) const;
-  // Becomes readable when there is something to take, or at the end; take() empties it.
-  [[nodiscard]] int descriptor();
+  // From now on the waker is told `request` when there is something to take, once until it was taken, and at the end.
+  void notify(std::shared_ptr<Waker> waker, uint64_t request);
 
  private:
   void wake() noexcept;
@@ -50,8 +70,9 @@ class TokenQueue {
   mutable std::condition_variable changed_;
   std::vector<Token> tokens_;
   bool ended_ = false;
-  bool signalled_ = false;  // a byte is in the pipe
-  int pipe_[2] = {-1, -1};
+  std::shared_ptr<Waker> waker_;
+  uint64_t request_ = 0;
+  bool told_ = false;
 };
 
 class Request {
@@ -63,7 +84,7 @@ class Request {
   [[nodiscard]] std::vector<Token> next();
   [[nodiscard]] std::vector<Token> take();
   [[nodiscard]] bool has_ended() const;
-  [[nodiscard]] int descriptor();
+  void notify(std::shared_ptr<Waker> waker, uint64_t request);
   [[nodiscard]] GenerateResult result();
   void cancel() const noexcept { generation_.cancel(); }
 
