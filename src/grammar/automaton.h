@@ -8,6 +8,7 @@
 // that numbers from before mean nothing any more.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -49,10 +50,16 @@ class Automaton {
   [[nodiscard]] std::span<const Item> items(ConfigId config) const {
     return std::span(items_).subspan(configs_[config].first, configs_[config].count);
   }
-  // Kinds of bytes (ByteKind) of which each leads back here: multibyte ones with the character they belong to.
-  [[nodiscard]] uint16_t loops(ConfigId config) {
-    const uint16_t known = configs_[config].loops;
-    return known != kLoopsUnknown ? known : find_loops(config);
+  // What can be read from here whatever it is: up to `length` characters, if they are of these kinds (ByteKind).
+  struct Run {
+    static constexpr uint16_t kForever = UINT16_MAX;
+    uint16_t kinds;
+    uint16_t length;  // at most TokenTrie::kPlainBytes, or kForever
+    bool ends;        // the text may end after some of them
+  };
+  [[nodiscard]] Run run(ConfigId config) {
+    if (configs_[config].run.length == kRunUnknown) find_run(config);
+    return configs_[config].run;
   }
   // The configuration of one state as if its rule were the whole grammar, and only by the state's own bytes.
   [[nodiscard]] ConfigId alone(uint32_t state);
@@ -66,7 +73,7 @@ class Automaton {
 
  private:
   static constexpr ConfigId kUnknown = UINT32_MAX;
-  static constexpr uint16_t kLoopsUnknown = UINT16_MAX;
+  static constexpr uint16_t kRunUnknown = UINT16_MAX - 1;
   struct Stack {
     uint32_t state;  // to return to
     StackId below;
@@ -76,8 +83,10 @@ class Automaton {
   struct Config {
     uint32_t first, count;  // of items_
     uint64_t hash;
+    ConfigId letter;  // where a letter leads, or kUnknown
+    uint16_t alike;   // the kinds of characters that all lead there, when `letter` is known
     bool ends;
-    uint16_t loops;
+    Run run;
   };
   // Numbers by hash, open addressing, at most half full; 0 is free.
   struct Table {
@@ -86,8 +95,10 @@ class Automaton {
   };
 
   void reset();
-  uint16_t find_loops(ConfigId config);
-  [[nodiscard]] bool returns_after(ConfigId from, int bytes, uint8_t low, uint8_t high, ConfigId to);
+  void find_letter(ConfigId config);
+  void find_run(ConfigId config);
+  [[nodiscard]] bool leads_to(ConfigId from, int bytes, uint8_t low, uint8_t high, ConfigId to);
+  [[nodiscard]] bool multibyte_leads_to(ConfigId from, ConfigId to);
   ConfigId find_step(ConfigId config, uint32_t byte_class);
   // Adds the state and all it leads to by calls and returns to found_.
   void close(uint32_t state, StackId stack);
@@ -101,6 +112,7 @@ class Automaton {
   std::shared_ptr<const Program> program_;
   Limits limits_;
   uint32_t classes_;
+  std::array<uint16_t, 256> kinds_of_class_{};  // of its ASCII bytes
   ConfigId start_ = kDead;
   uint64_t generation_ = 0;
   size_t bytes_ = 0;

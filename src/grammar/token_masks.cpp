@@ -10,6 +10,13 @@ namespace {
 // A state that so many bytes leave as it is allows a large part of a vocabulary.
 constexpr int kManyBytes = 64;
 
+// To walk a smaller subtree takes less than to know whether that is needed.
+constexpr uint32_t kFewNodes = 8;
+
+bool takes_plain(const Automaton::Run& run) {
+  return (TokenTrie::kPlainKinds & ~run.kinds) == 0 && run.length >= TokenTrie::kPlainBytes;
+}
+
 void set_bit(std::span<uint32_t> mask, int32_t token) {
   const auto i = static_cast<uint32_t>(token);
   mask[i / 32] |= 1U << (i % 32);
@@ -28,26 +35,31 @@ TokenMasks::TokenMasks(std::shared_ptr<const TokenTrie> trie, Automaton& automat
       kept_masks_(kKept * trie_->words()) {}
 
 template <bool with_ends>
-void TokenMasks::walk(uint32_t node, ConfigId config, std::span<uint32_t> mask) {
-  const TokenTrie& trie = *trie_;
-  const uint32_t end = trie.node(node).end;
-  levels_[trie.node(node).depth] = config;
+bool TokenMasks::fits_whole(const TokenTree::Node& node, ConfigId config) {
+  const Automaton::Run run = automaton_.run(config);
+  return (node.below & ~run.kinds) == 0 && node.height <= run.length && !(with_ends && run.ends);
+}
+
+template <bool with_ends>
+void TokenMasks::walk(const TokenTree& tree, uint32_t node, ConfigId config, std::span<uint32_t> mask) {
+  const uint32_t end = tree.node(node).end;
+  levels_[tree.node(node).depth] = config;
   for (uint32_t i = node + 1; i < end;) {
-    const TokenTrie::Node& at = trie.node(i);
-    const ConfigId next = automaton_.step(levels_[at.depth - 1], at.byte);
+    const TokenTree::Node& at = tree.node(i);
+    const ConfigId next = automaton_.step(levels_[at.depth - 1U], at.byte);
     if (next == Automaton::kDead) {
       i = at.end;
       continue;
     }
     levels_[at.depth] = next;
-    if (at.at_char && (at.below & ~automaton_.loops(next)) == 0 && !(with_ends && automaton_.may_end(next))) {
-      // Whatever comes, the text stays where it is.
-      for (const int32_t token : trie.tokens_below(i)) set_bit(mask, token);
+    const bool ends = with_ends && automaton_.may_end(next);
+    if (at.end - i > kFewNodes && at.at_char && !ends && fits_whole<with_ends>(at, next)) {
+      for (const int32_t token : tree.tokens_below(i)) set_bit(mask, token);
       i = at.end;
       continue;
     }
-    for (const int32_t token : trie.tokens(i)) set_bit(mask, token);
-    if (with_ends && automaton_.may_end(next) && at.end > i + 1) nodes_.push_back(i);
+    for (const int32_t token : tree.tokens(i)) set_bit(mask, token);
+    if (ends && at.end > i + 1) nodes_.push_back(i);
     i = automaton_.items(next).empty() ? at.end : i + 1;
   }
 }
@@ -55,8 +67,16 @@ void TokenMasks::walk(uint32_t node, ConfigId config, std::span<uint32_t> mask) 
 TokenMasks::Own TokenMasks::find_own(uint32_t state) {
   Own own{};
   own.nodes = static_cast<uint32_t>(nodes_.size());
-  std::ranges::fill(scratch_, 0);
-  walk<true>(0, automaton_.alone(state), scratch_);
+  const ConfigId alone = automaton_.alone(state);
+  const Automaton::Run run = automaton_.run(alone);
+  if (takes_plain(run) && !run.ends) {
+    std::ranges::copy(trie_->plain(), scratch_.begin());
+    own.tree = &trie_->not_plain();
+  } else {
+    std::ranges::fill(scratch_, 0);
+    own.tree = &trie_->all();
+  }
+  walk<true>(*own.tree, 0, alone, scratch_);
   own.node_count = static_cast<uint32_t>(nodes_.size()) - own.nodes;
   size_t tokens = 0;
   for (const uint32_t word : scratch_) tokens += static_cast<size_t>(std::popcount(word));
@@ -108,6 +128,22 @@ void TokenMasks::fill(ConfigId config, std::span<uint32_t> mask) {
     std::ranges::copy(std::span(kept_masks_).subspan(i * words, words), mask.begin());
     return;
   }
+  const Automaton::Run run = automaton_.run(config);
+  if (takes_plain(run) && run.length != Automaton::Run::kForever) {
+    std::ranges::copy(trie_->plain(), mask.begin());
+    walk<false>(trie_->not_plain(), 0, config, mask);
+  } else {
+    fill_by_state(config, mask);
+  }
+  if (automaton_.may_end(config)) {
+    for (const int32_t token : trie_->end_tokens()) set_bit(mask, token);
+  }
+  kept_[next_kept_] = {config, automaton_.generation()};
+  std::ranges::copy(mask, kept_masks_.begin() + static_cast<std::ptrdiff_t>(next_kept_ * words));
+  next_kept_ = (next_kept_ + 1) % kKept;
+}
+
+void TokenMasks::fill_by_state(ConfigId config, std::span<uint32_t> mask) {
   std::ranges::fill(mask, 0);
   for (size_t i = 0; i < automaton_.items(config).size(); ++i) {
     const Item item = automaton_.items(config)[i];
@@ -116,14 +152,8 @@ void TokenMasks::fill(ConfigId config, std::span<uint32_t> mask) {
     if (item.stack == Automaton::kBottom || found.node_count == 0) continue;
     const ConfigId after = automaton_.after_return(item.stack);
     if (automaton_.items(after).empty()) continue;
-    for (uint32_t n = 0; n < found.node_count; ++n) walk<false>(nodes_[found.nodes + n], after, mask);
+    for (uint32_t n = 0; n < found.node_count; ++n) walk<false>(*found.tree, nodes_[found.nodes + n], after, mask);
   }
-  if (automaton_.may_end(config)) {
-    for (const int32_t token : trie_->end_tokens()) set_bit(mask, token);
-  }
-  kept_[next_kept_] = {config, automaton_.generation()};
-  std::ranges::copy(mask, kept_masks_.begin() + static_cast<std::ptrdiff_t>(next_kept_ * words));
-  next_kept_ = (next_kept_ + 1) % kKept;
 }
 
 void TokenMasks::prepare(size_t states) {

@@ -5,6 +5,9 @@
 // the nodes of the trie at which the rule may end. What follows such a node depends on the stack, and only these few
 // subtrees are walked for each configuration. Masks of the latest configurations are kept whole.
 //
+// Plain tokens (see TokenTrie) need no walk where any of them may come. A text that counts its characters is at a new
+// state after each, and remembers nothing about them: plain tokens and a walk through the others are fast enough.
+//
 // Not for several threads at once, as the automaton.
 #pragma once
 
@@ -33,6 +36,7 @@ class TokenMasks {
   static constexpr size_t kKept = 32;  // whole masks
   // What a state allows by itself.
   struct Own {
+    const TokenTree* tree;       // of `nodes`
     bool is_list;                // of token ids; otherwise a bitset
     uint32_t first, count;       // in words_
     uint32_t nodes, node_count;  // in nodes_: where its rule may end in the middle of a token
@@ -44,9 +48,13 @@ class TokenMasks {
 
   [[nodiscard]] const Own& own(uint32_t state);
   [[nodiscard]] Own find_own(uint32_t state);
-  // The tokens below a node, read from a configuration on. `ends` gets nodes at which the text may end.
+  // The tokens below a node, read from a configuration on. With ends, nodes_ gets those at which the text may end.
   template <bool with_ends>
-  void walk(uint32_t node, ConfigId config, std::span<uint32_t> mask);
+  void walk(const TokenTree& tree, uint32_t node, ConfigId config, std::span<uint32_t> mask);
+  // The subtree can be read from there whatever it holds.
+  template <bool with_ends>
+  [[nodiscard]] bool fits_whole(const TokenTree::Node& node, ConfigId config);
+  void fill_by_state(ConfigId config, std::span<uint32_t> mask);
   void add(const Own& own, std::span<uint32_t> mask) const;
   void drop_own();
 
