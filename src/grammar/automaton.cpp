@@ -46,10 +46,6 @@ void grow(Table& table, HashOf of) {
 Automaton::Automaton(std::shared_ptr<const Program> program, const Limits& limits)
     : program_(std::move(program)), limits_(limits), classes_(program_->classes()) {
   seen_.resize(std::bit_ceil(4 * limits_.parallel_states));
-  for (unsigned byte = 0; byte < 0x80; ++byte) {
-    const auto b = static_cast<uint8_t>(byte);
-    kinds_of_class_[program_->class_of(b)] |= ascii_kind(b);
-  }
   reset();
 }
 
@@ -63,7 +59,7 @@ void Automaton::reset() {
   bytes_ = 0;
   ++generation_;
   stacks_.push_back({.state = 0, .below = kBottom, .depth = 0, .after = kDead});
-  configs_.push_back({.first = 0, .count = 0, .hash = 0, .letter = kDead, .alike = 0, .ends = false, .run = {}});
+  configs_.push_back({.first = 0, .count = 0, .hash = 0, .ends = false, .loops = 0});
   next_.assign(classes_, kDead);
   close(program_->start(), kBottom);
   start_ = intern();
@@ -115,8 +111,8 @@ ConfigId Automaton::find_step(ConfigId config, uint32_t byte_class) {
   return next;
 }
 
-// Whether all characters lead to `to` with so many more bytes, the first of them within low and high.
-bool Automaton::leads_to(ConfigId from, int bytes, uint8_t low, uint8_t high, ConfigId to) {
+// Whether all characters go back to `to` with so many more bytes, the first of them within low and high.
+bool Automaton::returns_after(ConfigId from, int bytes, uint8_t low, uint8_t high, ConfigId to) {
   if (bytes == 0) return from == to;
   uint32_t before = UINT32_MAX;
   for (unsigned byte = low; byte <= high; ++byte) {
@@ -124,68 +120,43 @@ bool Automaton::leads_to(ConfigId from, int bytes, uint8_t low, uint8_t high, Co
     if (byte_class == before) continue;
     before = byte_class;
     const ConfigId next = step(from, static_cast<uint8_t>(byte));
-    if (next == kDead || !leads_to(next, bytes - 1, 0x80, 0xBF, to)) return false;
+    if (next == kDead || !returns_after(next, bytes - 1, 0x80, 0xBF, to)) return false;
   }
   return true;
 }
 
-bool Automaton::multibyte_leads_to(ConfigId from, ConfigId to) {
-  struct Lead {
-    uint8_t first, last, low, high;
-    int more;
-  };
-  static constexpr std::array<Lead, 8> kLeads = {{{0xC2, 0xDF, 0x80, 0xBF, 1},
-                                                  {0xE0, 0xE0, 0xA0, 0xBF, 2},
-                                                  {0xE1, 0xEC, 0x80, 0xBF, 2},
-                                                  {0xED, 0xED, 0x80, 0x9F, 2},
-                                                  {0xEE, 0xEF, 0x80, 0xBF, 2},
-                                                  {0xF0, 0xF0, 0x90, 0xBF, 3},
-                                                  {0xF1, 0xF3, 0x80, 0xBF, 3},
-                                                  {0xF4, 0xF4, 0x80, 0x8F, 3}}};
-  return std::ranges::all_of(kLeads, [&](const Lead& lead) {
-    ConfigId before = kDead;
-    for (unsigned byte = lead.first; byte <= lead.last; ++byte) {
-      const ConfigId next = step(from, static_cast<uint8_t>(byte));
-      if (next == kDead) return false;
-      if (next != before && !leads_to(next, lead.more, lead.low, lead.high, to)) return false;
-      before = next;
+uint16_t Automaton::find_loops(ConfigId config) {
+  uint16_t loops = 0;
+  // Where letters lead elsewhere, nothing is worth knowing.
+  if (step(config, 'a') == config) {
+    loops = kBroken - 1;
+    for (unsigned byte = 0; byte < 0x80; ++byte) {
+      const auto b = static_cast<uint8_t>(byte);
+      if (step(config, b) != config) loops &= static_cast<uint16_t>(~ascii_kind(b));
     }
-    return true;
-  });
-}
-
-void Automaton::find_letter(ConfigId config) {
-  const ConfigId letter = step(config, 'a');
-  uint16_t alike = 0;
-  // Where there is no letter, nothing is worth knowing.
-  if (letter != kDead) {
-    alike = kBroken - 1;
-    for (uint32_t c = 0; c < classes_; ++c) {
-      if ((kinds_of_class_[c] & alike) != 0 && step(config, program_->byte_of(c)) != letter) {
-        alike &= static_cast<uint16_t>(~kinds_of_class_[c]);
+    struct Lead {
+      uint8_t first, last, low, high;
+      int more;
+    };
+    constexpr std::array<Lead, 8> kLeads = {{{0xC2, 0xDF, 0x80, 0xBF, 1},
+                                             {0xE0, 0xE0, 0xA0, 0xBF, 2},
+                                             {0xE1, 0xEC, 0x80, 0xBF, 2},
+                                             {0xED, 0xED, 0x80, 0x9F, 2},
+                                             {0xEE, 0xEF, 0x80, 0xBF, 2},
+                                             {0xF0, 0xF0, 0x90, 0xBF, 3},
+                                             {0xF1, 0xF3, 0x80, 0xBF, 3},
+                                             {0xF4, 0xF4, 0x80, 0x8F, 3}}};
+    const bool multibyte = std::ranges::all_of(kLeads, [&](const Lead& lead) {
+      for (unsigned byte = lead.first; byte <= lead.last; ++byte) {
+        const ConfigId next = step(config, static_cast<uint8_t>(byte));
+        if (next == kDead || !returns_after(next, lead.more, lead.low, lead.high, config)) return false;
       }
-    }
-    if (!multibyte_leads_to(config, letter)) alike &= static_cast<uint16_t>(~kMultibyte);
+      return true;
+    });
+    if (!multibyte) loops &= static_cast<uint16_t>(~kMultibyte);
   }
-  configs_[config].letter = letter;
-  configs_[config].alike = alike;
-}
-
-void Automaton::find_run(ConfigId config) {
-  if (configs_[config].letter == kUnknown) find_letter(config);
-  Run run{.kinds = configs_[config].alike, .length = 0, .ends = false};
-  for (ConfigId at = config; run.length < TokenTrie::kPlainBytes; ++run.length) {
-    if (configs_[at].letter == kUnknown) find_letter(at);
-    if (run.kinds == 0 || (run.kinds & ~configs_[at].alike) != 0) break;
-    const ConfigId next = configs_[at].letter;
-    run.ends = run.ends || configs_[next].ends;
-    if (next == at) {
-      run.length = Run::kForever;
-      break;
-    }
-    at = next;
-  }
-  configs_[config].run = run;
+  configs_[config].loops = loops;
+  return loops;
 }
 
 void Automaton::close(uint32_t state, StackId stack) {
@@ -255,10 +226,8 @@ ConfigId Automaton::intern() {
     configs_.push_back({.first = static_cast<uint32_t>(items_.size()),
                         .count = static_cast<uint32_t>(found_.size()),
                         .hash = hash,
-                        .letter = kUnknown,
-                        .alike = 0,
                         .ends = ends,
-                        .run = {.kinds = 0, .length = kRunUnknown, .ends = false}});
+                        .loops = kLoopsUnknown});
     items_.insert(items_.end(), found_.begin(), found_.end());
     next_.resize(next_.size() + classes_, kUnknown);
     grow(config_table_, [&](ConfigId id) { return configs_[id].hash; });

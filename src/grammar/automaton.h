@@ -8,7 +8,6 @@
 // that numbers from before mean nothing any more.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -50,21 +49,18 @@ class Automaton {
   [[nodiscard]] std::span<const Item> items(ConfigId config) const {
     return std::span(items_).subspan(configs_[config].first, configs_[config].count);
   }
-  // What can be read from here whatever it is: up to `length` characters, if they are of these kinds (ByteKind).
-  struct Run {
-    static constexpr uint16_t kForever = UINT16_MAX;
-    uint16_t kinds;
-    uint16_t length;  // at most TokenTrie::kPlainBytes, or kForever
-    bool ends;        // the text may end after some of them
-  };
-  [[nodiscard]] Run run(ConfigId config) {
-    if (configs_[config].run.length == kRunUnknown) find_run(config);
-    return configs_[config].run;
+  // Kinds of bytes (ByteKind) of which each leads back here: multibyte ones with the character they belong to.
+  [[nodiscard]] uint16_t loops(ConfigId config) {
+    const uint16_t known = configs_[config].loops;
+    return known != kLoopsUnknown ? known : find_loops(config);
   }
   // The configuration of one state as if its rule were the whole grammar, and only by the state's own bytes.
   [[nodiscard]] ConfigId alone(uint32_t state);
   // Where the rule that ends with this stack goes on.
   [[nodiscard]] ConfigId after_return(StackId stack);
+
+  // No rule can be called from there that has to return.
+  [[nodiscard]] bool is_full(StackId stack) const { return stacks_[stack].depth >= limits_.stack_depth; }
 
   [[nodiscard]] uint64_t generation() const { return generation_; }
   [[nodiscard]] uint32_t config_count() const { return static_cast<uint32_t>(configs_.size()); }
@@ -73,7 +69,7 @@ class Automaton {
 
  private:
   static constexpr ConfigId kUnknown = UINT32_MAX;
-  static constexpr uint16_t kRunUnknown = UINT16_MAX - 1;
+  static constexpr uint16_t kLoopsUnknown = UINT16_MAX;
   struct Stack {
     uint32_t state;  // to return to
     StackId below;
@@ -83,10 +79,8 @@ class Automaton {
   struct Config {
     uint32_t first, count;  // of items_
     uint64_t hash;
-    ConfigId letter;  // where a letter leads, or kUnknown
-    uint16_t alike;   // the kinds of characters that all lead there, when `letter` is known
     bool ends;
-    Run run;
+    uint16_t loops;
   };
   // Numbers by hash, open addressing, at most half full; 0 is free.
   struct Table {
@@ -95,10 +89,8 @@ class Automaton {
   };
 
   void reset();
-  void find_letter(ConfigId config);
-  void find_run(ConfigId config);
-  [[nodiscard]] bool leads_to(ConfigId from, int bytes, uint8_t low, uint8_t high, ConfigId to);
-  [[nodiscard]] bool multibyte_leads_to(ConfigId from, ConfigId to);
+  uint16_t find_loops(ConfigId config);
+  [[nodiscard]] bool returns_after(ConfigId from, int bytes, uint8_t low, uint8_t high, ConfigId to);
   ConfigId find_step(ConfigId config, uint32_t byte_class);
   // Adds the state and all it leads to by calls and returns to found_.
   void close(uint32_t state, StackId stack);
@@ -112,7 +104,6 @@ class Automaton {
   std::shared_ptr<const Program> program_;
   Limits limits_;
   uint32_t classes_;
-  std::array<uint16_t, 256> kinds_of_class_{};  // of its ASCII bytes
   ConfigId start_ = kDead;
   uint64_t generation_ = 0;
   size_t bytes_ = 0;

@@ -10,7 +10,11 @@ namespace inferno::grammar {
 namespace {
 
 // Longer runs of characters are counted in blocks: a rule of one block is called again and again.
-constexpr uint32_t kBlock = 512;
+constexpr uint32_t kBlock = 8192;
+// So many characters are written out, in all their forms, where any number may follow.
+constexpr uint32_t kFew = 16;
+// Nobody waits for longer texts.
+constexpr uint32_t kLongest = 1U << 24;
 // No text is as long: such a limit is none.
 constexpr uint32_t kEndless = 1U << 31;
 
@@ -38,7 +42,6 @@ const Machine& format_machine(const std::string& pattern) {
 // character does not depend on the count.
 Machine SchemaWriter::counting_machine(uint32_t least, uint32_t most, bool quoted) {
   const uint32_t last = most == kUnlimited ? least : most;
-  if (last > limits_.machine_states) fail_usage("the JSON schema has a string that is too long to be counted");
   const RuleId long_char = text_.long_char();
   Machine machine;
   if (quoted) {
@@ -67,8 +70,13 @@ ExprId SchemaWriter::counted_string(uint32_t least, uint32_t most) {
   if (least > most) return pool_.never();
   const auto known = counted_strings_.find({least, most});
   if (known != counted_strings_.end()) return known->second;
+  if (least > kLongest) fail_usage("the JSON schema has a string of at least {} characters, which is too long", least);
   ExprId made = 0;
-  if (least <= 2 * kBlock && (most == kUnlimited || most <= 2 * kBlock)) {
+  if (most == kUnlimited && least <= kFew) {
+    const ExprId quote = pool_.literal("\"");
+    const ExprId chars = pool_.repeat(text_.any_char(), least, kUnlimited);
+    made = pool_.call(rules_.define("string", pool_.sequence({quote, chars, quote})));
+  } else if (least <= 2 * kBlock && (most == kUnlimited || most <= 2 * kBlock)) {
     made = pool_.call(rules_.define("string", counting_machine(least, most, true)));
   } else {
     const ExprId quote = pool_.literal("\"");

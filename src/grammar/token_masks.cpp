@@ -13,10 +13,6 @@ constexpr int kManyBytes = 64;
 // To walk a smaller subtree takes less than to know whether that is needed.
 constexpr uint32_t kFewNodes = 8;
 
-bool takes_plain(const Automaton::Run& run) {
-  return (TokenTrie::kPlainKinds & ~run.kinds) == 0 && run.length >= TokenTrie::kPlainBytes;
-}
-
 void set_bit(std::span<uint32_t> mask, int32_t token) {
   const auto i = static_cast<uint32_t>(token);
   mask[i / 32] |= 1U << (i % 32);
@@ -27,18 +23,13 @@ void set_bit(std::span<uint32_t> mask, int32_t token) {
 TokenMasks::TokenMasks(std::shared_ptr<const TokenTrie> trie, Automaton& automaton, const Limits& limits)
     : trie_(std::move(trie)),
       automaton_(automaton),
+      plain_runs_(automaton.program()),
       max_words_(limits.cache_bytes / 2 / sizeof(uint32_t)),
       own_of_(automaton.program().states(), kUnknown),
       levels_(trie_->max_depth() + 1),
       scratch_(trie_->words()),
       kept_(kKept, {Automaton::kDead, 0}),
       kept_masks_(kKept * trie_->words()) {}
-
-template <bool with_ends>
-bool TokenMasks::fits_whole(const TokenTree::Node& node, ConfigId config) {
-  const Automaton::Run run = automaton_.run(config);
-  return (node.below & ~run.kinds) == 0 && node.height <= run.length && !(with_ends && run.ends);
-}
 
 template <bool with_ends>
 void TokenMasks::walk(const TokenTree& tree, uint32_t node, ConfigId config, std::span<uint32_t> mask) {
@@ -53,7 +44,8 @@ void TokenMasks::walk(const TokenTree& tree, uint32_t node, ConfigId config, std
     }
     levels_[at.depth] = next;
     const bool ends = with_ends && automaton_.may_end(next);
-    if (at.end - i > kFewNodes && at.at_char && !ends && fits_whole<with_ends>(at, next)) {
+    if (at.end - i > kFewNodes && at.at_char && !ends && (at.below & ~automaton_.loops(next)) == 0) {
+      // Whatever comes, the text stays where it is.
       for (const int32_t token : tree.tokens_below(i)) set_bit(mask, token);
       i = at.end;
       continue;
@@ -68,9 +60,8 @@ TokenMasks::Own TokenMasks::find_own(uint32_t state) {
   Own own{};
   own.nodes = static_cast<uint32_t>(nodes_.size());
   const ConfigId alone = automaton_.alone(state);
-  const Automaton::Run run = automaton_.run(alone);
-  if (takes_plain(run) && !run.ends) {
-    std::ranges::copy(trie_->plain(), scratch_.begin());
+  if (plain_runs_.loops(state)) {
+    std::ranges::copy(trie_->plain(TokenTrie::kPlainBytes), scratch_.begin());
     own.tree = &trie_->not_plain();
   } else {
     std::ranges::fill(scratch_, 0);
@@ -128,9 +119,9 @@ void TokenMasks::fill(ConfigId config, std::span<uint32_t> mask) {
     std::ranges::copy(std::span(kept_masks_).subspan(i * words, words), mask.begin());
     return;
   }
-  const Automaton::Run run = automaton_.run(config);
-  if (takes_plain(run) && run.length != Automaton::Run::kForever) {
-    std::ranges::copy(trie_->plain(), mask.begin());
+  const int characters = plain_characters(config);
+  if (characters >= 0) {
+    std::ranges::copy(trie_->plain(static_cast<size_t>(characters)), mask.begin());
     walk<false>(trie_->not_plain(), 0, config, mask);
   } else {
     fill_by_state(config, mask);
@@ -141,6 +132,15 @@ void TokenMasks::fill(ConfigId config, std::span<uint32_t> mask) {
   kept_[next_kept_] = {config, automaton_.generation()};
   std::ranges::copy(mask, kept_masks_.begin() + static_cast<std::ptrdiff_t>(next_kept_ * words));
   next_kept_ = (next_kept_ + 1) % kKept;
+}
+
+int TokenMasks::plain_characters(ConfigId config) const {
+  const std::span<const Item> items = automaton_.items(config);
+  // What a loop allows is remembered for all stacks.
+  if (items.size() == 1 && plain_runs_.loops(items[0].state)) return -1;
+  // Where no more rules can be called, even characters that are rules cannot come.
+  if (std::ranges::any_of(items, [&](const Item& item) { return automaton_.is_full(item.stack); })) return -1;
+  return plain_runs_.characters(items);
 }
 
 void TokenMasks::fill_by_state(ConfigId config, std::span<uint32_t> mask) {

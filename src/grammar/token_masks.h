@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "grammar/automaton.h"
+#include "grammar/plain_runs.h"
 #include "grammar/token_trie.h"
 
 namespace inferno::grammar {
@@ -51,15 +52,15 @@ class TokenMasks {
   // The tokens below a node, read from a configuration on. With ends, nodes_ gets those at which the text may end.
   template <bool with_ends>
   void walk(const TokenTree& tree, uint32_t node, ConfigId config, std::span<uint32_t> mask);
-  // The subtree can be read from there whatever it holds.
-  template <bool with_ends>
-  [[nodiscard]] bool fits_whole(const TokenTree::Node& node, ConfigId config);
+  // The number of characters of plain tokens that may come; negative: not known, or known better by state.
+  [[nodiscard]] int plain_characters(ConfigId config) const;
   void fill_by_state(ConfigId config, std::span<uint32_t> mask);
   void add(const Own& own, std::span<uint32_t> mask) const;
   void drop_own();
 
   std::shared_ptr<const TokenTrie> trie_;
   Automaton& automaton_;
+  PlainRuns plain_runs_;
   size_t max_words_;
   std::vector<uint32_t> own_of_;  // (states) kUnknown, or of owns_
   std::vector<Own> owns_;

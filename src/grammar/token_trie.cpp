@@ -1,6 +1,7 @@
 #include "grammar/token_trie.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "tokenizer/tokenizer.h"
@@ -44,13 +45,16 @@ struct Utf8State {
   }
 };
 
-bool is_plain(std::string_view piece) {
-  if (piece.size() > TokenTrie::kPlainBytes) return false;
+// The characters of a plain token; empty: it is none.
+std::optional<size_t> plain_characters(std::string_view piece) {
+  if (piece.size() > TokenTrie::kPlainBytes) return std::nullopt;
   Utf8State state;
-  const bool fits = std::ranges::all_of(piece, [&](char byte) {
-    return (state.take(static_cast<uint8_t>(byte)) & TokenTrie::kPlainKinds) != 0;
-  });
-  return fits && state.left == 0;
+  size_t characters = 0;
+  for (const char byte : piece) {
+    if ((state.take(static_cast<uint8_t>(byte)) & TokenTrie::kPlainKinds) == 0) return std::nullopt;
+    if (state.left == 0) ++characters;
+  }
+  return state.left == 0 ? std::optional(characters) : std::nullopt;
 }
 
 }  // namespace
@@ -144,7 +148,8 @@ TokenTrie::TokenTrie(const Tokenizer& tokenizer)
     : TokenTrie(drawable_pieces(tokenizer), {tokenizer.end_tokens().begin(), tokenizer.end_tokens().end()}) {}
 
 TokenTrie::TokenTrie(std::span<const std::string_view> pieces, std::vector<int32_t> end_tokens)
-    : vocabulary_(static_cast<int32_t>(pieces.size())), end_tokens_(std::move(end_tokens)), plain_(words()) {
+    : vocabulary_(static_cast<int32_t>(pieces.size())), end_tokens_(std::move(end_tokens)) {
+  plain_.resize((kPlainBytes + 1) * words());
   std::vector<int32_t> ids;
   std::vector<int32_t> not_plain;
   for (int32_t id = 0; id < vocabulary_; ++id) {
@@ -154,10 +159,10 @@ TokenTrie::TokenTrie(std::span<const std::string_view> pieces, std::vector<int32
     text_.insert(text_.end(), piece.begin(), piece.end());
     if (piece.empty()) continue;
     ids.push_back(id);
-    if (is_plain(piece)) {
-      plain_[static_cast<size_t>(id) / 32] |= 1U << (static_cast<uint32_t>(id) % 32);
-    } else {
-      not_plain.push_back(id);
+    const std::optional<size_t> characters = plain_characters(piece);
+    if (!characters) not_plain.push_back(id);
+    for (size_t c = characters.value_or(kPlainBytes + 1); c <= kPlainBytes; ++c) {
+      plain_[c * words() + static_cast<size_t>(id) / 32] |= 1U << (static_cast<uint32_t>(id) % 32);
     }
   }
   begin_.push_back(static_cast<uint32_t>(text_.size()));

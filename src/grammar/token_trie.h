@@ -71,7 +71,7 @@ class TokenTree {
 class TokenTrie {
  public:
   // Most tokens are plain: whole characters a JSON string has as they are, and not many. Where a text may go on with any
-  // of these, its mask is theirs and what the tree of the others adds.
+  // of these, or so many, its mask is theirs and what the tree of the others adds.
   static constexpr uint16_t kPlainKinds = kLowerCase | kUpperCase | kDigit | kSpace | kPunctuation | kMultibyte;
   static constexpr uint16_t kPlainBytes = 32;  // at most
 
@@ -85,7 +85,10 @@ class TokenTrie {
   [[nodiscard]] std::string_view bytes(int32_t token) const;  // empty: may never be drawn
   [[nodiscard]] const TokenTree& all() const { return all_; }
   [[nodiscard]] const TokenTree& not_plain() const { return not_plain_; }
-  [[nodiscard]] std::span<const uint32_t> plain() const { return plain_; }  // a bitset
+  // A bitset of the plain tokens of up to so many characters, at most kPlainBytes.
+  [[nodiscard]] std::span<const uint32_t> plain(size_t characters) const {
+    return std::span(plain_).subspan(characters * words(), words());
+  }
   [[nodiscard]] uint32_t max_depth() const { return all_.max_depth(); }
 
  private:
@@ -94,7 +97,7 @@ class TokenTrie {
   std::vector<char> text_;       // the bytes of all tokens
   std::vector<uint32_t> begin_;  // (vocabulary + 1) in text_
   TokenTree all_, not_plain_;
-  std::vector<uint32_t> plain_;
+  std::vector<uint32_t> plain_;  // [kPlainBytes + 1][words]
 };
 
 }  // namespace inferno::grammar
