@@ -101,7 +101,8 @@ struct Bench {
       return refuse(message, where);
     }
     compile_us.push_back(cpu_us() - begin);
-    if (verbose && compile_us.back() > kSlowCompile) fmt::print("slow to compile {}: {:.0f} us\n", where, compile_us.back());
+    if (verbose && compile_us.back() > kSlowCompile)
+      fmt::print("slow to compile {}: {:.0f} us\n", where, compile_us.back());
     const size_t before = mask_us.size();
     for (const Json& instance : test.at("tests")) {
       ++instances;
@@ -116,7 +117,8 @@ struct Bench {
     const auto own = std::span(mask_us).subspan(before);
     const auto slow = std::ranges::count_if(own, [](double us) { return us > kSlowMask; });
     if (verbose && slow > 0) {
-      fmt::print("slow masks {}: {} of {}, at most {:.0f} us\n", where, slow, own.size(), *std::ranges::max_element(own));
+      fmt::print("slow masks {}: {} of {}, at most {:.0f} us\n", where, slow, own.size(),
+                 *std::ranges::max_element(own));
     }
   }
 };

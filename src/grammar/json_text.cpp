@@ -55,7 +55,9 @@ RuleId JsonText::long_char() {
   return pool_[once(long_char_, "character", [&] { return any_long_char(); })].rule;
 }
 
-ExprId JsonText::any_char() { return pool_.choice({pool_.chars(short_chars()), any_long_char()}); }
+ExprId JsonText::any_char() {
+  return pool_.choice({pool_.chars(short_chars()), any_long_char()});
+}
 
 ExprId JsonText::any_long_char() {
   const ExprId raw = pool_.chars({{0x80, CharSet::kLast}});

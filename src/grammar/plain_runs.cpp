@@ -8,24 +8,23 @@
 namespace inferno::grammar {
 namespace {
 
-constexpr uint32_t kNone = UINT32_MAX;
 constexpr uint8_t kMost = TokenTrie::kPlainBytes;
 // Rounds until lengths are settled; chains and loops need two or three.
 constexpr int kRounds = 64;
 
-bool is_plain_ascii(unsigned byte) {
-  return byte < 0x80 && (ascii_kind(static_cast<uint8_t>(byte)) & TokenTrie::kPlainKinds) != 0;
-}
+// [byte]: how many of the bytes before it are plain ASCII characters.
+constexpr std::array<uint8_t, 257> kPlainBefore = [] {  // as ascii_kind() and TokenTrie::kPlainKinds have it
+  std::array<uint8_t, 257> before{};
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    const bool plain = byte >= 0x20 && byte < 0x7F && byte != '"' && byte != '\\';
+    before[byte + 1] = static_cast<uint8_t>(before[byte] + (plain ? 1 : 0));
+  }
+  return before;
+}();
+constexpr size_t kPlainAscii = kPlainBefore[256];
 
-const std::vector<uint8_t>& plain_ascii() {
-  static const std::vector<uint8_t> kBytes = [] {
-    std::vector<uint8_t> bytes;
-    for (unsigned byte = 0; byte < 0x80; ++byte) {
-      if (is_plain_ascii(byte)) bytes.push_back(static_cast<uint8_t>(byte));
-    }
-    return bytes;
-  }();
-  return kBytes;
+size_t plain_ascii(const ByteEdge& edge) {
+  return kPlainBefore[edge.high + 1U] - kPlainBefore[edge.low];
 }
 
 // Where a state is after any one plain character.
@@ -44,39 +43,35 @@ class Reader {
 
   [[nodiscard]] Follow read(uint32_t state) {
     follow_ = {};
-    size_t bytes = 0;
-    bool plain = !program_.calls(state).empty();
+    size_t ascii = 0;
+    bool multibyte = !program_.calls(state).empty();
     for (const ByteEdge& edge : program_.edges(state)) {
-      bytes += static_cast<size_t>(edge.high - edge.low) + 1;
-      plain = plain || is_plain_ascii(edge.low) || is_plain_ascii(edge.high) || edge.high >= 0xC2 ||
-              std::ranges::any_of(plain_ascii(), [&](uint8_t b) { return edge.low <= b && b <= edge.high; });
+      ascii += plain_ascii(edge);
+      multibyte = multibyte || edge.high >= 0xC2;
     }
-    follow_.takes_none = !plain;
+    follow_.takes_none = ascii == 0 && !multibyte;
     // Most states of a grammar take a few bytes.
-    if (bytes >= plain_ascii().size() && map(state)) follow_.takes_all = takes_ascii() && takes_multibyte(state);
+    if (ascii >= kPlainAscii && multibyte) follow_.takes_all = takes_ascii(state) && takes_multibyte(state);
     return std::move(follow_);
   }
 
  private:
-  // Where bytes of the state lead; false: they overlap.
-  bool map(uint32_t state) {
-    map_.fill(kNone);
-    for (const ByteEdge& edge : program_.edges(state)) {
-      for (unsigned byte = edge.low; byte <= edge.high; ++byte) {
-        if (map_[byte] != kNone) return false;
-        map_[byte] = edge.target;
-      }
-    }
-    return true;
-  }
   void add(uint32_t target) {
     if (std::ranges::count(follow_.targets, target) == 0) follow_.targets.push_back(target);
   }
-  bool takes_ascii() {
-    return std::ranges::all_of(plain_ascii(), [&](uint8_t byte) {
-      if (map_[byte] != kNone) add(map_[byte]);
-      return map_[byte] != kNone;
-    });
+  // All of them: the state takes as many, and none twice.
+  bool takes_ascii(uint32_t state) {
+    std::array<uint64_t, 2> seen{};
+    for (const ByteEdge& edge : program_.edges(state)) {
+      if (plain_ascii(edge) == 0) continue;
+      add(edge.target);
+      for (unsigned byte = edge.low; byte <= edge.high && byte < 0x80; ++byte) {
+        const uint64_t bit = uint64_t{1} << (byte % 64);
+        if ((seen[byte / 64] & bit) != 0) return false;
+        seen[byte / 64] |= bit;
+      }
+    }
+    return true;
   }
   bool takes_multibyte(uint32_t state) {
     const auto calls = program_.calls(state);
@@ -100,9 +95,8 @@ class Reader {
                                                     {0xF1, 0xF3, 0x80, 0xBF, 3},
                                                     {0xF4, 0xF4, 0x80, 0x8F, 3}}};
     return std::ranges::all_of(kLeads, [&](const Lead& lead) {
-      return takes_range(state, lead.first, lead.last, [&](uint32_t next) {
-        return takes_rest(next, lead.more, lead.low, lead.high);
-      });
+      return takes_range(state, lead.first, lead.last,
+                         [&](uint32_t next) { return takes_rest(next, lead.more, lead.low, lead.high); });
     });
   }
   // Whether the state takes every byte of the range, and each target is good.
@@ -133,9 +127,8 @@ class Reader {
       for (const CallEdge& call : program_.calls(s)) {
         const uint32_t rule = call.rule;
         if (one_char_[rule] || !program_.calls(rule).empty()) continue;
-        const bool ascii = std::ranges::any_of(program_.edges(rule), [](const ByteEdge& edge) {
-          return std::ranges::any_of(plain_ascii(), [&](uint8_t b) { return edge.low <= b && b <= edge.high; });
-        });
+        const bool ascii =
+            std::ranges::any_of(program_.edges(rule), [](const ByteEdge& edge) { return plain_ascii(edge) > 0; });
         follow_ = {};
         one_char_[rule] = !ascii && takes_leads(rule) && !follow_.ends_within &&
                           std::ranges::all_of(follow_.targets, [&](uint32_t t) { return program_.only_ends(t); });
@@ -152,7 +145,6 @@ class Reader {
 
   const Program& program_;
   std::vector<bool> one_char_;  // (states)
-  std::array<uint32_t, 256> map_{};
   Follow follow_;
 };
 

@@ -23,8 +23,8 @@ class PlainRuns {
   [[nodiscard]] int characters(std::span<const Item> items) const;
 
  private:
-  static constexpr uint16_t kLength = 0xFF;       // characters that may come, at most TokenTrie::kPlainBytes
-  static constexpr uint16_t kIsExact = 0x100;     // and no more than these
+  static constexpr uint16_t kLength = 0xFF;    // characters that may come, at most TokenTrie::kPlainBytes
+  static constexpr uint16_t kIsExact = 0x100;  // and no more than these
   static constexpr uint16_t kLoops = 0x200;
   static constexpr uint16_t kOneChar = 0x400;  // where a rule of one character begins, which counts with its callers
 

@@ -7,9 +7,6 @@
 namespace inferno::grammar {
 namespace {
 
-// A state that so many bytes leave as it is allows a large part of a vocabulary.
-constexpr int kManyBytes = 64;
-
 // To walk a smaller subtree takes less than to know whether that is needed.
 constexpr uint32_t kFewNodes = 8;
 
@@ -157,11 +154,8 @@ void TokenMasks::fill_by_state(ConfigId config, std::span<uint32_t> mask) {
 }
 
 void TokenMasks::prepare(size_t states) {
-  const Program& program = automaton_.program();
-  for (uint32_t s = 0; s < program.states() && states > 0; ++s) {
-    int bytes = 0;  // that lead back to it
-    for (const ByteEdge& edge : program.edges(s)) bytes += edge.target == s ? edge.high - edge.low + 1 : 0;
-    if (bytes < kManyBytes) continue;
+  for (uint32_t s = 0; s < automaton_.program().states() && states > 0; ++s) {
+    if (!plain_runs_.loops(s)) continue;
     (void)own(s);
     --states;
   }

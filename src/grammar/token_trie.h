@@ -70,8 +70,8 @@ class TokenTree {
 
 class TokenTrie {
  public:
-  // Most tokens are plain: whole characters a JSON string has as they are, and not many. Where a text may go on with any
-  // of these, or so many, its mask is theirs and what the tree of the others adds.
+  // Most tokens are plain: whole characters a JSON string has as they are, and not many. Where a text may go on with
+  // any of these, or so many, its mask is theirs and what the tree of the others adds.
   static constexpr uint16_t kPlainKinds = kLowerCase | kUpperCase | kDigit | kSpace | kPunctuation | kMultibyte;
   static constexpr uint16_t kPlainBytes = 32;  // at most
 
