@@ -70,7 +70,7 @@ ExprId SchemaWriter::counted_string(uint32_t least, uint32_t most) {
   if (least > most) return pool_.never();
   const auto known = counted_strings_.find({least, most});
   if (known != counted_strings_.end()) return known->second;
-  if (least > kLongest) fail_usage("the JSON schema has a string of at least {} characters, which is too long", least);
+  if (least > kLongest) fail_usage("a string of {} characters is too long", least);
   ExprId made = 0;
   if (most == kUnlimited && least <= kFew) {
     const ExprId quote = pool_.literal("\"");

@@ -30,6 +30,8 @@ class SchemaWriter {
   [[nodiscard]] ExprId value(Schemas schemas);
   [[nodiscard]] ExprId write(const Schemas& schemas);
   [[nodiscard]] ExprId write(const ValueSpec& spec);
+  template <typename Make>
+  [[nodiscard]] ExprId located(const ValueSpec& spec, std::initializer_list<const char*> keywords, Make make);
   [[nodiscard]] ExprId fixed_values(const ValueSpec& spec);
   [[nodiscard]] ExprId number(const ValueSpec& spec);
   [[nodiscard]] Machine to_machine(ExprId expr) const;
