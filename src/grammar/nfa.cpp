@@ -193,7 +193,7 @@ bool Nfa::make_deterministic(uint32_t start, Machine& made) {
       if (open_.empty()) continue;
       made.add_edge(static_cast<uint8_t>(cuts[c]), static_cast<uint8_t>(cuts[c + 1] - 1), subsets.number(closure()));
     }
-    std::ranges::stable_sort(calls, {}, &State::b);
+    std::ranges::sort(calls, {}, &State::b);
     for (size_t c = 0; c < calls.size();) {
       const RuleId rule = calls[c].b;
       for (; c < calls.size() && calls[c].b == rule; ++c) open_.push_back(calls[c].a);
