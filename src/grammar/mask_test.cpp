@@ -64,6 +64,17 @@ TEST(Mask, AllowsExactlyTheTokensThatFit) {
   }
 }
 
+TEST(Mask, IsExactWhereTheStackIsFull) {
+  const Source source{.kind = SourceKind::gbnf, .text = "root ::= \"(\" root \")\" root? | [a-z]*", .choices = {}};
+  Grammar grammar = make_grammar(source, {"((", "(((", "a)", "))"}, {.stack_depth = 12});
+  Matcher matcher(grammar);
+  for (int depth = 0; depth < 40; ++depth) {
+    expect_mask_is_exact(matcher, grammar.trie());
+    if (!matcher.accept('(')) break;
+  }
+  EXPECT_LT(matcher.length(), 20U);
+}
+
 TEST(Mask, TokensBeyondTheGrammarAreNeverAllowed) {
   Grammar grammar = make_grammar({.kind = SourceKind::regex, .text = ".*", .choices = {}}, {"abc", "\xC3"});
   Matcher matcher(grammar);

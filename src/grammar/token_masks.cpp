@@ -10,6 +10,12 @@ namespace {
 // To walk a smaller subtree takes less than to know whether that is needed.
 constexpr uint32_t kFewNodes = 8;
 
+// Nodes walked between looks at the bound of the work.
+constexpr uint32_t kWorkNodes = 256;
+// States for which there is memory ahead, and nodes of each.
+constexpr size_t kRoomStates = 16;
+constexpr size_t kRoomNodes = 1024;
+
 void set_bit(std::span<uint32_t> mask, int32_t token) {
   const auto i = static_cast<uint32_t>(token);
   mask[i / 32] |= 1U << (i % 32);
@@ -31,9 +37,11 @@ TokenMasks::TokenMasks(std::shared_ptr<const TokenTrie> trie, Automaton& automat
 template <bool with_ends>
 void TokenMasks::walk(const TokenTree& tree, uint32_t node, ConfigId config, std::span<uint32_t> mask) {
   const uint32_t end = tree.node(node).end;
+  uint32_t nodes = 0;
   levels_[tree.node(node).depth] = config;
   for (uint32_t i = node + 1; i < end;) {
     const TokenTree::Node& at = tree.node(i);
+    if (++nodes % kWorkNodes == 0) automaton_.spend(kWorkNodes);
     const ConfigId next = automaton_.step(levels_[at.depth - 1U], at.byte);
     if (next == Automaton::kDead) {
       i = at.end;
@@ -48,13 +56,19 @@ void TokenMasks::walk(const TokenTree& tree, uint32_t node, ConfigId config, std
       continue;
     }
     for (const int32_t token : tree.tokens(i)) set_bit(mask, token);
-    if (ends && at.end > i + 1) nodes_.push_back(i);
+    if (ends && at.end > i + 1) {
+      automaton_.check_room(nodes_, 1);
+      nodes_.push_back(i);
+    }
     i = automaton_.items(next).empty() ? at.end : i + 1;
   }
 }
 
 TokenMasks::Own TokenMasks::find_own(uint32_t state) {
   Own own{};
+  automaton_.check_room(words_, trie_->words());
+  automaton_.check_room(owns_, 1);
+  nodes_.resize(nodes_end_);
   own.nodes = static_cast<uint32_t>(nodes_.size());
   const ConfigId alone = automaton_.alone(state);
   if (plain_runs_.loops(state)) {
@@ -65,7 +79,8 @@ TokenMasks::Own TokenMasks::find_own(uint32_t state) {
     own.tree = &trie_->all();
   }
   walk<true>(*own.tree, 0, alone, scratch_);
-  own.node_count = static_cast<uint32_t>(nodes_.size()) - own.nodes;
+  nodes_end_ = nodes_.size();
+  own.node_count = static_cast<uint32_t>(nodes_end_) - own.nodes;
   size_t tokens = 0;
   for (const uint32_t word : scratch_) tokens += static_cast<size_t>(std::popcount(word));
   own.is_list = tokens < scratch_.size();
@@ -98,6 +113,17 @@ void TokenMasks::drop_own() {
   owns_.clear();
   words_.clear();
   nodes_.clear();
+  nodes_end_ = 0;
+}
+
+void TokenMasks::make_room() {
+  const auto reserve = [](auto& vector, size_t more) {
+    if (vector.capacity() - vector.size() < more / 2) vector.reserve(vector.size() + vector.size() / 2 + more);
+  };
+  reserve(owns_, kRoomStates);
+  reserve(words_, kRoomStates * trie_->words());
+  reserve(nodes_, kRoomStates * kRoomNodes);
+  automaton_.make_room();
 }
 
 void TokenMasks::add(const Own& own, std::span<uint32_t> mask) const {
@@ -116,8 +142,13 @@ void TokenMasks::fill(ConfigId config, std::span<uint32_t> mask) {
     std::ranges::copy(std::span(kept_masks_).subspan(i * words, words), mask.begin());
     return;
   }
+  const bool is_deep =
+      std::ranges::any_of(automaton_.items(config), [&](const Item& item) { return automaton_.is_deep(item.stack); });
   const int characters = plain_characters(config);
-  if (characters >= 0) {
+  if (is_deep) {
+    std::ranges::fill(mask, 0);
+    walk<false>(trie_->all(), 0, config, mask);
+  } else if (characters >= 0) {
     std::ranges::copy(trie_->plain(static_cast<size_t>(characters)), mask.begin());
     walk<false>(trie_->not_plain(), 0, config, mask);
   } else {
@@ -135,8 +166,6 @@ int TokenMasks::plain_characters(ConfigId config) const {
   const std::span<const Item> items = automaton_.items(config);
   // What a loop allows is remembered for all stacks.
   if (items.size() == 1 && plain_runs_.loops(items[0].state)) return -1;
-  // Where no more rules can be called, even characters that are rules cannot come.
-  if (std::ranges::any_of(items, [&](const Item& item) { return automaton_.is_full(item.stack); })) return -1;
   return plain_runs_.characters(items);
 }
 

@@ -30,6 +30,8 @@ class TokenMasks {
   void fill(ConfigId config, std::span<uint32_t> mask);
   // Finds what does not depend on stacks for states in the middle of texts, at most `states` of them.
   void prepare(size_t states);
+  // Memory for states to come, and the automaton's.
+  void make_room();
   [[nodiscard]] const TokenTrie& trie() const { return *trie_; }
 
  private:
@@ -66,6 +68,7 @@ class TokenMasks {
   std::vector<Own> owns_;
   std::vector<uint32_t> words_;
   std::vector<uint32_t> nodes_;
+  size_t nodes_end_ = 0;           // of nodes_: what is behind it belongs to nobody
   std::vector<ConfigId> levels_;   // (depth of the trie + 1) configurations along the path of a walk
   std::vector<uint32_t> scratch_;  // a mask
   std::vector<Kept> kept_;
