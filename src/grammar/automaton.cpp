@@ -255,7 +255,7 @@ StackId Automaton::push(uint32_t state, StackId below) {
   slot = made;
   stacks_.push_back({.state = state, .below = below, .depth = stacks_[below].depth + 1, .after = kUnknown});
   ++stack_table_.used;
-  if (stack_table_.is_full()) {
+  if (stack_table_.is_full() && !is_bounded_) {
     rehash(stack_table_, [&](StackId id) { return hash_of_stack(stacks_[id].state, stacks_[id].below); });
   }
   return made;
@@ -284,7 +284,7 @@ ConfigId Automaton::intern() {
     items_.insert(items_.end(), found_.begin(), found_.end());
     next_.resize(next_.size() + classes_, kUnknown);
     ++config_table_.used;
-    if (config_table_.is_full()) rehash(config_table_, [&](ConfigId id) { return configs_[id].hash; });
+    if (config_table_.is_full() && !is_bounded_) rehash(config_table_, [&](ConfigId id) { return configs_[id].hash; });
     found_.clear();
     return made;
   }
