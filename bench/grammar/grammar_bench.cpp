@@ -28,6 +28,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// What --verbose names, in us.
+constexpr double kSlowCompile = 20'000;
+constexpr double kSlowMask = 2000;
+
 double cpu_us() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -97,6 +101,9 @@ struct Bench {
       return refuse(message, where);
     }
     compile_us.push_back(cpu_us() - begin);
+    if (verbose && compile_us.back() > kSlowCompile)
+      fmt::print("slow to compile {}: {:.0f} us\n", where, compile_us.back());
+    const size_t before = mask_us.size();
     for (const Json& instance : test.at("tests")) {
       ++instances;
       const bool valid = instance.at("valid").get<bool>();
@@ -106,6 +113,12 @@ struct Bench {
       if (takes(*grammar, ids) == valid) continue;
       ++(valid ? refused_wrongly : accepted_wrongly);
       if (verbose) fmt::print("{} {}: {}\n", valid ? "not taken" : "WRONGLY TAKEN", where, text.substr(0, 300));
+    }
+    const auto own = std::span(mask_us).subspan(before);
+    const auto slow = std::ranges::count_if(own, [](double us) { return us > kSlowMask; });
+    if (verbose && slow > 0) {
+      fmt::print("slow masks {}: {} of {}, at most {:.0f} us\n", where, slow, own.size(),
+                 *std::ranges::max_element(own));
     }
   }
 };

@@ -28,6 +28,9 @@ struct MachineTime {
 // A name for the calling thread that debuggers and `top` show; at most 15 characters.
 void name_this_thread(const char* name);
 
+// The calling thread gives way to others from now on.
+void lower_thread_priority();
+
 // A hint that `bytes` from `data` be backed by large pages.
 void hint_huge_pages(void* data, size_t bytes);
 

@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <mach/mach.h>
 #include <pthread.h>
+#include <pthread/qos.h>
 #include <sys/resource.h>
 #include <sys/syslimits.h>
 #include <unistd.h>
@@ -45,6 +46,10 @@ MachineTime machine_time() {
 
 void name_this_thread(const char* name) {
   pthread_setname_np(name);
+}
+
+void lower_thread_priority() {
+  pthread_set_qos_class_self_np(QOS_CLASS_UTILITY, 0);  // failing is no harm
 }
 
 void hint_huge_pages(void* /*data*/, size_t /*bytes*/) {

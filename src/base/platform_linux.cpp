@@ -1,6 +1,8 @@
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <iterator>
@@ -62,6 +64,11 @@ MachineTime machine_time() {
 
 void name_this_thread(const char* name) {
   pthread_setname_np(pthread_self(), name);
+}
+
+void lower_thread_priority() {
+  // Of a thread, not of the process, in spite of the name; failing is no harm.
+  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 10);
 }
 
 void hint_huge_pages(void* data, size_t bytes) {

@@ -1,11 +1,15 @@
 #include "engine/constraints.h"
 
 #include <algorithm>
+#include <exception>
 #include <optional>
+#include <system_error>
+#include <thread>
 #include <vector>
 
+#include "base/block_signals.h"
 #include "base/error.h"
-#include "grammar/matcher.h"
+#include "base/platform.h"
 #include "grammar/source.h"
 #include "tokenizer/tokenizer.h"
 
@@ -34,28 +38,35 @@ std::string key_of(const grammar::Source& source) {
   return key;
 }
 
-// The samples of one request in their grammar.
-class Masks {
- public:
-  Masks(std::shared_ptr<grammar::Grammar> grammar, int32_t samples) : grammar_(std::move(grammar)) {
-    matchers_.reserve(static_cast<size_t>(samples));
-    for (int32_t i = 0; i < samples; ++i) matchers_.emplace_back(*grammar_);
-  }
+// Texts longer than that are rare: their matchers may allocate.
+constexpr size_t kLongest = 1 << 16;
+constexpr int32_t kMaxSamples = 1024;
 
-  std::span<const uint32_t> mask(int32_t sample, std::span<const int32_t> generated) {
-    grammar::Matcher& matcher = matchers_[static_cast<size_t>(sample)];
-    if (matcher.length() > generated.size()) matcher.rollback(matcher.length() - generated.size());
-    while (matcher.length() < generated.size()) {
-      const int32_t token = generated[matcher.length()];
-      if (!matcher.accept(token)) fail("the token {} does not fit the grammar", token);
+// On a thread of low priority, for which the caller waits.
+std::shared_ptr<SharedGrammar> compile(const grammar::Source& source, std::shared_ptr<const grammar::TokenTrie> trie) {
+  std::shared_ptr<SharedGrammar> made;
+  std::exception_ptr error;
+  const auto work = [&] {
+    platform::name_this_thread("inferno-grammar");
+    platform::lower_thread_priority();
+    try {
+      const grammar::Limits limits;
+      made = std::make_shared<SharedGrammar>(grammar::parse_source(source, limits), std::move(trie), limits);
+    } catch (...) {
+      error = std::current_exception();
     }
-    return matcher.mask();
+  };
+  {
+    const BlockSignals block;
+    try {
+      std::thread(work).join();
+    } catch (const std::system_error& failed) {
+      fail("no thread can be made to compile a grammar on: {}", failed.what());
+    }
   }
-
- private:
-  std::shared_ptr<grammar::Grammar> grammar_;
-  std::vector<grammar::Matcher> matchers_;
-};
+  if (error) std::rethrow_exception(error);
+  return made;
+}
 
 }  // namespace
 
@@ -65,12 +76,22 @@ std::shared_ptr<const grammar::TokenTrie> Constraints::trie() {
   return trie_;
 }
 
-std::shared_ptr<grammar::Grammar> Constraints::find(const std::string& key) {
+std::shared_ptr<SharedGrammar> Constraints::find(const std::string& key) {
   const std::scoped_lock lock(mutex_);
   const auto kept = std::ranges::find(kept_, key, &Kept::key);
   if (kept == kept_.end()) return nullptr;
   kept_.splice(kept_.begin(), kept_, kept);
   return kept->grammar;
+}
+
+void Constraints::keep(const std::string& key, const std::shared_ptr<SharedGrammar>& grammar) {
+  if (std::ranges::find(kept_, key, &Kept::key) != kept_.end()) return;
+  kept_.push_front({key, grammar});
+  kept_bytes_ += grammar->grammar.bytes();
+  while (kept_bytes_ > kKeptBytes && kept_.size() > 1) {
+    kept_bytes_ -= kept_.back().grammar->grammar.bytes();
+    kept_.pop_back();
+  }
 }
 
 void Constraints::apply(const Constraint& constraint, Request& request) {
@@ -79,19 +100,19 @@ void Constraints::apply(const Constraint& constraint, Request& request) {
   if (tokenizer_ == nullptr) fail("a constraint needs a vocabulary, and this model or build has none");
   if (request.allowed) fail_usage("a request has either a mask of its own or a constraint, not both");
   const std::string key = key_of(*source);
-  std::shared_ptr<grammar::Grammar> grammar = find(key);
-  if (grammar == nullptr) {
-    const grammar::Limits limits;
-    grammar = std::make_shared<grammar::Grammar>(grammar::parse_source(*source, limits), trie(), limits);
+  std::shared_ptr<SharedGrammar> grammar = find(key);
+  if (grammar == nullptr) grammar = compile(*source, trie());
+  {
     const std::scoped_lock lock(mutex_);
-    kept_.push_front({key, grammar});
-    kept_bytes_ += grammar->bytes();
-    while (kept_bytes_ > kKeptBytes && kept_.size() > 1) {
-      kept_bytes_ -= kept_.back().grammar->bytes();
-      kept_.pop_back();
-    }
+    keep(key, grammar);
+    worker_.start();
   }
-  const auto masks = std::make_shared<Masks>(std::move(grammar), std::clamp(request.samples, 0, 1024));
+  const size_t longest = request.max_new_tokens < 0 ? kLongest : static_cast<size_t>(request.max_new_tokens);
+  const auto masks = std::make_shared<Masks>(std::move(grammar), std::clamp(request.samples, 0, kMaxSamples),
+                                             std::min(longest, kLongest), worker_);
+  request.mask_ready = [masks](int32_t sample, std::span<const int32_t> generated) {
+    return masks->ready(sample, generated);
+  };
   request.allowed = [masks](int32_t sample, std::span<const int32_t> generated) {
     return masks->mask(sample, generated);
   };

@@ -1,8 +1,8 @@
 // What texts must be: schemas, patterns and grammars of requests, compiled for the model's vocabulary and kept.
 //
-// apply() may be called from any thread and takes the time of compiling: not on the thread that steps. The masks it
-// gives a request are found on the stepping thread alone, without locks; the latest grammars stay compiled, with what
-// was found about them.
+// apply() may be called from any thread and takes the time of compiling: not on the thread that steps. Compiling has a
+// thread of its own, of low priority: a large grammar takes nothing from those who wait for a token. The masks are
+// found while texts are made (masks.h); the latest grammars stay compiled, with what was found about them.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,13 @@
 #include <mutex>
 #include <string>
 
+#include "engine/masks.h"
 #include "engine/request.h"
 #include "inferno/types.h"
 
 namespace inferno {
 
 class Tokenizer;
-namespace grammar {
-class Grammar;
-class TokenTrie;
-}  // namespace grammar
 
 class Constraints {
  public:
@@ -35,9 +32,10 @@ class Constraints {
   static constexpr size_t kKeptBytes = size_t{256} << 20;
   struct Kept {
     std::string key;
-    std::shared_ptr<grammar::Grammar> grammar;
+    std::shared_ptr<SharedGrammar> grammar;
   };
-  [[nodiscard]] std::shared_ptr<grammar::Grammar> find(const std::string& key);
+  [[nodiscard]] std::shared_ptr<SharedGrammar> find(const std::string& key);
+  void keep(const std::string& key, const std::shared_ptr<SharedGrammar>& grammar);
   [[nodiscard]] std::shared_ptr<const grammar::TokenTrie> trie();
 
   const Tokenizer* tokenizer_;
@@ -45,6 +43,7 @@ class Constraints {
   std::shared_ptr<const grammar::TokenTrie> trie_;
   std::list<Kept> kept_;  // the latest first
   size_t kept_bytes_ = 0;
+  MaskWorker worker_;
 };
 
 }  // namespace inferno

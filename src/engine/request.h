@@ -33,6 +33,8 @@ struct Request {
   std::vector<LogitBias> bias;
   int32_t top_logprobs = -1;  // -1: none; 0: of the drawn token; n: of the n likeliest too
   AllowedTokens allowed = {};
+  // Asked before `allowed`, where it is set: false, and the sample sits out this step.
+  std::function<bool(int32_t sample, std::span<const int32_t> generated)> mask_ready = {};
   // Logits of the prompt's positions from `logits_from` on, in rows of the vocabulary's size. Called once per chunk.
   std::optional<int32_t> logits_from = {};
   std::function<void(int32_t first_position, std::span<const float> rows)> on_logits = {};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -16,6 +17,8 @@ double milliseconds(SchedulerClock::duration duration) {
 constexpr double kCpuLatencyMs = 100;
 constexpr double kPromptStepMs = 500;
 constexpr double kDeviceLatencyMs = 25;
+// Between looks whether a mask that takes long is there, when there is nothing else to do.
+constexpr std::chrono::microseconds kMaskNap{50};
 // More samples of one prompt than any sequence limit.
 constexpr int32_t kMaxSamples = 1024;
 
@@ -238,14 +241,21 @@ void Scheduler::drop_cancelled() {
   remove_done();
 }
 
-// Masks of the rows that are drawn from; a request whose mask cannot be had leaves the step.
+// Masks of the rows that are drawn from; a request whose mask cannot be had leaves the step, and a row whose mask is
+// late sits it out.
 void Scheduler::fetch_masks() {
   if (!step_has_masks_) return;
+  bool any_late = false;
   const auto words = static_cast<size_t>(bitset_words(vocabulary_));
   for (Sequence* s : step_) {
     const Request& request = s->request.request;
     if (!s->draws || !request.allowed || s->done) continue;
     try {
+      if (request.mask_ready && !request.mask_ready(s->sample, s->generated_tokens())) {
+        s->step_tokens = 0;
+        any_late = true;
+        continue;
+      }
       s->allowed = request.allowed(s->sample, s->generated_tokens());
       if (!s->allowed.empty() && s->allowed.size() != words) {
         inferno::fail("a mask of allowed tokens has {} words, the vocabulary needs {}", s->allowed.size(), words);
@@ -254,7 +264,9 @@ void Scheduler::fetch_masks() {
       fail(s->request, std::current_exception());
     }
   }
-  std::erase_if(step_, [](const Sequence* s) { return s->done; });
+  std::erase_if(step_, [](const Sequence* s) { return s->done || s->step_tokens == 0; });
+  // Nobody else has anything to do meanwhile.
+  if (any_late && step_.empty()) std::this_thread::sleep_for(kMaskNap);
 }
 
 void Scheduler::run_step() {

@@ -18,6 +18,11 @@ uint64_t mix(uint64_t value) {
   return value ^ value >> 29;
 }
 
+// What a step that is not known yet costs, in nodes of a trie.
+constexpr size_t kStepWork = 32;
+// Configurations for which there is memory ahead.
+constexpr size_t kRoom = 1024;
+
 uint64_t hash_of(const Item& item) {
   return mix(uint64_t{item.state} << 32 | item.stack);
 }
@@ -32,8 +37,7 @@ uint32_t& find_slot(Table& table, uint64_t hash, Matches matches) {
 }
 
 template <typename Table, typename HashOf>
-void grow(Table& table, HashOf of) {
-  if (2 * ++table.used < table.slots.size()) return;
+void rehash(Table& table, HashOf of) {
   std::vector<uint32_t> old(table.slots.size() * 2);
   old.swap(table.slots);
   for (const uint32_t id : old) {
@@ -41,21 +45,35 @@ void grow(Table& table, HashOf of) {
   }
 }
 
+uint64_t hash_of_stack(uint32_t state, StackId below) {
+  return mix(uint64_t{state} << 32 | below);
+}
+
+template <typename T>
+void reserve_more(std::vector<T>& vector, size_t more) {
+  if (vector.capacity() - vector.size() < more / 2) vector.reserve(vector.size() + vector.size() / 2 + more);
+}
+
 }  // namespace
 
 Automaton::Automaton(std::shared_ptr<const Program> program, const Limits& limits)
     : program_(std::move(program)), limits_(limits), classes_(program_->classes()) {
   seen_.resize(std::bit_ceil(4 * limits_.parallel_states));
+  found_.reserve(limits_.parallel_states);
+  open_.reserve(limits_.parallel_states);
   reset();
 }
 
 void Automaton::reset() {
+  const bool was_bounded = std::exchange(is_bounded_, false);
   stacks_.clear();
   configs_.clear();
   items_.clear();
   next_.clear();
-  stack_table_ = {};
-  config_table_ = {};
+  for (Table* table : {&stack_table_, &config_table_}) {
+    std::ranges::fill(table->slots, 0);
+    table->used = 0;
+  }
   bytes_ = 0;
   ++generation_;
   stacks_.push_back({.state = 0, .below = kBottom, .depth = 0, .after = kDead});
@@ -63,6 +81,35 @@ void Automaton::reset() {
   next_.assign(classes_, kDead);
   close(program_->start(), kBottom);
   start_ = intern();
+  is_bounded_ = was_bounded;
+}
+
+void Automaton::make_room() {
+  reserve_more(configs_, kRoom);
+  reserve_more(next_, kRoom * classes_);
+  reserve_more(items_, kRoom * 2 + limits_.parallel_states);
+  reserve_more(stacks_, kRoom + limits_.parallel_states);
+  if (4 * (config_table_.used + kRoom) >= config_table_.slots.size()) {
+    rehash(config_table_, [&](ConfigId id) { return configs_[id].hash; });
+  }
+  if (4 * (stack_table_.used + kRoom) >= stack_table_.slots.size()) {
+    rehash(stack_table_, [&](StackId id) { return hash_of_stack(stacks_[id].state, stacks_[id].below); });
+  }
+}
+
+void Automaton::check_room_for_config() {
+  if (!is_bounded_) return;
+  const bool has_room = configs_.size() < configs_.capacity() && next_.size() + classes_ <= next_.capacity() &&
+                        items_.size() + found_.size() <= items_.capacity() && !config_table_.is_full();
+  if (has_room) return;
+  forget_found();
+  throw TooMuch{};
+}
+
+void Automaton::check_room_for_stack() {
+  if (!is_bounded_ || (stacks_.size() < stacks_.capacity() && !stack_table_.is_full())) return;
+  forget_found();
+  throw TooMuch{};
 }
 
 void Automaton::trim() {
@@ -91,6 +138,7 @@ ConfigId Automaton::alone(uint32_t state) {
 
 ConfigId Automaton::after_return(StackId stack) {
   if (stacks_[stack].after == kUnknown) {
+    spend(kStepWork);
     close(stacks_[stack].state, stacks_[stack].below);
     const ConfigId after = intern();
     stacks_[stack].after = after;
@@ -100,6 +148,7 @@ ConfigId Automaton::after_return(StackId stack) {
 
 ConfigId Automaton::find_step(ConfigId config, uint32_t byte_class) {
   const uint8_t byte = program_->byte_of(byte_class);
+  spend(kStepWork);
   for (uint32_t i = 0; i < configs_[config].count; ++i) {
     const Item item = items_[configs_[config].first + i];
     for (const ByteEdge& edge : program_->edges(item.state)) {
@@ -197,15 +246,18 @@ bool Automaton::is_new(uint32_t state, StackId stack) {
 }
 
 StackId Automaton::push(uint32_t state, StackId below) {
-  const auto hash = [](uint32_t s, StackId b) { return mix(uint64_t{s} << 32 | b); };
-  uint32_t& slot = find_slot(stack_table_, hash(state, below),
+  uint32_t& slot = find_slot(stack_table_, hash_of_stack(state, below),
                              [&](StackId id) { return stacks_[id].state == state && stacks_[id].below == below; });
   if (slot != 0) return slot;
+  check_room_for_stack();
   count_bytes(sizeof(Stack) + 2 * sizeof(StackId));
   const auto made = static_cast<StackId>(stacks_.size());
   slot = made;
   stacks_.push_back({.state = state, .below = below, .depth = stacks_[below].depth + 1, .after = kUnknown});
-  grow(stack_table_, [&](StackId id) { return hash(stacks_[id].state, stacks_[id].below); });
+  ++stack_table_.used;
+  if (stack_table_.is_full() && !is_bounded_) {
+    rehash(stack_table_, [&](StackId id) { return hash_of_stack(stacks_[id].state, stacks_[id].below); });
+  }
   return made;
 }
 
@@ -220,6 +272,7 @@ ConfigId Automaton::intern() {
     return configs_[id].hash == hash && configs_[id].ends == ends && std::ranges::equal(items(id), found_);
   });
   if (slot == 0) {
+    check_room_for_config();
     count_bytes(sizeof(Config) + found_.size() * sizeof(Item) + classes_ * sizeof(ConfigId) + 2 * sizeof(ConfigId));
     const auto made = static_cast<ConfigId>(configs_.size());
     slot = made;
@@ -230,7 +283,8 @@ ConfigId Automaton::intern() {
                         .loops = kLoopsUnknown});
     items_.insert(items_.end(), found_.begin(), found_.end());
     next_.resize(next_.size() + classes_, kUnknown);
-    grow(config_table_, [&](ConfigId id) { return configs_[id].hash; });
+    ++config_table_.used;
+    if (config_table_.is_full() && !is_bounded_) rehash(config_table_, [&](ConfigId id) { return configs_[id].hash; });
     found_.clear();
     return made;
   }

@@ -4,6 +4,9 @@
 // return to. Equal stacks and equal configurations are stored once and have a number, and each configuration remembers
 // where bytes lead from it. So most steps are one look into a table.
 //
+// A thread that must not wait sets a bound: work beyond it, or beyond the memory that is there, is not begun but thrown
+// back as TooMuch, and somebody else does it. Everything is then as if it had not been tried.
+//
 // Not for several threads at once. What is remembered is dropped when it grows too large; the generation then tells
 // that numbers from before mean nothing any more.
 #pragma once
@@ -59,6 +62,29 @@ class Automaton {
   // Where the rule that ends with this stack goes on.
   [[nodiscard]] ConfigId after_return(StackId stack);
 
+  // So deep that a token might reach the limit, where what may come depends on the depth.
+  [[nodiscard]] bool is_deep(StackId stack) const { return stacks_[stack].depth >= limits_.stack_depth / 2; }
+
+  struct TooMuch {};
+  // About as much as the nodes of a trie that could be walked meanwhile.
+  void set_bound(size_t work) {
+    is_bounded_ = true;
+    work_left_ = work;
+  }
+  void lift_bound() { is_bounded_ = false; }
+  void spend(size_t work) {
+    if (!is_bounded_) return;
+    if (work > work_left_) throw TooMuch{};
+    work_left_ -= work;
+  }
+  // The same for memory, before a vector grows by so many.
+  template <typename T>
+  void check_room(const std::vector<T>& grows, size_t by) const {
+    if (is_bounded_ && grows.size() + by > grows.capacity()) throw TooMuch{};
+  }
+  // Memory for many steps to come.
+  void make_room();
+
   [[nodiscard]] uint64_t generation() const { return generation_; }
   [[nodiscard]] uint32_t config_count() const { return static_cast<uint32_t>(configs_.size()); }
   // Drops what is remembered when it is a lot. Between texts' steps only.
@@ -83,6 +109,7 @@ class Automaton {
   struct Table {
     std::vector<uint32_t> slots = std::vector<uint32_t>(256);
     size_t used = 0;
+    [[nodiscard]] bool is_full() const { return 2 * (used + 1) >= slots.size(); }
   };
 
   void reset();
@@ -96,6 +123,9 @@ class Automaton {
   // The configuration of what is in found_, which is empty afterwards.
   [[nodiscard]] ConfigId intern();
   void count_bytes(size_t bytes);
+  // Throws TooMuch where adding what is in found_, or a stack, would allocate.
+  void check_room_for_config();
+  void check_room_for_stack();
   void forget_found();
 
   std::shared_ptr<const Program> program_;
@@ -104,6 +134,8 @@ class Automaton {
   ConfigId start_ = kDead;
   uint64_t generation_ = 0;
   size_t bytes_ = 0;
+  bool is_bounded_ = false;
+  size_t work_left_ = 0;
 
   std::vector<Stack> stacks_;
   std::vector<Config> configs_;

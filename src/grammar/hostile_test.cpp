@@ -32,6 +32,25 @@ TEST(Hostile, SchemasThatAreTooLargeOrDeepAreErrors) {
   expect_error(SourceKind::json_schema, R"({"properties":{"a":5}})");
 }
 
+TEST(Hostile, WhatIsTooLargeInASchemaIsNamedWithItsPlace) {
+  const auto expect_place = [](const std::string& schema, const std::string& keyword, const std::string& where) {
+    const std::string error = error_of(SourceKind::json_schema, schema);
+    EXPECT_TRUE(error.starts_with("the JSON schema: `" + keyword + "` at " + where + " ")) << error;
+  };
+  const auto in_property = [](const std::string& schema) { return R"({"properties":{"p":)" + schema + "}}"; };
+  expect_place(in_property(R"({"type":"string","pattern":"^(a|b)*a(a|b){40}$"})"), "pattern", "#/properties/p");
+  expect_place(in_property(R"({"type":"string","pattern":"a(^b)+"})"), "pattern", "#/properties/p");
+  expect_place(in_property(R"({"type":"string","minLength":1000000000})"), "minLength", "#/properties/p");
+  expect_place(in_property(R"({"type":"array","minItems":1000000000})"), "minItems", "#/properties/p");
+  expect_place(in_property(R"({"type":"object","minProperties":1000000000})"), "minProperties", "#/properties/p");
+  expect_place(in_property(R"({"type":"number","multipleOf":123456789012345})"), "multipleOf", "#/properties/p");
+  expect_place(in_property(R"({"type":"object","patternProperties":{"^(a|b)*a(a|b){40}$":{}}})"), "patternProperties",
+               "#/properties/p");
+  std::string all;
+  for (int i = 0; i < 40; ++i) all += std::string(i > 0 ? "," : "") + R"({"anyOf":[{"minLength":1},{"maxLength":9}]})";
+  expect_place(R"({"allOf":[)" + all + "]}", "anyOf", "#/allOf/0");
+}
+
 TEST(Hostile, ReferencesThatMultiplyAreErrors) {
   std::string defs = R"("a0":{"type":"null"})";
   for (int i = 1; i < 40; ++i) {

@@ -55,13 +55,44 @@ ExprId SchemaWriter::write(const Schemas& schemas) {
   return pool_.choice(ways);
 }
 
+// What is too large or complex for a machine is said with the first of the keywords that are there, and its place.
+template <typename Make>
+ExprId SchemaWriter::located(const ValueSpec& spec, std::initializer_list<const char*> keywords, Make make) {
+  try {
+    return make();
+  } catch (const Error& error) {
+    if (std::string_view(error.what()).starts_with(kSchemaError)) throw;
+    for (const char* keyword : keywords) {
+      for (const SchemaJson* schema : spec.schemas) {
+        if (schema->contains(keyword)) document_.fail_at(*schema, keyword, "cannot be enforced: {}", error.what());
+      }
+    }
+    throw;
+  }
+}
+
 ExprId SchemaWriter::write(const ValueSpec& spec) {
-  if (spec.values) return fixed_values(spec);
+  if (spec.values) {
+    return located(spec, {"enum", "const"}, [&] { return fixed_values(spec); });
+  }
   std::vector<ExprId> ways;
-  if ((spec.types & kObject) != 0) ways.push_back(object(spec));
-  if ((spec.types & kArray) != 0) ways.push_back(array(spec));
-  if ((spec.types & kString) != 0) ways.push_back(string(spec));
-  if ((spec.types & kInteger) != 0) ways.push_back(number(spec));
+  if ((spec.types & kObject) != 0) {
+    const auto keywords = {"maxProperties", "minProperties", "patternProperties",   "propertyNames",
+                           "properties",    "required",      "additionalProperties"};
+    ways.push_back(located(spec, keywords, [&] { return object(spec); }));
+  }
+  if ((spec.types & kArray) != 0) {
+    const auto keywords = {"minItems", "maxItems", "prefixItems", "items"};
+    ways.push_back(located(spec, keywords, [&] { return array(spec); }));
+  }
+  if ((spec.types & kString) != 0) {
+    const auto keywords = {"pattern", "format", "minLength", "maxLength"};
+    ways.push_back(located(spec, keywords, [&] { return string(spec); }));
+  }
+  if ((spec.types & kInteger) != 0) {
+    const auto keywords = {"multipleOf", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "type"};
+    ways.push_back(located(spec, keywords, [&] { return number(spec); }));
+  }
   if ((spec.types & kBoolean) != 0) ways.push_back(text_.boolean());
   if ((spec.types & kNull) != 0) ways.push_back(pool_.literal("null"));
   return pool_.choice(ways);
@@ -79,7 +110,7 @@ Machine SchemaWriter::to_machine(ExprId expr) const {
   Nfa nfa(pool_, limits_);
   const uint32_t begin = nfa.build(expr, Nfa::kFinal);
   Machine machine = nfa.machine(begin);
-  if (!machine.is_deterministic()) fail_usage("the JSON schema has a pattern that is too complex");
+  if (!machine.is_deterministic()) fail_usage("it is too complex");
   return machine;
 }
 

@@ -46,8 +46,21 @@ ExprId JsonText::space() {
   });
 }
 
+const CharSet& JsonText::short_chars() {
+  static const CharSet kSet = CharSet{{0, 0x7F}}.without(escaped_chars());
+  return kSet;
+}
+
+RuleId JsonText::long_char() {
+  return pool_[once(long_char_, "character", [&] { return any_long_char(); })].rule;
+}
+
 ExprId JsonText::any_char() {
-  const ExprId raw = pool_.chars(escaped_chars().negated());
+  return pool_.choice({pool_.chars(short_chars()), any_long_char()});
+}
+
+ExprId JsonText::any_long_char() {
+  const ExprId raw = pool_.chars({{0x80, CharSet::kLast}});
   const CharSet hex = {{'0', '9'}, {'A', 'F'}, {'a', 'f'}};
   const auto digits = [&](uint32_t count) { return pool_.repeat(pool_.chars(hex), count, count); };
   const ExprId d = pool_.choice({pool_.literal("d"), pool_.literal("D")});
@@ -72,13 +85,23 @@ ExprId JsonText::plain_chars(const CharSet& set) {
   const CharSet raw = set.without(escaped_chars());
   if (!raw.empty()) forms.push_back(pool_.chars(raw));
   CharSet rest = set.without(raw);
+  CharSet letters;  // after the backslash
   for (const ShortEscape& escape : kShortEscapes) {
     if (!rest.contains(escape.c)) continue;
-    forms.push_back(pool_.literal(escape.text));
+    const auto letter = static_cast<uint8_t>(escape.text[1]);
+    letters.add(letter, letter);
     rest = rest.without({{escape.c, escape.c}});
   }
-  for (const CharRange& range : rest.ranges()) {
-    for (uint32_t c = range.low; c <= range.high; ++c) forms.push_back(pool_.literal(fmt::format("\\u{:04x}", c)));
+  if (!letters.empty()) forms.push_back(pool_.sequence({pool_.literal("\\"), pool_.chars(letters)}));
+  // The others are below U+0020.
+  for (const uint32_t first : {0U, 0x10U}) {
+    CharSet digits;
+    for (uint32_t digit = 0; digit < 16; ++digit) {
+      const auto hex = static_cast<uint8_t>("0123456789abcdef"[digit]);
+      if (rest.contains(first + digit)) digits.add(hex, hex);
+    }
+    const char* begin = first == 0 ? "\\u000" : "\\u001";
+    if (!digits.empty()) forms.push_back(pool_.sequence({pool_.literal(begin), pool_.chars(digits)}));
   }
   return pool_.choice(forms);
 }

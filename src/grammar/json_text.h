@@ -32,6 +32,9 @@ class JsonText {
 
   // One character of a string in any of its forms.
   [[nodiscard]] ExprId any_char();
+  // Of these, those that are ASCII and written as themselves; and a rule of the others.
+  [[nodiscard]] static const CharSet& short_chars();
+  [[nodiscard]] RuleId long_char();
   // One character of the set in its shortest form: as itself, \n and the like, \u001f for other control characters.
   // What is compared with other strings is written this way only.
   [[nodiscard]] ExprId plain_chars(const CharSet& set);
@@ -42,11 +45,12 @@ class JsonText {
 
  private:
   [[nodiscard]] ExprId once(std::optional<RuleId>& rule, const char* name, const std::function<ExprId()>& make);
+  [[nodiscard]] ExprId any_long_char();
   [[nodiscard]] ExprId list_of(std::string_view open, ExprId item, std::string_view close);
 
   Rules& rules_;
   ExprPool& pool_;
-  std::optional<RuleId> space_, string_, number_, integer_, value_, object_, array_;
+  std::optional<RuleId> space_, string_, number_, integer_, value_, object_, array_, long_char_;
 };
 
 // The plain form of a string's inside, as plain_chars() has it.

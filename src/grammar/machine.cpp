@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <unordered_map>
 
 #include "base/error.h"
 
@@ -88,102 +87,6 @@ Machine enclosed(const Machine& machine, uint8_t around) {
   }
   made.add_state(true);
   return made;
-}
-
-// ---- products
-
-namespace {
-
-constexpr uint32_t kNone = UINT32_MAX;
-
-// Both machines at once. A pair whose second state is kNone has left the second one.
-class Product {
- public:
-  Product(const Machine& a, const Machine& b, bool subtract, const Limits& limits)
-      : a_(a), b_(b), subtract_(subtract), limits_(limits) {
-    INFERNO_CHECK(a.is_deterministic() && b.is_deterministic() && !a.has_calls() && !b.has_calls());
-  }
-
-  Machine run() {
-    number(0, 0);
-    // add() finds more of them.
-    size_t next = 0;
-    while (next < pairs_.size()) {
-      const auto [a, b] = pairs_[next++];
-      add(a, b);
-    }
-    return std::move(made_);
-  }
-
- private:
-  uint32_t number(uint32_t a, uint32_t b) {
-    const auto [place, fresh] = numbers_.try_emplace(uint64_t{a} << 32 | b, static_cast<uint32_t>(pairs_.size()));
-    if (fresh) {
-      if (pairs_.size() >= limits_.machine_states / 4)
-        fail_usage("the conditions on one value are too complex together");
-      pairs_.emplace_back(a, b);
-    }
-    return place->second;
-  }
-
-  void add(uint32_t a, uint32_t b) {
-    const bool in_b = b != kNone && b_.is_final(b);
-    made_.add_state(a_.is_final(a) && in_b != subtract_);
-    for (const ByteEdge& edge : a_.edges(a)) {
-      int next = edge.low;
-      if (b != kNone) {
-        for (const ByteEdge& other : b_.edges(b)) {
-          const int low = std::max(next, int{other.low});
-          const int high = std::min<int>(edge.high, other.high);
-          if (low > high) continue;
-          alone(next, low - 1, edge.target);
-          made_.add_edge(static_cast<uint8_t>(low), static_cast<uint8_t>(high), number(edge.target, other.target));
-          next = high + 1;
-        }
-      }
-      alone(next, edge.high, edge.target);
-    }
-  }
-  // Bytes that the first machine takes alone.
-  void alone(int low, int high, uint32_t target) {
-    if (!subtract_ || low > high) return;
-    made_.add_edge(static_cast<uint8_t>(low), static_cast<uint8_t>(high), number(target, kNone));
-  }
-
-  const Machine& a_;
-  const Machine& b_;
-  bool subtract_;
-  const Limits& limits_;
-  Machine made_;
-  std::vector<std::pair<uint32_t, uint32_t>> pairs_;
-  std::unordered_map<uint64_t, uint32_t> numbers_;
-};
-
-}  // namespace
-
-Machine intersection(const Machine& a, const Machine& b, const Limits& limits) {
-  return Product(a, b, false, limits).run();
-}
-
-Machine difference(const Machine& a, const Machine& b, const Limits& limits) {
-  return Product(a, b, true, limits).run();
-}
-
-bool takes_nothing(const Machine& machine) {
-  std::vector<bool> seen(machine.states());
-  std::vector<uint32_t> open = {0};
-  seen[0] = true;
-  while (!open.empty()) {
-    const uint32_t state = open.back();
-    open.pop_back();
-    if (machine.is_final(state)) return false;
-    for (const ByteEdge& edge : machine.edges(state)) {
-      if (seen[edge.target]) continue;
-      seen[edge.target] = true;
-      open.push_back(edge.target);
-    }
-  }
-  return true;
 }
 
 }  // namespace inferno::grammar

@@ -65,6 +65,10 @@ class Machine {
 // Of deterministic machines without calls; an Error where the result is too large.
 [[nodiscard]] Machine intersection(const Machine& a, const Machine& b, const Limits& limits);
 [[nodiscard]] Machine difference(const Machine& a, const Machine& b, const Limits& limits);
+// The texts of `machine` that are from `least` to `most` texts of `one`, of which none begins another; most UINT32_MAX:
+// any number.
+[[nodiscard]] Machine counted(const Machine& machine, const Machine& one, uint32_t least, uint32_t most,
+                              const Limits& limits);
 // Whether it takes any text at all.
 [[nodiscard]] bool takes_nothing(const Machine& machine);
 

@@ -8,17 +8,29 @@
 namespace inferno::grammar {
 namespace {
 
-const std::vector<std::string> kTokens = {"{\"", "\":",    "\": ", "\",",  "\", \"", "}",    " ",        "  ",
-                                          "\n",  "true",   "fal",  "null", "12",     "0.5",  "\"a\"",    "name",
-                                          "x",   "é",      "\"}]", "],[",  "[[",     "]]",   "-1",       "e+",
-                                          "\\n", "\\u00e", "\xC3", "",     "na\"",   "\":1", "ok\",\"x", "   \n"};
+const std::vector<std::string> kTokens = {"{\"", "\":", "\": ", "\",", "\", \"", "}", " ", "  ", "\n", "true", "fal",
+                                          "null", "12", "0.5", "\"a\"", "name", "x", "é", "\"}]", "],[", "[[", "]]",
+                                          "-1", "e+", "\\n", "\\u00e", "\xC3", "", "na\"", "\":1", "ok\",\"x", "   \n",
+                                          "éé", "né€x", "abcd", "abcdefgh", "😀", "\xC3\xA9\xC3", "x\xE2\x82", "nam",
+                                          // As long as plain tokens are, and longer.
+                                          "abcdefghijklmnopabcdefghijklmnop", "abcdefghijklmnopabcdefghijklmnopq"};
 
 const std::vector<std::string> kSchemas = {
     "{}",
     R"({"type":"object","properties":{"name":{"type":"string"},"x":{"type":"integer","minimum":-10,"maximum":12}},
         "required":["name"],"additionalProperties":{"type":"boolean"}})",
     R"({"type":"array","items":{"anyOf":[{"type":"string","maxLength":3},{"type":"null"},{"$ref":"#"}]},"maxItems":4})",
-    R"({"enum":["name","na",12,[true],null]})", R"({"type":"string","pattern":"^(ok|no)+$"})"};
+    R"({"enum":["name","na",12,[true],null]})",
+    R"({"type":"string","pattern":"^(ok|no)+$"})",
+    R"({"type":"string","maxLength":5})",
+    R"({"type":"string","minLength":2,"maxLength":40})",
+    R"({"type":"string","minLength":20})",
+    R"({"type":"string","maxLength":20000})",
+    R"({"type":"array","items":{"type":"string","minLength":8191,"maxLength":16390}})",
+    R"({"type":"string","pattern":"^[a-zé]+$","maxLength":6})",
+    R"({"anyOf":[{"type":"string","maxLength":3},{"type":"string","pattern":"^[a-h]*$"},{"type":"integer"}]})",
+    R"({"type":"object","properties":{"name":{},"nam":{},"né":{}},"propertyNames":{"maxLength":6}})",
+    R"({"type":"object","patternProperties":{"^.{1,40}$":{"type":"null"}},"additionalProperties":false})"};
 
 // The reference: every token by itself.
 void expect_mask_is_exact(Matcher& matcher, const TokenTrie& trie) {
@@ -50,6 +62,17 @@ TEST(Mask, AllowsExactlyTheTokensThatFit) {
       }
     }
   }
+}
+
+TEST(Mask, IsExactWhereTheStackIsFull) {
+  const Source source{.kind = SourceKind::gbnf, .text = "root ::= \"(\" root \")\" root? | [a-z]*", .choices = {}};
+  Grammar grammar = make_grammar(source, {"((", "(((", "a)", "))"}, {.stack_depth = 12});
+  Matcher matcher(grammar);
+  for (int depth = 0; depth < 40; ++depth) {
+    expect_mask_is_exact(matcher, grammar.trie());
+    if (!matcher.accept('(')) break;
+  }
+  EXPECT_LT(matcher.length(), 20U);
 }
 
 TEST(Mask, TokensBeyondTheGrammarAreNeverAllowed) {

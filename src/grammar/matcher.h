@@ -30,6 +30,8 @@ class Grammar {
   Grammar& operator=(const Grammar&) = delete;
 
   [[nodiscard]] const TokenTrie& trie() const { return masks_.trie(); }
+  // Memory for masks to come, so that they are found quickly. Allocates.
+  void make_room() { masks_.make_room(); }
   // About what it occupies, what may be remembered included.
   [[nodiscard]] size_t bytes() const { return bytes_; }
 
@@ -47,6 +49,11 @@ class Matcher {
 
   // False: the token does not fit here, and nothing changes. End tokens fit where the text may end.
   [[nodiscard]] bool accept(int32_t token);
+  // The text so far, which may be longer or shorter than it was: nothing is looked at before the next question. A token
+  // that does not fit is an Error then.
+  void set_text(std::span<const int32_t> tokens);
+  // Memory for so many tokens.
+  void reserve(size_t tokens);
   // As if the last `tokens` had not been accepted.
   void rollback(size_t tokens);
   [[nodiscard]] size_t length() const { return tokens_.size(); }
@@ -55,6 +62,10 @@ class Matcher {
   [[nodiscard]] bool may_end();
   // Tokens that may come next, as a bitset; valid until the next call.
   [[nodiscard]] std::span<const uint32_t> mask();
+  // Finds the mask in bounded time and without allocating; false: it takes more, mask() finds it.
+  [[nodiscard]] bool find_mask_quickly();
+  // The one that was found last.
+  [[nodiscard]] std::span<const uint32_t> found_mask() const { return mask_; }
   // The bytes that must come next, as far as there is no choice and no possible end, at most `most`.
   [[nodiscard]] std::string forced_bytes(size_t most = 256);
   // The only token that may come next; empty: there are several.

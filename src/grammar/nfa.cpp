@@ -1,21 +1,62 @@
 #include "grammar/nfa.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
 #include <unordered_map>
+#include <utility>
 
 #include "base/error.h"
 
 namespace inferno::grammar {
 namespace {
 
-struct SubsetHash {
-  size_t operator()(const std::vector<uint32_t>& subset) const noexcept {
+// Sets of states, each stored once, numbered in the order in which they come.
+class Subsets {
+ public:
+  uint32_t number(std::span<const uint32_t> subset) {
+    const uint64_t hash = hash_of(subset);
+    size_t slot = hash & (slots_.size() - 1);
+    for (; slots_[slot] != 0; slot = (slot + 1) & (slots_.size() - 1)) {
+      const uint32_t known = slots_[slot] - 1;
+      if (hashes_[known] == hash && std::ranges::equal((*this)[known], subset)) return known;
+    }
+    slots_[slot] = size() + 1;
+    hashes_.push_back(hash);
+    states_.insert(states_.end(), subset.begin(), subset.end());
+    ends_.push_back(states_.size());
+    if (2 * hashes_.size() >= slots_.size()) grow();
+    return size() - 1;
+  }
+  [[nodiscard]] std::span<const uint32_t> operator[](uint32_t i) const {
+    const size_t begin = i == 0 ? 0 : ends_[i - 1];
+    return std::span(states_).subspan(begin, ends_[i] - begin);
+  }
+  [[nodiscard]] uint32_t size() const { return static_cast<uint32_t>(hashes_.size()); }
+  // About what they occupy, in words.
+  [[nodiscard]] size_t entries() const { return states_.size() + size_t{8} * size(); }
+
+ private:
+  static uint64_t hash_of(std::span<const uint32_t> subset) {
     uint64_t hash = subset.size();
-    for (const uint32_t state : subset) hash = (hash ^ state) * 0x9E3779B97F4A7C15U + (hash >> 29);
+    for (const uint32_t state : subset) {
+      hash = (hash ^ state) * 0x9E3779B97F4A7C15U;
+      hash ^= hash >> 32;
+    }
     return hash;
   }
+  void grow() {
+    std::vector<uint32_t> slots(slots_.size() * 2);
+    for (uint32_t i = 0; i < size(); ++i) {
+      size_t slot = hashes_[i] & (slots.size() - 1);
+      while (slots[slot] != 0) slot = (slot + 1) & (slots.size() - 1);
+      slots[slot] = i + 1;
+    }
+    slots_ = std::move(slots);
+  }
+
+  std::vector<uint32_t> states_;
+  std::vector<size_t> ends_;  // (size) in states_
+  std::vector<uint64_t> hashes_;
+  std::vector<uint32_t> slots_ = std::vector<uint32_t>(64);  // open addressing; number + 1, 0 is free
 };
 
 }  // namespace
@@ -92,60 +133,53 @@ uint32_t Nfa::build_repeat(const Expr& expr, uint32_t next) {
   return entry;
 }
 
-Nfa::Subset Nfa::closure(std::vector<uint32_t> open) const {
+std::span<const uint32_t> Nfa::closure() {
   seen_.resize(states_.size());
   ++stamp_;
-  Subset reached;
-  while (!open.empty()) {
-    const uint32_t id = open.back();
-    open.pop_back();
+  reached_.clear();
+  while (!open_.empty()) {
+    const uint32_t id = open_.back();
+    open_.pop_back();
     if (seen_[id] == stamp_) continue;
     seen_[id] = stamp_;
     const State& state = states_[id];
     if (state.kind == Kind::split) {
-      open.push_back(state.a);
-      open.push_back(state.b);
+      open_.push_back(state.a);
+      open_.push_back(state.b);
     } else if (state.kind != Kind::dead) {
-      reached.push_back(id);
+      reached_.push_back(id);
     }
   }
-  std::ranges::sort(reached);
-  return reached;
+  if (reached_.size() > 1) std::ranges::sort(reached_);
+  return reached_;
 }
 
-Machine Nfa::machine(uint32_t start) const {
+Machine Nfa::machine(uint32_t start) {
   Machine made;
   if (make_deterministic(start, made)) return made;
   return without_empty_moves(start);
 }
 
 // The usual construction of subsets; false where they become too many.
-bool Nfa::make_deterministic(uint32_t start, Machine& made) const {
-  std::unordered_map<Subset, uint32_t, SubsetHash> numbers;
-  std::vector<const Subset*> subsets;
-  size_t entries = 0;
-  const auto number = [&](std::vector<uint32_t> open) {
-    Subset subset = closure(std::move(open));
-    entries += subset.size() + 8;
-    const auto [place, fresh] = numbers.try_emplace(std::move(subset), static_cast<uint32_t>(subsets.size()));
-    if (fresh) subsets.push_back(&place->first);
-    return place->second;
-  };
-  number({start});
-  std::vector<const State*> bytes;
+bool Nfa::make_deterministic(uint32_t start, Machine& made) {
+  Subsets subsets;
+  open_ = {start};
+  subsets.number(closure());
+  std::vector<State> bytes;
+  std::vector<State> calls;
   std::vector<int> cuts;
-  for (size_t i = 0; i < subsets.size(); ++i) {
-    if (entries > limits_.subset_entries || subsets.size() > limits_.machine_states) return false;
+  for (uint32_t i = 0; i < subsets.size(); ++i) {
+    if (subsets.entries() > limits_.subset_entries || subsets.size() > limits_.machine_states) return false;
     bytes.clear();
+    calls.clear();
     cuts.clear();
-    std::map<RuleId, std::vector<uint32_t>> calls;
     bool final = false;
-    for (const uint32_t id : *subsets[i]) {
+    for (const uint32_t id : subsets[i]) {
       const State& state = states_[id];
       if (state.kind == Kind::final) final = true;
-      if (state.kind == Kind::call) calls[state.b].push_back(state.a);
+      if (state.kind == Kind::call) calls.push_back(state);
       if (state.kind != Kind::bytes) continue;
-      bytes.push_back(&state);
+      bytes.push_back(state);
       cuts.push_back(state.low);
       cuts.push_back(state.high + 1);
     }
@@ -153,19 +187,23 @@ bool Nfa::make_deterministic(uint32_t start, Machine& made) const {
     std::ranges::sort(cuts);
     cuts.erase(std::ranges::unique(cuts).begin(), cuts.end());
     for (size_t c = 0; c + 1 < cuts.size(); ++c) {
-      std::vector<uint32_t> targets;
-      for (const State* state : bytes) {
-        if (state->low <= cuts[c] && cuts[c] <= state->high) targets.push_back(state->a);
+      for (const State& state : bytes) {
+        if (state.low <= cuts[c] && cuts[c] <= state.high) open_.push_back(state.a);
       }
-      if (targets.empty()) continue;
-      made.add_edge(static_cast<uint8_t>(cuts[c]), static_cast<uint8_t>(cuts[c + 1] - 1), number(std::move(targets)));
+      if (open_.empty()) continue;
+      made.add_edge(static_cast<uint8_t>(cuts[c]), static_cast<uint8_t>(cuts[c + 1] - 1), subsets.number(closure()));
     }
-    for (auto& [rule, targets] : calls) made.add_call(rule, number(std::move(targets)));
+    std::ranges::sort(calls, {}, &State::b);
+    for (size_t c = 0; c < calls.size();) {
+      const RuleId rule = calls[c].b;
+      for (; c < calls.size() && calls[c].b == rule; ++c) open_.push_back(calls[c].a);
+      made.add_call(rule, subsets.number(closure()));
+    }
   }
   return true;
 }
 
-Machine Nfa::without_empty_moves(uint32_t start) const {
+Machine Nfa::without_empty_moves(uint32_t start) {
   Machine made;
   made.set_nondeterministic();
   // Numbers of the states that matter; 0 is the beginning, which may be several of them.
@@ -177,13 +215,16 @@ Machine Nfa::without_empty_moves(uint32_t start) const {
     return place->second;
   };
   const auto add_moves = [&](const State& state) {
-    for (const uint32_t target : closure({state.a})) {
+    open_ = {state.a};
+    for (const uint32_t target : closure()) {
       if (state.kind == Kind::bytes) made.add_edge(state.low, state.high, number(target));
       if (state.kind == Kind::call) made.add_call(state.b, number(target));
     }
     if (made.edge_count() > limits_.machine_edges) fail_usage("the grammar is too large: a rule has too many ways on");
   };
-  const Subset first = closure({start});
+  open_ = {start};
+  const auto reached = closure();
+  const std::vector<uint32_t> first(reached.begin(), reached.end());
   made.add_state(std::ranges::count(first, kFinal) > 0);
   for (const uint32_t id : first) {
     if (id != kFinal) add_moves(states_[id]);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "grammar/expression.h"
@@ -27,7 +28,7 @@ class Nfa {
   [[nodiscard]] uint32_t dead_end() { return add({Kind::dead, 0, 0, 0, 0}); }
 
   // Deterministic where subset_entries suffice, otherwise without empty moves.
-  [[nodiscard]] Machine machine(uint32_t start) const;
+  [[nodiscard]] Machine machine(uint32_t start);
 
  private:
   enum class Kind : uint8_t { final, split, bytes, call, dead };
@@ -36,21 +37,21 @@ class Nfa {
     uint8_t low, high;
     uint32_t a, b;  // split: both ways; bytes: a is next; call: a is next, b the rule
   };
-  using Subset = std::vector<uint32_t>;
-
   uint32_t add(const State& state);
   [[nodiscard]] uint32_t build_repeat(const Expr& expr, uint32_t next);
-  // The states that matter (not splits) which are reached from those in `open` by empty moves, sorted.
-  [[nodiscard]] Subset closure(std::vector<uint32_t> open) const;
-  [[nodiscard]] bool make_deterministic(uint32_t start, Machine& made) const;
-  [[nodiscard]] Machine without_empty_moves(uint32_t start) const;
+  // The states that matter (not splits) which are reached from those in open_ by empty moves, sorted; valid until the
+  // next call. open_ is empty afterwards.
+  [[nodiscard]] std::span<const uint32_t> closure();
+  [[nodiscard]] bool make_deterministic(uint32_t start, Machine& made);
+  [[nodiscard]] Machine without_empty_moves(uint32_t start);
 
   const ExprPool& pool_;
   const Limits& limits_;
   std::vector<State> states_;
   size_t work_ = 0;
-  mutable std::vector<uint32_t> seen_;  // (states) stamp of the closure that saw it last
-  mutable uint32_t stamp_ = 0;
+  std::vector<uint32_t> open_, reached_;  // of closure()
+  std::vector<uint32_t> seen_;            // (states) stamp of the closure that saw it last
+  uint32_t stamp_ = 0;
 };
 
 }  // namespace inferno::grammar

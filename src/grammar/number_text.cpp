@@ -167,7 +167,7 @@ Machine multiples_machine(const Decimal& of, const Limits& limits) {
   const uint64_t places = places_of.size();
   const auto n = static_cast<uint64_t>(digits.size() < 18 ? parse_int(digits).value_or(0) : 0);
   if (n == 0 || n * (places + 2) > limits.machine_states / 8) {
-    fail_usage("a `multipleOf` with so many digits is not supported");
+    fail_usage("it has too many digits");
   }
   // States: begin, after the sign, a whole zero; then remainders of whole numbers, and remainders after 1 .. places
   // digits of a fraction (place 0 is the point itself), and zeros that follow.

@@ -37,7 +37,8 @@ class Multiplier {
     }
     if (choices.empty()) {
       if (found.size() >= limits_.alternatives) {
-        fail_usage("the JSON schema has more than {} alternatives for one value", limits_.alternatives);
+        document_.fail_at(*chooses_, choice_keyword(), "makes more than {} alternatives for one value",
+                          limits_.alternatives);
       }
       found.push_back(std::move(so_far));
       return;
@@ -64,7 +65,10 @@ class Multiplier {
     }
     if (std::ranges::count(so_far.schemas, &schema) > 0) return true;
     // Work that alternatives do not show: branches that end early, schemas of which many hold at once.
-    if (++taken_ > 16 * limits_.alternatives) fail_usage("the JSON schema has too many combinations for one value");
+    if (++taken_ > 16 * limits_.alternatives) {
+      document_.fail_at(chooses_ != nullptr ? *chooses_ : schema, chooses_ != nullptr ? choice_keyword() : "allOf",
+                        "makes too many combinations for one value");
+    }
     document_.check_keywords(schema);
     const int length = next.chain == nullptr ? 1 : next.chain->length + 1;
     if (length > limits_.depth) document_.fail_at(schema, "$ref", "is nested more than {} deep", limits_.depth);
@@ -80,7 +84,9 @@ class Multiplier {
     }
     for (const char* keyword : {"anyOf", "oneOf"}) {
       const SchemaJson* list = branches(schema, keyword);
-      if (list != nullptr) choices.push_back({list, keyword[0] == 'o', chain});
+      if (list == nullptr) continue;
+      choices.push_back({list, keyword[0] == 'o', chain});
+      if (chooses_ == nullptr) chooses_ = &schema;
     }
     return true;
   }
@@ -91,9 +97,14 @@ class Multiplier {
     return list;
   }
 
+  [[nodiscard]] const char* choice_keyword() const {
+    return document_.find(*chooses_, "anyOf") != nullptr ? "anyOf" : "oneOf";
+  }
+
   SchemaDocument& document_;
   const Limits& limits_;
   size_t taken_ = 0;
+  const SchemaJson* chooses_ = nullptr;  // the first schema with an anyOf or oneOf
 };
 
 }  // namespace

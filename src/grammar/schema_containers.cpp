@@ -36,7 +36,7 @@ ExprId SchemaWriter::array(const ValueSpec& spec) {
   };
   const bool endless = spec.max_items >= kEndless;
   const size_t last = endless ? std::max<size_t>(prefix, spec.min_items) : spec.max_items;
-  if (last > limits_.nfa_states) fail_usage("the JSON schema has an array of {} items, which is too long", last);
+  if (last > limits_.nfa_states) fail_usage("an array of {} items is too long", last);
 
   Nfa nfa(pool_, limits_);
   const ExprId end = pool_.literal("]");
@@ -202,7 +202,7 @@ ExprId SchemaWriter::object_rule(const ValueSpec& spec, const std::vector<Proper
   // Counts beyond the last one mean the same.
   const size_t last = std::max<size_t>({1, spec.min_properties, endless ? 0 : spec.max_properties});
   if ((listed.size() + 1) * last > limits_.nfa_states) {
-    fail_usage("the JSON schema has an object of {} properties, which is too large", last);
+    fail_usage("an object of {} properties is too large", last);
   }
   const auto may_have_more = [&](size_t count) { return endless || count < spec.max_properties; };
   Nfa nfa(pool_, limits_);

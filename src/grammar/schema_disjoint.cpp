@@ -136,8 +136,11 @@ void SchemaWriter::check_one_of(const std::vector<Alternative>& alternatives, co
   };
   const bool any = std::ranges::any_of(alternatives, [](const Alternative& a) { return !a.branches.empty(); });
   if (!any) return;
-  if (alternatives.size() > kMaxBranches)
-    fail_usage("the JSON schema: a `oneOf` has more than {} branches", kMaxBranches);
+  if (alternatives.size() > kMaxBranches) {
+    const auto chosen = std::ranges::find_if(alternatives, [](const Alternative& a) { return !a.branches.empty(); });
+    fail_usage("{} `oneOf` at {} has more than {} branches", kSchemaError, document_.path(*chosen->branches[0].first),
+               kMaxBranches);
+  }
   for (size_t i = 0; i < alternatives.size(); ++i) {
     for (size_t j = i + 1; j < alternatives.size(); ++j) {
       const SchemaJson* list = differs(alternatives[i], alternatives[j]);

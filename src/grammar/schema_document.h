@@ -16,6 +16,9 @@ namespace inferno::grammar {
 // Objects keep the order of their members: it is the order in which properties are written.
 using SchemaJson = nlohmann::ordered_json;
 
+// How messages begin that name a place.
+inline constexpr std::string_view kSchemaError = "the JSON schema:";
+
 class SchemaDocument {
  public:
   // What is not JSON, or too large or deep, is an Error.
@@ -35,7 +38,7 @@ class SchemaDocument {
   template <typename... Args>
   [[noreturn]] void fail_at(const SchemaJson& schema, std::string_view keyword, fmt::format_string<Args...> format,
                             Args&&... args) const {
-    fail_usage("the JSON schema: `{}` at {} {}", keyword, path(schema),
+    fail_usage("{} `{}` at {} {}", kSchemaError, keyword, path(schema),
                fmt::format(format, std::forward<Args>(args)...));
   }
 

@@ -177,6 +177,7 @@ bool ValueSpec::requires_property(const std::string& name) const {
 ValueSpec merge_schemas(const Schemas& schemas, const SchemaDocument& document) {
   Merger merger(document);
   for (const SchemaJson* schema : schemas) merger.add(*schema);
+  merger.spec.schemas = schemas;
   return std::move(merger.spec);
 }
 

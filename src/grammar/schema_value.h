@@ -38,6 +38,7 @@ struct ArrayPart {
 };
 
 struct ValueSpec {
+  Schemas schemas;  // of which it is made
   uint32_t types = kAnyType;
   std::optional<std::vector<const SchemaJson*>> values;  // enum and const
 

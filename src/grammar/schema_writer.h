@@ -30,6 +30,8 @@ class SchemaWriter {
   [[nodiscard]] ExprId value(Schemas schemas);
   [[nodiscard]] ExprId write(const Schemas& schemas);
   [[nodiscard]] ExprId write(const ValueSpec& spec);
+  template <typename Make>
+  [[nodiscard]] ExprId located(const ValueSpec& spec, std::initializer_list<const char*> keywords, Make make);
   [[nodiscard]] ExprId fixed_values(const ValueSpec& spec);
   [[nodiscard]] ExprId number(const ValueSpec& spec);
   [[nodiscard]] Machine to_machine(ExprId expr) const;
@@ -39,7 +41,10 @@ class SchemaWriter {
   // Of what is between the quotes, in its plain form; must be deterministic.
   [[nodiscard]] Machine string_machine(const ValueSpec& spec);
   [[nodiscard]] const Machine& pattern_machine(const std::string& pattern, bool whole);
-  [[nodiscard]] ExprId counted_chars(ExprId one, uint32_t least, uint32_t most);
+  [[nodiscard]] Machine counting_machine(uint32_t least, uint32_t most, bool quoted);
+  // With quotes.
+  [[nodiscard]] ExprId counted_string(uint32_t least, uint32_t most);
+  [[nodiscard]] ExprId chars_in_blocks(uint32_t least, uint32_t most);
 
   // ---- arrays and objects (schema_containers.cpp)
   struct Property {
@@ -77,7 +82,8 @@ class SchemaWriter {
   JsonText text_;
   std::map<Schemas, RuleId> known_;
   std::deque<std::pair<Schemas, RuleId>> open_;
-  std::map<std::pair<std::string, bool>, Machine> patterns_;
+  std::map<std::string, Machine> patterns_;
+  std::map<std::pair<uint32_t, uint32_t>, ExprId> counted_strings_;  // by their lengths
   std::set<std::string> forbidden_;  // names of the object being written that are listed and cannot be there
 };
 

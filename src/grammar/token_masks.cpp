@@ -7,8 +7,14 @@
 namespace inferno::grammar {
 namespace {
 
-// A state that so many bytes leave as it is allows a large part of a vocabulary.
-constexpr int kManyBytes = 64;
+// To walk a smaller subtree takes less than to know whether that is needed.
+constexpr uint32_t kFewNodes = 8;
+
+// Nodes walked between looks at the bound of the work.
+constexpr uint32_t kWorkNodes = 256;
+// States for which there is memory ahead, and nodes of each.
+constexpr size_t kRoomStates = 16;
+constexpr size_t kRoomNodes = 1024;
 
 void set_bit(std::span<uint32_t> mask, int32_t token) {
   const auto i = static_cast<uint32_t>(token);
@@ -20,6 +26,7 @@ void set_bit(std::span<uint32_t> mask, int32_t token) {
 TokenMasks::TokenMasks(std::shared_ptr<const TokenTrie> trie, Automaton& automaton, const Limits& limits)
     : trie_(std::move(trie)),
       automaton_(automaton),
+      plain_runs_(automaton.program()),
       max_words_(limits.cache_bytes / 2 / sizeof(uint32_t)),
       own_of_(automaton.program().states(), kUnknown),
       levels_(trie_->max_depth() + 1),
@@ -28,36 +35,52 @@ TokenMasks::TokenMasks(std::shared_ptr<const TokenTrie> trie, Automaton& automat
       kept_masks_(kKept * trie_->words()) {}
 
 template <bool with_ends>
-void TokenMasks::walk(uint32_t node, ConfigId config, std::span<uint32_t> mask) {
-  const TokenTrie& trie = *trie_;
-  const uint32_t end = trie.node(node).end;
-  levels_[trie.node(node).depth] = config;
+void TokenMasks::walk(const TokenTree& tree, uint32_t node, ConfigId config, std::span<uint32_t> mask) {
+  const uint32_t end = tree.node(node).end;
+  uint32_t nodes = 0;
+  levels_[tree.node(node).depth] = config;
   for (uint32_t i = node + 1; i < end;) {
-    const TokenTrie::Node& at = trie.node(i);
-    const ConfigId next = automaton_.step(levels_[at.depth - 1], at.byte);
+    const TokenTree::Node& at = tree.node(i);
+    if (++nodes % kWorkNodes == 0) automaton_.spend(kWorkNodes);
+    const ConfigId next = automaton_.step(levels_[at.depth - 1U], at.byte);
     if (next == Automaton::kDead) {
       i = at.end;
       continue;
     }
     levels_[at.depth] = next;
-    if (at.at_char && (at.below & ~automaton_.loops(next)) == 0 && !(with_ends && automaton_.may_end(next))) {
+    const bool ends = with_ends && automaton_.may_end(next);
+    if (at.end - i > kFewNodes && at.at_char && !ends && (at.below & ~automaton_.loops(next)) == 0) {
       // Whatever comes, the text stays where it is.
-      for (const int32_t token : trie.tokens_below(i)) set_bit(mask, token);
+      for (const int32_t token : tree.tokens_below(i)) set_bit(mask, token);
       i = at.end;
       continue;
     }
-    for (const int32_t token : trie.tokens(i)) set_bit(mask, token);
-    if (with_ends && automaton_.may_end(next) && at.end > i + 1) nodes_.push_back(i);
+    for (const int32_t token : tree.tokens(i)) set_bit(mask, token);
+    if (ends && at.end > i + 1) {
+      automaton_.check_room(nodes_, 1);
+      nodes_.push_back(i);
+    }
     i = automaton_.items(next).empty() ? at.end : i + 1;
   }
 }
 
 TokenMasks::Own TokenMasks::find_own(uint32_t state) {
   Own own{};
+  automaton_.check_room(words_, trie_->words());
+  automaton_.check_room(owns_, 1);
+  nodes_.resize(nodes_end_);
   own.nodes = static_cast<uint32_t>(nodes_.size());
-  std::ranges::fill(scratch_, 0);
-  walk<true>(0, automaton_.alone(state), scratch_);
-  own.node_count = static_cast<uint32_t>(nodes_.size()) - own.nodes;
+  const ConfigId alone = automaton_.alone(state);
+  if (plain_runs_.loops(state)) {
+    std::ranges::copy(trie_->plain(TokenTrie::kPlainBytes), scratch_.begin());
+    own.tree = &trie_->not_plain();
+  } else {
+    std::ranges::fill(scratch_, 0);
+    own.tree = &trie_->all();
+  }
+  walk<true>(*own.tree, 0, alone, scratch_);
+  nodes_end_ = nodes_.size();
+  own.node_count = static_cast<uint32_t>(nodes_end_) - own.nodes;
   size_t tokens = 0;
   for (const uint32_t word : scratch_) tokens += static_cast<size_t>(std::popcount(word));
   own.is_list = tokens < scratch_.size();
@@ -90,6 +113,17 @@ void TokenMasks::drop_own() {
   owns_.clear();
   words_.clear();
   nodes_.clear();
+  nodes_end_ = 0;
+}
+
+void TokenMasks::make_room() {
+  const auto reserve = [](auto& vector, size_t more) {
+    if (vector.capacity() - vector.size() < more / 2) vector.reserve(vector.size() + vector.size() / 2 + more);
+  };
+  reserve(owns_, kRoomStates);
+  reserve(words_, kRoomStates * trie_->words());
+  reserve(nodes_, kRoomStates * kRoomNodes);
+  automaton_.make_room();
 }
 
 void TokenMasks::add(const Own& own, std::span<uint32_t> mask) const {
@@ -108,15 +142,17 @@ void TokenMasks::fill(ConfigId config, std::span<uint32_t> mask) {
     std::ranges::copy(std::span(kept_masks_).subspan(i * words, words), mask.begin());
     return;
   }
-  std::ranges::fill(mask, 0);
-  for (size_t i = 0; i < automaton_.items(config).size(); ++i) {
-    const Item item = automaton_.items(config)[i];
-    const Own found = own(item.state);
-    add(found, mask);
-    if (item.stack == Automaton::kBottom || found.node_count == 0) continue;
-    const ConfigId after = automaton_.after_return(item.stack);
-    if (automaton_.items(after).empty()) continue;
-    for (uint32_t n = 0; n < found.node_count; ++n) walk<false>(nodes_[found.nodes + n], after, mask);
+  const bool is_deep =
+      std::ranges::any_of(automaton_.items(config), [&](const Item& item) { return automaton_.is_deep(item.stack); });
+  const int characters = plain_characters(config);
+  if (is_deep) {
+    std::ranges::fill(mask, 0);
+    walk<false>(trie_->all(), 0, config, mask);
+  } else if (characters >= 0) {
+    std::ranges::copy(trie_->plain(static_cast<size_t>(characters)), mask.begin());
+    walk<false>(trie_->not_plain(), 0, config, mask);
+  } else {
+    fill_by_state(config, mask);
   }
   if (automaton_.may_end(config)) {
     for (const int32_t token : trie_->end_tokens()) set_bit(mask, token);
@@ -126,12 +162,29 @@ void TokenMasks::fill(ConfigId config, std::span<uint32_t> mask) {
   next_kept_ = (next_kept_ + 1) % kKept;
 }
 
+int TokenMasks::plain_characters(ConfigId config) const {
+  const std::span<const Item> items = automaton_.items(config);
+  // What a loop allows is remembered for all stacks.
+  if (items.size() == 1 && plain_runs_.loops(items[0].state)) return -1;
+  return plain_runs_.characters(items);
+}
+
+void TokenMasks::fill_by_state(ConfigId config, std::span<uint32_t> mask) {
+  std::ranges::fill(mask, 0);
+  for (size_t i = 0; i < automaton_.items(config).size(); ++i) {
+    const Item item = automaton_.items(config)[i];
+    const Own found = own(item.state);
+    add(found, mask);
+    if (item.stack == Automaton::kBottom || found.node_count == 0) continue;
+    const ConfigId after = automaton_.after_return(item.stack);
+    if (automaton_.items(after).empty()) continue;
+    for (uint32_t n = 0; n < found.node_count; ++n) walk<false>(*found.tree, nodes_[found.nodes + n], after, mask);
+  }
+}
+
 void TokenMasks::prepare(size_t states) {
-  const Program& program = automaton_.program();
-  for (uint32_t s = 0; s < program.states() && states > 0; ++s) {
-    int bytes = 0;  // that lead back to it
-    for (const ByteEdge& edge : program.edges(s)) bytes += edge.target == s ? edge.high - edge.low + 1 : 0;
-    if (bytes < kManyBytes) continue;
+  for (uint32_t s = 0; s < automaton_.program().states() && states > 0; ++s) {
+    if (!plain_runs_.loops(s)) continue;
     (void)own(s);
     --states;
   }

@@ -5,6 +5,9 @@
 // the nodes of the trie at which the rule may end. What follows such a node depends on the stack, and only these few
 // subtrees are walked for each configuration. Masks of the latest configurations are kept whole.
 //
+// Plain tokens (see TokenTrie) need no walk where any of them may come. A text that counts its characters is at a new
+// state after each, and remembers nothing about them: plain tokens and a walk through the others are fast enough.
+//
 // Not for several threads at once, as the automaton.
 #pragma once
 
@@ -14,6 +17,7 @@
 #include <vector>
 
 #include "grammar/automaton.h"
+#include "grammar/plain_runs.h"
 #include "grammar/token_trie.h"
 
 namespace inferno::grammar {
@@ -26,6 +30,8 @@ class TokenMasks {
   void fill(ConfigId config, std::span<uint32_t> mask);
   // Finds what does not depend on stacks for states in the middle of texts, at most `states` of them.
   void prepare(size_t states);
+  // Memory for states to come, and the automaton's.
+  void make_room();
   [[nodiscard]] const TokenTrie& trie() const { return *trie_; }
 
  private:
@@ -33,6 +39,7 @@ class TokenMasks {
   static constexpr size_t kKept = 32;  // whole masks
   // What a state allows by itself.
   struct Own {
+    const TokenTree* tree;       // of `nodes`
     bool is_list;                // of token ids; otherwise a bitset
     uint32_t first, count;       // in words_
     uint32_t nodes, node_count;  // in nodes_: where its rule may end in the middle of a token
@@ -44,19 +51,24 @@ class TokenMasks {
 
   [[nodiscard]] const Own& own(uint32_t state);
   [[nodiscard]] Own find_own(uint32_t state);
-  // The tokens below a node, read from a configuration on. `ends` gets nodes at which the text may end.
+  // The tokens below a node, read from a configuration on. With ends, nodes_ gets those at which the text may end.
   template <bool with_ends>
-  void walk(uint32_t node, ConfigId config, std::span<uint32_t> mask);
+  void walk(const TokenTree& tree, uint32_t node, ConfigId config, std::span<uint32_t> mask);
+  // The number of characters of plain tokens that may come; negative: not known, or known better by state.
+  [[nodiscard]] int plain_characters(ConfigId config) const;
+  void fill_by_state(ConfigId config, std::span<uint32_t> mask);
   void add(const Own& own, std::span<uint32_t> mask) const;
   void drop_own();
 
   std::shared_ptr<const TokenTrie> trie_;
   Automaton& automaton_;
+  PlainRuns plain_runs_;
   size_t max_words_;
   std::vector<uint32_t> own_of_;  // (states) kUnknown, or of owns_
   std::vector<Own> owns_;
   std::vector<uint32_t> words_;
   std::vector<uint32_t> nodes_;
+  size_t nodes_end_ = 0;           // of nodes_: what is behind it belongs to nobody
   std::vector<ConfigId> levels_;   // (depth of the trie + 1) configurations along the path of a walk
   std::vector<uint32_t> scratch_;  // a mask
   std::vector<Kept> kept_;

@@ -1,7 +1,8 @@
 #include "grammar/token_trie.h"
 
 #include <algorithm>
-#include <numeric>
+#include <optional>
+#include <utility>
 
 #include "tokenizer/tokenizer.h"
 
@@ -44,6 +45,18 @@ struct Utf8State {
   }
 };
 
+// The characters of a plain token; empty: it is none.
+std::optional<size_t> plain_characters(std::string_view piece) {
+  if (piece.size() > TokenTrie::kPlainBytes) return std::nullopt;
+  Utf8State state;
+  size_t characters = 0;
+  for (const char byte : piece) {
+    if ((state.take(static_cast<uint8_t>(byte)) & TokenTrie::kPlainKinds) == 0) return std::nullopt;
+    if (state.left == 0) ++characters;
+  }
+  return state.left == 0 ? std::optional(characters) : std::nullopt;
+}
+
 }  // namespace
 
 ByteKind ascii_kind(uint8_t byte) {
@@ -56,12 +69,62 @@ ByteKind ascii_kind(uint8_t byte) {
   return byte < 0x20 || byte == 0x7F ? kControl : kPunctuation;
 }
 
-void TokenTrie::find_kinds() {
-  std::vector<Utf8State> states(max_depth_ + 1);
+// ---- the tree
+
+TokenTree::TokenTree(std::span<const std::string_view> pieces, std::vector<int32_t> ids) {
+  build(pieces, std::move(ids));
+  find_kinds();
+}
+
+void TokenTree::build(std::span<const std::string_view> pieces, std::vector<int32_t> ids) {
+  const auto piece = [&](int32_t id) { return pieces[static_cast<size_t>(id)]; };
+  std::ranges::sort(ids, [&](int32_t a, int32_t b) { return piece(a) != piece(b) ? piece(a) < piece(b) : a < b; });
+  nodes_.push_back({.end = 0, .tokens = 0, .depth = 0, .height = 0, .below = 0, .byte = 0, .at_char = true});
+  std::vector<uint32_t> path = {0};  // the nodes of the token before, from the root
+  std::string_view before;
+  const auto leave = [&](size_t depth) {
+    while (path.size() > depth) {
+      Node& node = nodes_[path.back()];
+      node.end = static_cast<uint32_t>(nodes_.size());
+      path.pop_back();
+      if (path.empty()) break;
+      Node& above = nodes_[path.back()];
+      above.height = std::max(above.height, static_cast<uint16_t>(node.height + 1));
+    }
+  };
+  for (const int32_t id : ids) {
+    const std::string_view text = piece(id);
+    const size_t common = static_cast<size_t>(std::ranges::mismatch(before, text).in1 - before.begin());
+    leave(common + 1);
+    for (size_t i = common; i < text.size(); ++i) {
+      path.push_back(static_cast<uint32_t>(nodes_.size()));
+      nodes_.push_back({.end = 0,
+                        .tokens = static_cast<uint32_t>(tokens_.size()),
+                        .depth = static_cast<uint16_t>(i + 1),
+                        .height = 0,
+                        .below = 0,
+                        .byte = static_cast<uint8_t>(text[i]),
+                        .at_char = false});
+    }
+    tokens_.push_back(id);
+    before = text;
+  }
+  leave(0);
+  nodes_.push_back({.end = static_cast<uint32_t>(nodes_.size()),
+                    .tokens = static_cast<uint32_t>(tokens_.size()),
+                    .depth = 0,
+                    .height = 0,
+                    .below = 0,
+                    .byte = 0,
+                    .at_char = false});
+}
+
+void TokenTree::find_kinds() {
+  std::vector<Utf8State> states(size_t{max_depth()} + 1);
   std::vector<uint16_t> own(nodes_.size());
   for (uint32_t i = 1; i < size(); ++i) {
     Node& node = nodes_[i];
-    Utf8State state = states[node.depth - 1];
+    Utf8State state = states[node.depth - 1U];
     own[i] = state.take(node.byte);
     node.at_char = !state.broken && state.left == 0;
     states[node.depth] = state;
@@ -79,62 +142,37 @@ void TokenTrie::find_kinds() {
   }
 }
 
+// ---- the vocabulary
+
 TokenTrie::TokenTrie(const Tokenizer& tokenizer)
     : TokenTrie(drawable_pieces(tokenizer), {tokenizer.end_tokens().begin(), tokenizer.end_tokens().end()}) {}
 
 TokenTrie::TokenTrie(std::span<const std::string_view> pieces, std::vector<int32_t> end_tokens)
     : vocabulary_(static_cast<int32_t>(pieces.size())), end_tokens_(std::move(end_tokens)) {
-  for (const std::string_view piece : pieces) {
+  plain_.resize((kPlainBytes + 1) * words());
+  std::vector<int32_t> ids;
+  std::vector<int32_t> not_plain;
+  for (int32_t id = 0; id < vocabulary_; ++id) {
+    std::string_view piece = pieces[static_cast<size_t>(id)];
+    if (piece.size() > UINT16_MAX) piece = {};
     begin_.push_back(static_cast<uint32_t>(text_.size()));
     text_.insert(text_.end(), piece.begin(), piece.end());
+    if (piece.empty()) continue;
+    ids.push_back(id);
+    const std::optional<size_t> characters = plain_characters(piece);
+    if (!characters) not_plain.push_back(id);
+    for (size_t c = characters.value_or(kPlainBytes + 1); c <= kPlainBytes; ++c) {
+      plain_[c * words() + static_cast<size_t>(id) / 32] |= 1U << (static_cast<uint32_t>(id) % 32);
+    }
   }
   begin_.push_back(static_cast<uint32_t>(text_.size()));
-  build(pieces);
-  find_kinds();
+  all_ = TokenTree(pieces, std::move(ids));
+  not_plain_ = TokenTree(pieces, std::move(not_plain));
 }
 
 std::string_view TokenTrie::bytes(int32_t token) const {
   const auto i = static_cast<size_t>(token);
   return std::string_view(text_.data(), text_.size()).substr(begin_[i], begin_[i + 1] - begin_[i]);
-}
-
-void TokenTrie::build(std::span<const std::string_view> pieces) {
-  std::vector<int32_t> order(pieces.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto piece = [&](int32_t id) { return pieces[static_cast<size_t>(id)]; };
-  std::erase_if(order, [&](int32_t id) { return piece(id).empty(); });
-  std::ranges::sort(order, [&](int32_t a, int32_t b) { return piece(a) != piece(b) ? piece(a) < piece(b) : a < b; });
-
-  nodes_.push_back({.end = 0, .tokens = 0, .depth = 0, .byte = 0, .at_char = true, .below = 0});
-  std::vector<uint32_t> path = {0};  // the nodes of the token before, from the root
-  std::string_view before;
-  for (const int32_t id : order) {
-    const std::string_view text = piece(id);
-    const size_t common = static_cast<size_t>(std::ranges::mismatch(before, text).in1 - before.begin());
-    while (path.size() > common + 1) {
-      nodes_[path.back()].end = static_cast<uint32_t>(nodes_.size());
-      path.pop_back();
-    }
-    for (size_t i = common; i < text.size(); ++i) {
-      path.push_back(static_cast<uint32_t>(nodes_.size()));
-      nodes_.push_back({.end = 0,
-                        .tokens = static_cast<uint32_t>(tokens_.size()),
-                        .depth = static_cast<uint32_t>(i + 1),
-                        .byte = static_cast<uint8_t>(text[i]),
-                        .at_char = false,
-                        .below = 0});
-    }
-    max_depth_ = std::max(max_depth_, static_cast<uint32_t>(text.size()));
-    tokens_.push_back(id);
-    before = text;
-  }
-  for (const uint32_t node : path) nodes_[node].end = static_cast<uint32_t>(nodes_.size());
-  nodes_.push_back({.end = static_cast<uint32_t>(nodes_.size()),
-                    .tokens = static_cast<uint32_t>(tokens_.size()),
-                    .depth = 0,
-                    .byte = 0,
-                    .at_char = false,
-                    .below = 0});
 }
 
 }  // namespace inferno::grammar

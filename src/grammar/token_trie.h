@@ -1,7 +1,8 @@
 // The tokens of a vocabulary by their bytes, as a trie that is walked front to back.
 //
 // Nodes are in the order of a depth-first walk: the children of a node follow it, and `end` is where its subtree ends.
-// Control tokens have no bytes a grammar could ask for and are not in it; end tokens are kept apart. Immutable.
+// Control tokens have no bytes a grammar could ask for and are not in it, nor are tokens of 64 KiB and more; end tokens
+// are kept apart. Immutable.
 #pragma once
 
 #include <cstdint>
@@ -30,25 +31,23 @@ enum ByteKind : uint16_t {
 };
 [[nodiscard]] ByteKind ascii_kind(uint8_t byte);
 
-class TokenTrie {
+// Some tokens of a vocabulary as a tree.
+class TokenTree {
  public:
   struct Node {
     uint32_t end;     // the first node after its subtree
     uint32_t tokens;  // in the order of nodes: those of this node begin here, those of the next one end them
-    uint32_t depth;   // bytes up to and with this node; 0: the root
+    uint16_t depth;   // bytes up to and with this node; 0: the root
+    uint16_t height;  // bytes below it, at most
+    uint16_t below;   // kinds of bytes in its subtree, without its own
     uint8_t byte;
-    bool at_char;    // a character ends with this byte, if one began with the token
-    uint16_t below;  // kinds of bytes in its subtree, without its own
+    bool at_char;  // a character ends with this byte, if one began with the token
   };
 
-  explicit TokenTrie(const Tokenizer& tokenizer);
-  // pieces[id]: the bytes of a token, empty where it may never be drawn.
-  TokenTrie(std::span<const std::string_view> pieces, std::vector<int32_t> end_tokens);
+  TokenTree() = default;
+  // ids: of pieces that are not empty.
+  TokenTree(std::span<const std::string_view> pieces, std::vector<int32_t> ids);
 
-  [[nodiscard]] int32_t vocabulary() const { return vocabulary_; }
-  [[nodiscard]] size_t words() const { return static_cast<size_t>(vocabulary_ + 31) / 32; }  // of a bitset of tokens
-  [[nodiscard]] std::span<const int32_t> end_tokens() const { return end_tokens_; }
-  [[nodiscard]] std::string_view bytes(int32_t token) const;                                // empty: may never be drawn
   [[nodiscard]] uint32_t size() const { return static_cast<uint32_t>(nodes_.size() - 1); }  // nodes, with the root
   [[nodiscard]] const Node& node(uint32_t i) const { return nodes_[i]; }
   [[nodiscard]] std::span<const int32_t> tokens(uint32_t node) const {
@@ -59,19 +58,46 @@ class TokenTrie {
     const uint32_t end = nodes_[nodes_[node].end].tokens;
     return std::span(tokens_).subspan(nodes_[node].tokens, end - nodes_[node].tokens);
   }
-  [[nodiscard]] uint32_t max_depth() const { return max_depth_; }
+  [[nodiscard]] uint32_t max_depth() const { return nodes_[0].height; }
 
  private:
-  void build(std::span<const std::string_view> pieces);
+  void build(std::span<const std::string_view> pieces, std::vector<int32_t> ids);
   void find_kinds();
 
-  int32_t vocabulary_ = 0;
-  std::vector<int32_t> end_tokens_;
   std::vector<Node> nodes_;  // the last one is only an end
   std::vector<int32_t> tokens_;
+};
+
+class TokenTrie {
+ public:
+  // Most tokens are plain: whole characters a JSON string has as they are, and not many. Where a text may go on with
+  // any of these, or so many, its mask is theirs and what the tree of the others adds.
+  static constexpr uint16_t kPlainKinds = kLowerCase | kUpperCase | kDigit | kSpace | kPunctuation | kMultibyte;
+  static constexpr uint16_t kPlainBytes = 32;  // at most
+
+  explicit TokenTrie(const Tokenizer& tokenizer);
+  // pieces[id]: the bytes of a token, empty where it may never be drawn.
+  TokenTrie(std::span<const std::string_view> pieces, std::vector<int32_t> end_tokens);
+
+  [[nodiscard]] int32_t vocabulary() const { return vocabulary_; }
+  [[nodiscard]] size_t words() const { return static_cast<size_t>(vocabulary_ + 31) / 32; }  // of a bitset of tokens
+  [[nodiscard]] std::span<const int32_t> end_tokens() const { return end_tokens_; }
+  [[nodiscard]] std::string_view bytes(int32_t token) const;  // empty: may never be drawn
+  [[nodiscard]] const TokenTree& all() const { return all_; }
+  [[nodiscard]] const TokenTree& not_plain() const { return not_plain_; }
+  // A bitset of the plain tokens of up to so many characters, at most kPlainBytes.
+  [[nodiscard]] std::span<const uint32_t> plain(size_t characters) const {
+    return std::span(plain_).subspan(characters * words(), words());
+  }
+  [[nodiscard]] uint32_t max_depth() const { return all_.max_depth(); }
+
+ private:
+  int32_t vocabulary_ = 0;
+  std::vector<int32_t> end_tokens_;
   std::vector<char> text_;       // the bytes of all tokens
   std::vector<uint32_t> begin_;  // (vocabulary + 1) in text_
-  uint32_t max_depth_ = 0;
+  TokenTree all_, not_plain_;
+  std::vector<uint32_t> plain_;  // [kPlainBytes + 1][words]
 };
 
 }  // namespace inferno::grammar

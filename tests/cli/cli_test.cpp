@@ -45,6 +45,34 @@ TEST_F(Cli, WrongUsageIsExitCode2AndOneLine) {
   expect_error(run({"generate"}, {.environment = {{"INFERNO_LOG", "loud"}}}), 2, "INFERNO_LOG");
 }
 
+TEST_F(Cli, TextsFitTheFormThatFlagsAskFor) {
+  const auto make = [&](const std::vector<std::string>& flags) {
+    std::vector<std::string> all = {"generate", "--quiet", "--temp",          "1", "--seed", "5",
+                                    "-n",       "80",      "Once upon a time"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    const Outcome outcome = run(all);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out;
+  };
+  std::ofstream(path("schema.json")) << R"({"type":"array","items":{"enum":["red","blue"]},"minItems":2,"maxItems":3})";
+  std::ofstream(path("rules.gbnf")) << "root ::= (\"yes\" | \"no\") \"!\"";
+  const std::string colours = make({"--json-schema", path("schema.json")});
+  EXPECT_NE(colours.find('['), std::string::npos) << colours;
+  EXPECT_NE(colours.find(']'), std::string::npos) << colours;
+  EXPECT_NE(make({"--grammar", path("rules.gbnf")}).find('!'), std::string::npos);
+  EXPECT_NE(make({"--regex", "ab{3}c"}).find("abbbc"), std::string::npos);
+}
+
+TEST_F(Cli, AWrongFormIsExitCode2AndNamesWhatIsWrong) {
+  std::ofstream(path("schema.json")) << R"({"properties":{"a":{"type":"array","uniqueItems":true}}})";
+  expect_error(run({"generate", "x", "--json-schema", path("schema.json")}), 2, "`uniqueItems` at #/properties/a");
+  expect_error(run({"generate", "x", "--json-schema", path("absent.json")}), 1, "absent.json");
+  expect_error(run({"generate", "x", "--regex", "(a"}), 2, "(a");
+  expect_error(run({"generate", "x", "--regex", "a", "--json-schema", path("schema.json")}), 2, "--json-schema");
+  std::ofstream(path("rules.gbnf")) << "start ::= \"a\"";
+  expect_error(run({"generate", "x", "--grammar", path("rules.gbnf")}), 2, "root");
+}
+
 TEST_F(Cli, WarningsNameFlags) {
   const Outcome outcome =
       run({"generate", kLlamaFile, "x", "-n", "1", "--quiet", "--affinity", "0", "--numa", "distribute"});

@@ -10,6 +10,8 @@
 
 #include "backend/decorator.h"
 #include "base/error.h"
+#include "engine/masks.h"
+#include "grammar/source.h"
 #include "model_runs.h"
 #include "support/allocations.h"
 
@@ -298,6 +300,108 @@ TEST(Requests, ADecodeStepOfSeveralAllocatesNothing) {
     EXPECT_EQ(tokens - begin, 800);
     run_all(*engine);
   }
+}
+
+// Tokens of letters and of what JSON needs, as many as the model has; the last one ends a text.
+std::shared_ptr<const grammar::TokenTrie> json_tokens(int32_t vocabulary) {
+  std::vector<std::string> texts = {"[", "]", "\"", ",", " ", "\",\"", "\"]", "\\n", "é"};
+  for (int32_t i = static_cast<int32_t>(texts.size()); i < vocabulary - 1; ++i) {
+    texts.push_back({static_cast<char>('a' + i % 26), static_cast<char>('a' + i / 26 % 26)});
+  }
+  texts.emplace_back();
+  const std::vector<std::string_view> pieces(texts.begin(), texts.end());
+  return std::make_shared<const grammar::TokenTrie>(pieces, std::vector<int32_t>{vocabulary - 1});
+}
+
+void constrain(Request& request, const std::shared_ptr<Masks>& masks) {
+  request.mask_ready = [masks](int32_t sample, std::span<const int32_t> ids) { return masks->ready(sample, ids); };
+  request.allowed = [masks](int32_t sample, std::span<const int32_t> ids) { return masks->mask(sample, ids); };
+}
+
+TEST(Requests, ADecodeStepWithAGrammarAllocatesNothingOnItsThread) {
+  auto engine = make({.sequences = 4});
+  const int32_t vocabulary = engine->model().config().vocabulary;
+  const grammar::Limits limits;
+  const grammar::Source source{.kind = grammar::SourceKind::json_schema,
+                               .text = R"({"type":"array","items":{"type":"string","maxLength":24},"minItems":500})",
+                               .choices = {}};
+  MaskWorker worker;
+  worker.start();
+  const auto shared =
+      std::make_shared<SharedGrammar>(grammar::parse_source(source, limits), json_tokens(vocabulary), limits);
+  int32_t tokens = 0;
+  for (int32_t i = 0; i < 4; ++i) {
+    Request request = request_of(i, 30 + i, 300, vocabulary);
+    request.sampling = {.temperature = 1};
+    constrain(request, std::make_shared<Masks>(shared, 1, 300, worker));
+    request.on_token = [&](const TokenEvent&) { return ++tokens > 0; };
+    (void)engine->scheduler().submit(std::move(request));
+  }
+  while (tokens < 80) engine->scheduler().step();
+  const int64_t before = allocations_here();
+  const int32_t begin = tokens;
+  for (int32_t i = 0; i < 200; ++i) engine->scheduler().step();
+  EXPECT_EQ(allocations_here(), before);  // the worker may
+  EXPECT_GT(tokens - begin, 700);
+  run_all(*engine);
+}
+
+TEST(Requests, ARowWhoseMaskIsLateSitsOutAndTheOthersGoOn) {
+  const auto run = [](int32_t late) {
+    auto engine = make({.sequences = 2});
+    const int32_t vocabulary = engine->model().config().vocabulary;
+    const std::vector<uint32_t> all(static_cast<size_t>(bitset_words(vocabulary)), UINT32_MAX);
+    std::vector<Outcome> outcomes(2);
+    Request masked = request_of(1, 40, 12, vocabulary);
+    int32_t asked = 0;
+    masked.mask_ready = [&](int32_t, std::span<const int32_t>) { return ++asked % (late + 1) == 0; };
+    masked.allowed = [&](int32_t, std::span<const int32_t>) { return std::span<const uint32_t>(all); };
+    const auto first = submit_watched(*engine, std::move(masked), outcomes[0]);
+    const auto other = submit_watched(*engine, request_of(2, 40, 30, vocabulary), outcomes[1]);
+    while (!other->is_done()) engine->scheduler().step();
+    EXPECT_EQ(first->is_done(), late == 0);
+    run_all(*engine);
+    EXPECT_EQ(outcomes[0].ids.front().size(), 12U);
+    return outcomes;
+  };
+  EXPECT_EQ(run(0), run(3));
+}
+
+TEST(Requests, AMaskThatTakesLongComesFromTheWorker) {
+  // Eight thousand counted strings of their own: more than is done while a step waits.
+  std::string schema = R"({"type":"array","items":{"anyOf":[)";
+  for (int i = 1; i <= 120; ++i) {
+    schema +=
+        std::string(i > 1 ? "," : "") + R"({"type":"string","pattern":"^[a-z]{)" + std::to_string(i) + "}x[a-z]*$\"}";
+  }
+  schema += R"(]},"minItems":3})";
+  const grammar::Limits limits;
+  const auto trie = json_tokens(20'000);
+  MaskWorker worker;
+  worker.start();
+  const auto shared = std::make_shared<SharedGrammar>(
+      grammar::parse_source({.kind = grammar::SourceKind::json_schema, .text = schema, .choices = {}}, limits), trie,
+      limits);
+  const auto masks = std::make_shared<Masks>(shared, 1, 100, worker);
+  grammar::Grammar alone(
+      grammar::parse_source({.kind = grammar::SourceKind::json_schema, .text = schema, .choices = {}}, limits), trie,
+      limits);
+  grammar::Matcher matcher(alone);
+  std::vector<int32_t> text;
+  int32_t late = 0;
+  for (const int32_t token : {0, 2, 35, 61, 87, 113}) {  // [ " and pairs of letters
+    while (!masks->ready(0, text)) {
+      ++late;
+      std::this_thread::yield();
+    }
+    ASSERT_TRUE(std::ranges::equal(masks->mask(0, text), matcher.mask()));
+    ASSERT_TRUE(matcher.accept(token));
+    text.push_back(token);
+  }
+  EXPECT_GT(late, 0);
+  // What does not fit is the request's error, on the thread that asks.
+  text.push_back(1);
+  EXPECT_THROW((void)masks->mask(0, text), Error);
 }
 
 TEST(Requests, ACancelIsSeenInTheQueueBetweenChunksAndBetweenTokens) {

@@ -11,6 +11,7 @@
 namespace {
 
 std::atomic<int64_t> count{0};
+thread_local int64_t count_here = 0;
 
 }  // namespace
 
@@ -19,6 +20,7 @@ namespace {
 
 void* counted(size_t bytes, size_t alignment) noexcept {
   count.fetch_add(1, std::memory_order_relaxed);
+  ++count_here;
   void* data = nullptr;
   return posix_memalign(&data, std::max(alignment, sizeof(void*)), bytes == 0 ? 1 : bytes) == 0 ? data : nullptr;
 }
@@ -76,6 +78,9 @@ namespace inferno::testing {
 
 int64_t allocations() {
   return count.load(std::memory_order_relaxed);
+}
+int64_t allocations_here() {
+  return count_here;
 }
 
 }  // namespace inferno::testing

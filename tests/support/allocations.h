@@ -6,5 +6,7 @@
 namespace inferno::testing {
 
 [[nodiscard]] int64_t allocations();
+// Of the calling thread.
+[[nodiscard]] int64_t allocations_here();
 
 }  // namespace inferno::testing

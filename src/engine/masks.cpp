@@ -1,0 +1,99 @@
+#include "engine/masks.h"
+
+#include <system_error>
+#include <utility>
+
+#include "base/block_signals.h"
+#include "base/error.h"
+#include "base/platform.h"
+
+namespace inferno {
+
+Masks::Masks(std::shared_ptr<SharedGrammar> grammar, int32_t samples, size_t longest, MaskWorker& worker)
+    : grammar_(std::move(grammar)), worker_(worker) {
+  for (int32_t i = 0; i < samples; ++i) samples_.emplace_back(grammar_->grammar).matcher.reserve(longest);
+}
+
+bool Masks::ready(int32_t sample, std::span<const int32_t> generated) {
+  Sample& s = samples_[static_cast<size_t>(sample)];
+  if (s.waits.load(std::memory_order_acquire)) return false;
+  if (s.error || (s.has_mask && s.matcher.length() == generated.size())) return true;
+  if (grammar_->busy.exchange(true, std::memory_order_acquire)) return false;
+  try {
+    s.matcher.set_text(generated);
+    s.has_mask = s.matcher.find_mask_quickly();
+    // With it the grammar goes to the worker, and is not ours to give back.
+    if (!s.has_mask && post(s, sample)) return false;
+  } catch (...) {
+    s.error = std::current_exception();
+  }
+  grammar_->busy.store(false, std::memory_order_release);
+  return s.has_mask || s.error;
+}
+
+bool Masks::post(Sample& s, int32_t sample) {
+  s.waits.store(true, std::memory_order_relaxed);
+  if (worker_.post(shared_from_this(), sample)) return true;
+  s.waits.store(false, std::memory_order_relaxed);
+  return false;
+}
+
+std::span<const uint32_t> Masks::mask(int32_t sample, std::span<const int32_t> generated) {
+  while (!ready(sample, generated)) std::this_thread::yield();
+  Sample& s = samples_[static_cast<size_t>(sample)];
+  if (s.error) std::rethrow_exception(s.error);
+  return s.matcher.found_mask();
+}
+
+void Masks::find(int32_t sample) noexcept {
+  Sample& s = samples_[static_cast<size_t>(sample)];
+  try {
+    (void)s.matcher.mask();
+    s.has_mask = true;
+    grammar_->grammar.make_room();
+  } catch (...) {
+    s.error = std::current_exception();
+  }
+  grammar_->busy.store(false, std::memory_order_release);
+  s.waits.store(false, std::memory_order_release);
+}
+
+MaskWorker::~MaskWorker() {
+  if (!thread_.joinable()) return;
+  ends_.store(true, std::memory_order_relaxed);
+  posted_.fetch_add(1, std::memory_order_release);  // to wake it; nothing is looked at any more
+  posted_.notify_one();
+  thread_.join();
+}
+
+void MaskWorker::start() {
+  if (thread_.joinable()) return;
+  const BlockSignals block;
+  try {
+    thread_ = std::thread([this] { work(); });
+  } catch (const std::system_error& error) {
+    fail("no thread can be made to find masks on: {}", error.what());
+  }
+}
+
+bool MaskWorker::post(std::shared_ptr<Masks> masks, int32_t sample) {
+  const uint32_t at = posted_.load(std::memory_order_relaxed);
+  if (at - done_.load(std::memory_order_acquire) == kJobs) return false;
+  jobs_[at % kJobs] = {std::move(masks), sample};
+  posted_.store(at + 1, std::memory_order_release);
+  posted_.notify_one();
+  return true;
+}
+
+void MaskWorker::work() noexcept {
+  platform::name_this_thread("inferno-masks");
+  for (uint32_t next = 0;; ++next) {
+    posted_.wait(next, std::memory_order_acquire);
+    if (ends_.load(std::memory_order_relaxed)) return;
+    Job job = std::exchange(jobs_[next % kJobs], {});
+    done_.store(next + 1, std::memory_order_release);
+    job.masks->find(job.sample);
+  }
+}
+
+}  // namespace inferno
