@@ -35,6 +35,7 @@ struct ServeCommand {
   int64_t drain_seconds = 30;
   int64_t unload_seconds = 0;
   bool measure = false;
+  bool no_think = false;
   serve::ServerOptions server;
 
   [[nodiscard]] std::vector<std::string> keys() const;
@@ -62,8 +63,10 @@ std::vector<serve::ModelSource> ServeCommand::sources() {
     if (named.size() > 1) fail_usage("`alias` is for one model; name several NAME=PATH");
     named.front().name = alias;
   }
-  ModelSettings settings{
-      .load = engine.load_options(), .chat_template = read_chat_template(chat_template), .measure = measure};
+  ModelSettings settings{.load = engine.load_options(),
+                         .chat_template = read_chat_template(chat_template),
+                         .measure = measure,
+                         .thinks = !no_think};
   settings.load.max_sequences = parallel;
   std::vector<serve::ModelSource> sources;
   if (named.size() == 1) {
@@ -134,7 +137,11 @@ void add_serve(CLI::App& app) {
   sub->add_option("--tls-key", command->server.tls_key, "the certificate's private key in PEM form");
   sub->add_flag("--no-auth", command->server.no_auth, "serve other machines without an API key");
   sub->add_option("--alias", command->alias, "name of the model for clients (default: the file's)");
+  sub->add_flag("--any-model", command->server.any_model, "let clients name any model: there is only this one");
   sub->add_option("--chat-template", command->chat_template, "a known format (chatml, llama3, ...) or a file");
+  sub->add_flag("--no-think", command->no_think,
+                "ask the template for answers without thinking, unless a request says so");
+  sub->add_option("--seed", command->server.seed, "of requests that name none (default: a random one for each)");
   sub->add_option("--parallel", command->parallel, "texts computed at once; more wait")
       ->check(CLI::Range(1, 1024))
       ->default_str("8");
@@ -158,6 +165,9 @@ void add_serve(CLI::App& app) {
       ->check(CLI::Range(int64_t{0}, int64_t{86'400} * 365))
       ->default_str("0 (never)");
   sub->add_flag("--profile", command->measure, "measure where the time goes, for /debug/profile and /metrics");
+  sub->add_flag("--llama-metrics", command->server.llama_metrics, "/metrics has the names of llama-server, too");
+  sub->add_flag("--show-prompts", command->server.show_prompts,
+                "answers tell the prompt made of the request, as with `verbose`");
   command->engine.add_to(*sub);
   sub->callback([command] { command->run(); });
 }

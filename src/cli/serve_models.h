@@ -21,6 +21,7 @@ struct ModelSettings {
   LoadOptions load;
   std::string chat_template;  // what read_chat_template() returns
   bool measure = false;       // a profile of every model
+  bool thinks = true;         // unless a request says otherwise
 };
 
 // Loads one that is served alone. Its file is read again when it comes back after it was unloaded.
