@@ -36,6 +36,8 @@ struct ServeCommand {
   int64_t unload_seconds = 0;
   bool measure = false;
   bool no_think = false;
+  std::string cache_folder;
+  uint64_t cache_bytes = uint64_t{4} << 30;
   serve::ServerOptions server;
 
   [[nodiscard]] std::vector<std::string> keys() const;
@@ -66,7 +68,9 @@ std::vector<serve::ModelSource> ServeCommand::sources() {
   ModelSettings settings{.load = engine.load_options(),
                          .chat_template = read_chat_template(chat_template),
                          .measure = measure,
-                         .thinks = !no_think};
+                         .thinks = !no_think,
+                         .cache_folder = cache_folder,
+                         .cache_bytes = cache_bytes};
   settings.load.max_sequences = parallel;
   std::vector<serve::ModelSource> sources;
   if (named.size() == 1) {
@@ -164,6 +168,10 @@ void add_serve(CLI::App& app) {
   sub->add_option("--unload-idle-seconds", command->unload_seconds, "unload a model that nobody used for so long")
       ->check(CLI::Range(int64_t{0}, int64_t{86'400} * 365))
       ->default_str("0 (never)");
+  sub->add_option("--cache-dir", command->cache_folder, "keep pages of prompts in this folder for the next start");
+  sub->add_option("--cache-size", command->cache_bytes, "of the files in it, least recently used ones go")
+      ->transform(CLI::AsSizeValue(false))
+      ->default_str("4 GiB");
   sub->add_flag("--profile", command->measure, "measure where the time goes, for /debug/profile and /metrics");
   sub->add_flag("--llama-metrics", command->server.llama_metrics, "/metrics has the names of llama-server, too");
   sub->add_flag("--show-prompts", command->server.show_prompts,

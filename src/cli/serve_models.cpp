@@ -56,6 +56,8 @@ serve::LoadedModel load(const NamedModel& model, const ModelSettings& settings, 
   auto instance = std::make_shared<Instance>();
   EngineOptions options = engine_options(settings.load);
   options.on_progress = on_progress;
+  options.page_folder = settings.cache_folder;
+  options.page_folder_bytes = settings.cache_bytes;
   serve::LoadedModel loaded;
   if (settings.measure) loaded.profile = watch(options, *instance);
   instance->engine = with_file(model, settings.chat_template,

@@ -64,7 +64,12 @@ Api::Api(Models& models, const ApiOptions& options, Post on_loop, Post on_worker
       info_{.models = models, .created = unix_now(), .seed = options.seed},
       seed_(options.seed),
       llama_metrics_(options.llama_metrics),
-      random_(std::random_device{}() ^ (uint64_t{std::random_device{}()} << 32)) {}
+      random_(std::random_device{}() ^ (uint64_t{std::random_device{}()} << 32)) {
+  for (size_t i = 0; i < options.keys.size(); ++i) {
+    const PageKey salt = root_key(options.keys[i]);
+    context_.keys[i].salt = fmt::format("key {:016x}{:016x}", salt.high, salt.low);
+  }
+}
 
 std::string Api::new_id() {
   return fmt::format("{:016x}{:08x}", random_(), random_() >> 32);

@@ -47,6 +47,7 @@ struct CompletionContext {
   // Those of one API key.
   struct PerKey {
     std::atomic<int64_t> sequences{0};
+    std::string salt = {};  // of its prompts in the cache: made of the key, so that pages that are kept stay the key's
   };
 
   Models& models;

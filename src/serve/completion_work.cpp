@@ -145,7 +145,7 @@ Request CompletionJob::engine_request(size_t prompt, std::vector<int32_t> ids) {
   request.tag = tag_;
   lease_.engine().constraints().apply(request_.constraint, request);
   // Who has another key does not learn from the time an answer takes what was asked before.
-  if (key_ < context_.keys.size()) request.cache_salt = fmt::format("key {}", key_);
+  if (key_ < context_.keys.size()) request.cache_salt = context_.keys[key_].salt;
   const auto first = static_cast<int32_t>(prompt) * request.samples;
   request.on_token = [self = shared_from_this(), first](const TokenEvent& token) {
     self->add_token(first + token.sample, token);
