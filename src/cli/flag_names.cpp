@@ -9,8 +9,9 @@ namespace {
 struct Name {
   std::string_view option, flag;
 };
-constexpr std::array<Name, 25> kNames = {{{"affinity", "--affinity"},
+constexpr std::array<Name, 26> kNames = {{{"affinity", "--affinity"},
                                           {"alias", "--alias"},
+                                          {"any_model", "--any-model"},
                                           {"api_key_file", "--api-key-file"},
                                           {"backend", "--backend"},
                                           {"chat_template", "--chat-template"},

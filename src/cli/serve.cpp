@@ -35,6 +35,9 @@ struct ServeCommand {
   int64_t drain_seconds = 30;
   int64_t unload_seconds = 0;
   bool measure = false;
+  bool no_think = false;
+  std::string cache_folder;
+  uint64_t cache_bytes = uint64_t{4} << 30;
   serve::ServerOptions server;
 
   [[nodiscard]] std::vector<std::string> keys() const;
@@ -62,8 +65,12 @@ std::vector<serve::ModelSource> ServeCommand::sources() {
     if (named.size() > 1) fail_usage("`alias` is for one model; name several NAME=PATH");
     named.front().name = alias;
   }
-  ModelSettings settings{
-      .load = engine.load_options(), .chat_template = read_chat_template(chat_template), .measure = measure};
+  ModelSettings settings{.load = engine.load_options(),
+                         .chat_template = read_chat_template(chat_template),
+                         .measure = measure,
+                         .thinks = !no_think,
+                         .cache_folder = cache_folder,
+                         .cache_bytes = cache_bytes};
   settings.load.max_sequences = parallel;
   std::vector<serve::ModelSource> sources;
   if (named.size() == 1) {
@@ -134,7 +141,11 @@ void add_serve(CLI::App& app) {
   sub->add_option("--tls-key", command->server.tls_key, "the certificate's private key in PEM form");
   sub->add_flag("--no-auth", command->server.no_auth, "serve other machines without an API key");
   sub->add_option("--alias", command->alias, "name of the model for clients (default: the file's)");
+  sub->add_flag("--any-model", command->server.any_model, "let clients name any model: there is only this one");
   sub->add_option("--chat-template", command->chat_template, "a known format (chatml, llama3, ...) or a file");
+  sub->add_flag("--no-think", command->no_think,
+                "ask the template for answers without thinking, unless a request says so");
+  sub->add_option("--seed", command->server.seed, "of requests that name none (default: a random one for each)");
   sub->add_option("--parallel", command->parallel, "texts computed at once; more wait")
       ->check(CLI::Range(1, 1024))
       ->default_str("8");
@@ -157,7 +168,14 @@ void add_serve(CLI::App& app) {
   sub->add_option("--unload-idle-seconds", command->unload_seconds, "unload a model that nobody used for so long")
       ->check(CLI::Range(int64_t{0}, int64_t{86'400} * 365))
       ->default_str("0 (never)");
+  sub->add_option("--cache-dir", command->cache_folder, "keep pages of prompts in this folder for the next start");
+  sub->add_option("--cache-size", command->cache_bytes, "of the files in it, least recently used ones go")
+      ->transform(CLI::AsSizeValue(false))
+      ->default_str("4 GiB");
   sub->add_flag("--profile", command->measure, "measure where the time goes, for /debug/profile and /metrics");
+  sub->add_flag("--llama-metrics", command->server.llama_metrics, "/metrics has the names of llama-server, too");
+  sub->add_flag("--show-prompts", command->server.show_prompts,
+                "answers tell the prompt made of the request, as with `verbose`");
   command->engine.add_to(*sub);
   sub->callback([command] { command->run(); });
 }

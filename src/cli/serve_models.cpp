@@ -56,6 +56,8 @@ serve::LoadedModel load(const NamedModel& model, const ModelSettings& settings, 
   auto instance = std::make_shared<Instance>();
   EngineOptions options = engine_options(settings.load);
   options.on_progress = on_progress;
+  options.page_folder = settings.cache_folder;
+  options.page_folder_bytes = settings.cache_bytes;
   serve::LoadedModel loaded;
   if (settings.measure) loaded.profile = watch(options, *instance);
   instance->engine = with_file(model, settings.chat_template,
@@ -94,6 +96,13 @@ serve::ModelFacts planned_facts(const ModelFile& file, EngineOptions options) {
   return facts;
 }
 
+// What only the command line knows of it.
+serve::ModelFacts named(serve::ModelFacts facts, const NamedModel& model, const ModelSettings& settings) {
+  facts.file = std::filesystem::path(model.path).filename().string();
+  facts.thinks = settings.thinks;
+  return facts;
+}
+
 }  // namespace
 
 NamedModel parse_named_model(const std::string& argument) {
@@ -111,7 +120,7 @@ NamedModel parse_named_model(const std::string& argument) {
 
 serve::ModelSource loaded_model(const NamedModel& model, const ModelSettings& settings) {
   serve::LoadedModel loaded = load(model, settings, settings.load.on_progress);
-  serve::ModelFacts facts = serve::facts_of(*loaded.engine);
+  serve::ModelFacts facts = named(serve::facts_of(*loaded.engine), model, settings);
   return {.name = model.name, .facts = std::move(facts), .load = loader(model, settings), .loaded = std::move(loaded)};
 }
 
@@ -119,7 +128,7 @@ serve::ModelSource model_on_demand(const NamedModel& model, const ModelSettings&
   serve::ModelFacts facts = with_file(model, settings.chat_template, [&](const ModelFile& file) {
     return planned_facts(file, engine_options(settings.load));
   });
-  return {.name = model.name, .facts = std::move(facts), .load = loader(model, settings)};
+  return {.name = model.name, .facts = named(std::move(facts), model, settings), .load = loader(model, settings)};
 }
 
 }  // namespace inferno::cli

@@ -19,8 +19,11 @@ struct NamedModel {
 
 struct ModelSettings {
   LoadOptions load;
-  std::string chat_template;  // what read_chat_template() returns
-  bool measure = false;       // a profile of every model
+  std::string chat_template;      // what read_chat_template() returns
+  bool measure = false;           // a profile of every model
+  bool thinks = true;             // unless a request says otherwise
+  std::string cache_folder = {};  // of pages that come back after a restart; empty: none
+  uint64_t cache_bytes = 0;       // of its files
 };
 
 // Loads one that is served alone. Its file is read again when it comes back after it was unloaded.

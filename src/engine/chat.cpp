@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -59,6 +60,15 @@ ordered_json to_json(const ChatMessage& message) {
   return out;
 }
 
+// The day, as templates want it that do not ask for the time themselves.
+std::string today(const char* format) {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  if (localtime_r(&now, &parts) == nullptr) return {};
+  std::array<char, 64> text{};
+  return {text.data(), std::strftime(text.data(), text.size(), format, &parts)};
+}
+
 std::string_view choose_source(const Tokenizer& tokenizer, std::string_view other) {
   if (other.empty() && !tokenizer.chat_template().empty()) return tokenizer.chat_template();
   if (other.empty()) {
@@ -90,10 +100,11 @@ std::vector<PromptPiece> ChatFormat::render(std::span<const ChatMessage> message
     variables["tools"] = ordered_json::parse(options.tools, nullptr, false);
     if (!variables["tools"].is_array()) fail_usage("tools must be an array in JSON");
   }
-  if (!options.enable_thinking) {
-    variables["enable_thinking"] = false;
-    variables["thinking"] = false;
-  }
+  variables["date_string"] = today("%d %b %Y");
+  variables["datetime"] = today("%b %d %Y");
+  // Said in any case: there are templates that take nothing said for a no.
+  variables["enable_thinking"] = options.enable_thinking;
+  if (!options.enable_thinking) variables["thinking"] = false;
   return render(variables);
 }
 

@@ -118,7 +118,7 @@ void Driver::step_on_thread() noexcept {
   prefer_performance_cores();
   role_->take();
   while (!ending_.load(std::memory_order_relaxed)) {
-    if (!scheduler_.step()) scheduler_.wait_for_work(std::chrono::hours(1));
+    if (!scheduler_.step()) scheduler_.wait_for_work(scheduler_.tidy());
   }
   while (scheduler_.step()) {
   }

@@ -169,6 +169,7 @@ Engine::Engine(const ModelFile& file, const EngineOptions& options) : backend_(m
   }
   model_ = std::make_unique<Model>(*backend_, file, std::move(config), context, options.on_progress);
   cache_ = std::make_unique<KvCache>(*backend_, kv);
+  if (!options.page_folder.empty()) keep_pages(file, options);
   decoder_ = std::make_unique<Decoder>(*backend_, *model_, *cache_, limits);
   scheduler_ = std::make_unique<Scheduler>(
       SchedulerParts{.backend = *backend_,
@@ -178,6 +179,7 @@ Engine::Engine(const ModelFile& file, const EngineOptions& options) : backend_(m
                      .most_context = model_->config().context,
                      .end_tokens = end_tokens_,
                      .tokenizer = tokenizer_.get(),
+                     .saver = saver_.get(),
                      .explain = [this](const auto& sequence, auto tokens) { return explain(sequence, tokens); },
                      .cost = first_guess(model_->config(), model_->weight_bytes(), *backend_)},
       options.scheduler);
@@ -185,6 +187,22 @@ Engine::Engine(const ModelFile& file, const EngineOptions& options) : backend_(m
 }
 
 Engine::~Engine() = default;
+
+void Engine::keep_pages(const ModelFile& file, const EngineOptions& options) {
+  if (!backend_->host_visible()) fail_usage("pages in a device's memory cannot be kept in a folder; use a CPU backend");
+  if (cache_->has_states()) {
+    fail_usage("\"{}\" has recurrent layers, whose states are not kept: its pages cannot be kept in a folder",
+               file.path());
+  }
+  saver_ = std::make_unique<PageSaver>(
+      *cache_,
+      PageStoreOptions{.folder = options.page_folder,
+                       .max_bytes = options.page_folder_bytes,
+                       .model = fingerprint_of(file, *backend_, cache_->config(), options.backend_options.fused),
+                       .page_bytes = KvCache::page_bytes(cache_->config()),
+                       .page_size = KvCache::kPageSize,
+                       .vocabulary = model_->config().vocabulary});
+}
 
 std::string Engine::explain(const KvSequence& sequence, std::span<const int32_t> tokens) {
   return explain_logits(*backend_, *model_, *cache_, sequence, tokens);

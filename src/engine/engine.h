@@ -13,6 +13,7 @@
 #include "base/progress.h"
 #include "engine/constraints.h"
 #include "engine/driver.h"
+#include "engine/page_saver.h"
 #include "engine/scheduler.h"
 #include "file/model_file.h"
 #include "kv/kv_cache.h"
@@ -29,7 +30,9 @@ struct EngineOptions {
   int32_t context = 0;            // positions per sequence; 0: the model's own, at most kDefaultContext
   std::optional<DType> kv_dtype;  // empty: the backend's default
   StepLimits limits;
-  uint64_t kv_memory = 0;  // bytes of the cache; 0: max_sequences of the whole context, or what fits of it
+  uint64_t kv_memory = 0;          // bytes of the cache; 0: max_sequences of the whole context, or what fits of it
+  std::string page_folder = {};    // where pages of prompts are kept for the next start; empty: nowhere
+  uint64_t page_folder_bytes = 0;  // of all files in it
   SchedulerOptions scheduler = {};
   bool check_memory = true;  // an Error before anything is loaded where the host's memory does not suffice
   bool all_logits = false;   // make room for as many logit rows as a step can usefully have
@@ -71,12 +74,15 @@ class Engine {
   void check_tokens(std::span<const int32_t> ids) const;
 
  private:
+  void keep_pages(const ModelFile& file, const EngineOptions& options);
+
   std::unique_ptr<Backend> backend_;  // first: everything below lives in its memory
   std::unique_ptr<const Tokenizer> tokenizer_;
   std::unique_ptr<Constraints> constraints_;
   std::vector<int32_t> end_tokens_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<PageSaver> saver_;  // null: pages are not kept; saves the last ones when nothing steps any more
   std::unique_ptr<Decoder> decoder_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<Driver> driver_;

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "engine/page_saver.h"
 
 namespace inferno {
 namespace {
@@ -63,6 +65,7 @@ Scheduler::Scheduler(const SchedulerParts& parts, const SchedulerOptions& option
       most_context_(parts.most_context),
       end_tokens_(parts.end_tokens),
       tokenizer_(parts.tokenizer),
+      saver_(parts.saver),
       explain_(parts.explain),
       cost_(parts.cost) {
   const double ms = options.max_token_latency_ms > 0 ? options.max_token_latency_ms
@@ -189,6 +192,26 @@ bool Scheduler::wait_for_work(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
   arrived_.wait_for(lock, timeout, [&] { return closed_ || !inbox_.empty(); });
   return !inbox_.empty();
+}
+
+std::chrono::milliseconds Scheduler::tidy() {
+  constexpr std::chrono::milliseconds kSoon{20};
+  constexpr std::chrono::hours kNever{1};
+  if (saver_ == nullptr) return kNever;
+  try {
+    switch (saver_->save_one()) {
+      case PageSaver::Left::some:
+        return std::chrono::milliseconds(0);
+      case PageSaver::Left::later:
+        return kSoon;
+      case PageSaver::Left::none:
+        break;
+    }
+  } catch (const std::exception& error) {
+    inferno::log(LogLevel::warn, "pages are not kept any more: {}", error.what());
+    saver_ = nullptr;
+  }
+  return kNever;
 }
 
 EngineStats Scheduler::stats() const {

@@ -33,6 +33,7 @@
 
 namespace inferno {
 
+class PageSaver;
 class Tokenizer;
 
 struct SchedulerOptions {
@@ -52,6 +53,7 @@ struct SchedulerParts {
   int32_t most_context = 0;  // positions the model was made for; the cache may have fewer
   const std::vector<int32_t>& end_tokens;
   const Tokenizer* tokenizer = nullptr;  // null: token ids only
+  PageSaver* saver = nullptr;            // null: pages are not kept
   // What is wrong where the logits after these tokens of that sequence are no numbers (explain.h).
   std::function<std::string(const KvSequence& sequence, std::span<const int32_t> tokens)> explain;
   StepCost cost;
@@ -106,6 +108,8 @@ class Scheduler {
   void run(const Ticket& ticket);
   // Blocks until there is something to do, or until close() or the time is over; returns whether there is.
   bool wait_for_work(std::chrono::milliseconds timeout);
+  // When there is nothing to do: keeps a page, if any are to be. How long to wait for work before the next.
+  [[nodiscard]] std::chrono::milliseconds tidy();
   // Ends all requests that were submitted before as cancelled, before the next step. Safe in signal handlers.
   void cancel_all() noexcept { cancels_.fetch_add(1, std::memory_order_relaxed); }
   // The same, and refuses new ones.
@@ -169,6 +173,7 @@ class Scheduler {
   int32_t most_context_;
   const std::vector<int32_t>& end_tokens_;
   const Tokenizer* tokenizer_;
+  PageSaver* saver_;
   decltype(SchedulerParts::explain) explain_;
   StepCost cost_;
   double latency_seconds_;

@@ -1,5 +1,6 @@
 #include "kv/kv_cache.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/checked.h"
@@ -85,6 +86,39 @@ void KvCache::copy_page(int32_t from, int32_t to) {
                           static_cast<size_t>(rows.page_bytes()));
     }
   }
+}
+
+namespace {
+
+// Calls `use` with the bytes of a page in one layer after the other, keys and values.
+template <typename Use>
+void each_part(const KvCache& cache, int32_t page, const Use& use) {
+  for (int32_t i = 0; i < static_cast<int32_t>(cache.config().layers.size()); ++i) {
+    const KvLayerView view = cache.layer(i);
+    if (view.page_bytes() == 0) continue;
+    for (const KvLayerView& rows : {view, view.values()}) {
+      const auto bytes = static_cast<size_t>(rows.page_bytes());
+      use(std::span(static_cast<std::byte*>(rows.k) + static_cast<size_t>(page) * bytes, bytes));
+    }
+  }
+}
+
+}  // namespace
+
+void KvCache::read_page(int32_t page, std::span<std::byte> out) const {
+  INFERNO_CHECK(backend_.host_visible() && out.size() == page_bytes(config_));
+  each_part(*this, page, [&](std::span<std::byte> part) {
+    std::ranges::copy(part, out.begin());
+    out = out.subspan(part.size());
+  });
+}
+
+void KvCache::write_page(int32_t page, std::span<const std::byte> bytes) {
+  INFERNO_CHECK(backend_.host_visible() && bytes.size() == page_bytes(config_));
+  each_part(*this, page, [&](std::span<std::byte> part) {
+    std::ranges::copy(bytes.first(part.size()), part.begin());
+    bytes = bytes.subspan(part.size());
+  });
 }
 
 KvSequence::KvSequence(KvCache& cache) : cache_(cache) {

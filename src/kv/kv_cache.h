@@ -61,6 +61,9 @@ class KvCache {
   [[nodiscard]] const PagePool& pool() const { return pool_; }
   // Between steps.
   void copy_page(int32_t from, int32_t to);
+  // All layers of a page, page_bytes() of them, to the host and back. Between steps; where the host sees the memory.
+  void read_page(int32_t page, std::span<std::byte> out) const;
+  void write_page(int32_t page, std::span<const std::byte> bytes);
 
  private:
   Backend& backend_;

@@ -244,6 +244,19 @@ void PagePool::unlink(int32_t page) {
   --cached_count_;
 }
 
+std::vector<PagePool::Listed> PagePool::listed() const {
+  std::vector<Listed> all;
+  const auto add = [&](int32_t page) {
+    const Page& p = at(page);
+    if (p.state == State::listed && p.tokens == page_size_) all.push_back({page, p.parent, p.key});
+  };
+  for (int32_t page = oldest_; page != kNone; page = at(page).newer) add(page);
+  for (int32_t page = 0; page < pages(); ++page) {
+    if (at(page).references > 0) add(page);
+  }
+  return all;
+}
+
 void PagePool::clear() {
   while (oldest_ != kNone) {
     const int32_t page = oldest_;

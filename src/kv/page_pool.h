@@ -10,7 +10,7 @@
 // are copied into a page of the new sequence (copy on write). Pages being computed are listed from the start, as
 // *promised*: whoever looks them up learns that waiting for them is cheaper than computing them again.
 //
-// Nothing here allocates after construction. Used by one thread at a time.
+// Nothing here allocates after construction but listed(). Used by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +43,7 @@ class PagePool {
   // Pages that allocate() can still give out: free ones, and listed ones that nobody holds.
   [[nodiscard]] int32_t available() const { return static_cast<int32_t>(free_.size()) + cached_count_; }
   [[nodiscard]] int32_t cached() const { return cached_count_; }
+  [[nodiscard]] int32_t unused() const { return static_cast<int32_t>(free_.size()); }
   [[nodiscard]] int32_t references(int32_t page) const { return at(page).references; }
   [[nodiscard]] int64_t evictions() const { return evictions_; }
   // Changes whenever a look-up may have another result than before.
@@ -70,6 +71,17 @@ class PagePool {
   // as it fills. Where another page has the same tokens already, this one is not listed.
   void promise(int32_t page, const PageKey& parent, std::span<const int32_t> tokens);
   void list(int32_t page, const PageKey& parent, std::span<const int32_t> tokens);
+  // Full pages that are listed, held ones last, the others least recently used first.
+  struct Listed {
+    int32_t page;
+    PageKey parent, key;
+  };
+  [[nodiscard]] std::vector<Listed> listed() const;
+  [[nodiscard]] bool is_listed(int32_t page, const PageKey& key) const {
+    return at(page).state == State::listed && at(page).tokens == page_size_ && at(page).key == key;
+  }
+  // Of a listed page.
+  [[nodiscard]] std::span<const int32_t> tokens_of(int32_t page) const;
   // Forgets all that nobody holds.
   void clear();
 
@@ -95,7 +107,6 @@ class PagePool {
 
   [[nodiscard]] Page& at(int32_t page) { return pages_[static_cast<size_t>(page)]; }
   [[nodiscard]] const Page& at(int32_t page) const { return pages_[static_cast<size_t>(page)]; }
-  [[nodiscard]] std::span<const int32_t> tokens_of(int32_t page) const;
   [[nodiscard]] size_t bucket(const PageKey& key) const { return key.low & (by_key_.size() - 1); }
   [[nodiscard]] int32_t find_full(const PageKey& key, const PageKey& parent, std::span<const int32_t> tokens) const;
   void enlist(int32_t page, const PageKey& parent, std::span<const int32_t> tokens, State state);

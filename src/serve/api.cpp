@@ -56,12 +56,20 @@ Api::Api(Models& models, const ApiOptions& options, Post on_loop, Post on_worker
     : context_{.models = models,
                .max_sequences = options.max_sequences,
                .max_sequences_per_key = options.max_sequences_per_key,
+               .show_prompts = options.show_prompts,
                .on_loop = std::move(on_loop),
                .on_worker = std::move(on_worker),
                .keys = std::vector<CompletionContext::PerKey>(options.keys.size())},
       access_(options.keys, options.local, options.origins),
-      info_{.models = models, .created = unix_now()},
-      random_(std::random_device{}() ^ (uint64_t{std::random_device{}()} << 32)) {}
+      info_{.models = models, .created = unix_now(), .seed = options.seed},
+      seed_(options.seed),
+      llama_metrics_(options.llama_metrics),
+      random_(std::random_device{}() ^ (uint64_t{std::random_device{}()} << 32)) {
+  for (size_t i = 0; i < options.keys.size(); ++i) {
+    const PageKey salt = root_key(options.keys[i]);
+    context_.keys[i].salt = fmt::format("key {:016x}{:016x}", salt.high, salt.low);
+  }
+}
 
 std::string Api::new_id() {
   return fmt::format("{:016x}{:08x}", random_(), random_() >> 32);
@@ -125,7 +133,7 @@ std::shared_ptr<Exchange> Api::handle(const HttpHead& head, std::string body,
 std::shared_ptr<Exchange> Api::complete(const Endpoint& endpoint, const HttpHead& head, std::string body,
                                         const std::shared_ptr<Responder>& responder) {
   auto job =
-      std::make_shared<CompletionJob>(context_, head, endpoint.dialect, random_(), responder,
+      std::make_shared<CompletionJob>(context_, head, endpoint.dialect, seed_.value_or(random_()), responder,
                                       [this](const std::shared_ptr<CompletionJob>& ended) { open_.erase(ended); });
   open_.insert(job);
   job->start(std::move(body));
@@ -138,9 +146,9 @@ std::shared_ptr<Exchange> Api::answer_on_worker(const Endpoint& endpoint, const 
   const bool needs_engine = endpoint.action != Action::show;
   auto job = std::make_shared<WorkerJob>(
       context_, head, responder, needs_engine,
-      [this, action = endpoint.action](const nlohmann::json& parsed, const ServedModel& model, Engine* engine) {
+      [this, &endpoint](const nlohmann::json& parsed, const ServedModel& model, Engine* engine) {
         if (engine == nullptr) return info_.show_json(model);
-        return run_text_tool(action, parsed, model.limits, engine->tokenizer());
+        return run_text_tool(endpoint, parsed, model.limits, engine->tokenizer());
       });
   job->start(std::move(body));
   return job;
@@ -164,6 +172,7 @@ std::string Api::metrics_text() const {
                       .failures = model.failures});
   }
   add_models(text, counts);
+  if (llama_metrics_) add_llama_names(text, context_.metrics, models.stats());
   return text;
 }
 
@@ -186,7 +195,9 @@ HttpResponse Api::get(const Endpoint& endpoint, const HttpHead& head) const {
       if (draining_) throw ApiError(503, "the server is shutting down");
       return {.body = "{\"status\":\"ok\"}\n"};
     case Action::metrics:
-      return {.body = metrics_text(), .content_type = "text/plain; version=0.0.4; charset=utf-8"};
+      return {.body = metrics_text(),
+              .content_type = "text/plain; version=0.0.4; charset=utf-8",
+              .headers = {{"Process-Start-Time-Unix", std::to_string(info_.created)}}};
     case Action::models:
       return {.body = info_.models_json() + "\n"};
     case Action::model:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -23,6 +24,9 @@ struct ApiOptions {
   bool local = true;                      // without keys: only for this machine (access.h)
   int64_t max_sequences = 512;            // texts that run or wait; more are turned away
   int64_t max_sequences_per_key = 0;      // the same of one API key; 0: no limit of its own
+  std::optional<uint64_t> seed = {};      // of requests that name none; empty: random
+  bool llama_metrics = false;             // llama-server's names, too
+  bool show_prompts = false;              // in all answers, as where `verbose` asks for it
 };
 
 class Api {
@@ -69,6 +73,8 @@ class Api {
   CompletionContext context_;
   Access access_;
   Info info_;
+  std::optional<uint64_t> seed_;
+  bool llama_metrics_;
   bool draining_ = false;
   std::mt19937_64 random_;
   std::set<std::shared_ptr<CompletionJob>> open_;

@@ -225,10 +225,16 @@ void CompletionJob::close() {
   {
     const std::scoped_lock lock(mutex_);
     metrics.between_tokens.add(between_tokens_);
+    metrics.decode_seconds += std::chrono::duration<double>(newest_token_ - first_token_).count();
     for (const RequestResult& result : results_) {
       if (result.metrics.generated_tokens == 0) continue;
       metrics.first_token.add(result.metrics.time_to_first_token_ms / 1e3);
       metrics.queue.add(result.metrics.queue_ms / 1e3);
+      metrics.prompt_seconds += (result.metrics.time_to_first_token_ms - result.metrics.queue_ms) / 1e3;
+      for (const Completion& sample : result.samples) {
+        metrics.longest =
+            std::max(metrics.longest, result.metrics.prompt_tokens + static_cast<int64_t>(sample.ids.size()));
+      }
     }
   }
   metrics.whole.add(seconds_since(started_));

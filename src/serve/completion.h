@@ -47,11 +47,13 @@ struct CompletionContext {
   // Those of one API key.
   struct PerKey {
     std::atomic<int64_t> sequences{0};
+    std::string salt = {};  // of its prompts in the cache: made of the key, so that pages that are kept stay the key's
   };
 
   Models& models;
   int64_t max_sequences = 0;          // of all completions that are open
   int64_t max_sequences_per_key = 0;  // of those with one API key; 0: no limit of its own
+  bool show_prompts = false;          // in all answers
   Post on_loop;
   Post on_worker;
   std::atomic<int64_t> sequences{0};
@@ -95,6 +97,7 @@ class CompletionJob final : public Exchange, public ModelWaiter, public std::ena
   void prepare(const Body& body) noexcept;
   void admit(const nlohmann::json& body, std::string_view text);
   void constrain();
+  void add_text_bias(const Tokenizer* tokenizer);
   [[nodiscard]] Request engine_request(size_t prompt, std::vector<int32_t> ids);
   void build_answer() noexcept;
 

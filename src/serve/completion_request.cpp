@@ -4,6 +4,7 @@
 #include <array>
 
 #include "serve/api_error.h"
+#include "serve/chat_prompt.h"
 #include "serve/constraint_fields.h"
 #include "serve/dialect_requests.h"
 #include "serve/json_fields.h"
@@ -104,7 +105,8 @@ void parse_openai(const Fields& fields, const CompletionLimits& limits, Completi
   }
   if (chat) {
     request.split_thinking = splits_thinking(fields);
-    request.prompts.push_back(chat_of(fields));
+    request.prompts.push_back(chat_of(fields, limits));
+    request.prefill = take_prefill(fields, request.prompts.back());
     return;
   }
   request.echo = fields.boolean("echo").value_or(false);
@@ -138,6 +140,7 @@ CompletionRequest parse_completion(const Json& body, std::string_view text, Dial
   request.dialect = dialect;
   request.stream = wants_stream(body, dialect);
   request.settings.sampling.seed = seed;
+  request.show_prompt = fields.boolean("verbose").value_or(false);
   switch (dialect) {
     case Dialect::openai_text:
     case Dialect::openai_chat:

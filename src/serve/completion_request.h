@@ -19,18 +19,36 @@ struct CompletionLimits {
   int32_t stops = 16;         // stop strings
   int32_t stop_bytes = 1024;  // of each
   bool has_template = true;   // the model has a chat template
+  bool thinks = true;         // `enable_thinking` of requests that do not say
 };
 
 // Log-probabilities of one answer: choices times tokens times entries of a token.
 inline constexpr int64_t kMaxLogprobEntries = 4'000'000;
 
+// Of a prompt that is made of texts and token ids in turn: one or the other.
+struct PromptPart {
+  std::string text = {};
+  std::vector<int32_t> ids = {};
+};
+
+// A bias for all tokens of a text.
+struct TextBias {
+  std::string text;
+  float bias = 0;
+};
+
 struct CompletionRequest {
   Dialect dialect = Dialect::openai_text;
   bool stream = false;
-  bool include_usage = false;   // a chunk with the usage at the end of a stream
-  bool echo = false;            // the answer begins with the prompt
-  bool split_thinking = false;  // the answer's thinking is a field of its own
-  bool token_ids = false;       // native: the answer has the ids of its tokens
+  bool include_usage = false;                       // a chunk with the usage at the end of a stream
+  bool echo = false;                                // the answer begins with the prompt
+  bool split_thinking = false;                      // the answer's thinking is a field of its own
+  bool token_ids = false;                           // native: the answer has the ids of its tokens
+  bool show_prompt = false;                         // the answer has the text of its prompt
+  std::string prefill = {};                         // of a conversation: what its answer goes on with
+  std::vector<std::vector<PromptPart>> parts = {};  // [prompt] native: those that are texts and ids in turn
+  std::vector<TextBias> text_bias = {};             // native: of texts instead of ids
+  std::vector<std::string> response_fields = {};    // native: all that the answer shall have; empty: everything
   std::string instructions = {};
   Constraint constraint = {};         // what the answer must be
   std::string constraint_field = {};  // the field that says so
@@ -45,6 +63,8 @@ struct CompletionRequest {
 // gets `seed`.
 [[nodiscard]] CompletionRequest parse_completion(const nlohmann::json& body, std::string_view text, Dialect dialect,
                                                  const CompletionLimits& limits, uint64_t seed);
+// What llama-server's own API draws tokens by, unless asked otherwise.
+[[nodiscard]] SamplingSettings native_sampling();
 // Whether its answer will be a stream; known before its model is.
 [[nodiscard]] bool wants_stream(const nlohmann::json& body, Dialect dialect);
 

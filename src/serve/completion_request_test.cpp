@@ -37,7 +37,7 @@ TEST(CompletionRequest, DefaultsAreOpenAis) {
   EXPECT_EQ(chat.settings.max_new_tokens, 5);
   const auto& messages = std::get<Prompt::Chat>(chat.prompts.at(0).content).messages;
   EXPECT_EQ(messages.at(0).role, "system");
-  EXPECT_EQ(messages.at(0).content, "ab");
+  EXPECT_EQ(messages.at(0).content, "a\nb");
 }
 
 TEST(CompletionRequest, SeedsMayHave64BitsAndASign) {

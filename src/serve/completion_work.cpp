@@ -3,8 +3,8 @@
 #include <exception>
 #include <utility>
 
-#include "api/prompt_ids.h"
 #include "base/log.h"
+#include "serve/chat_prompt.h"
 #include "serve/completion.h"
 #include "serve/request_fields.h"
 
@@ -40,23 +40,29 @@ void CompletionJob::admit(const Json& body, std::string_view text) {
   Engine& engine = lease_.engine();
   const int32_t context = lease_.model().limits.context;
   request_ = parse_completion(body, text, dialect_, lease_.model().limits, seed_);
+  request_.show_prompt = request_.show_prompt || context_.show_prompts;
   constrain();
   const Tokenizer* tokenizer = engine.tokenizer();
+  head_.end_tokens = engine.end_tokens();
   head_.tokenizer = tokenizer;
   head_.model = lease_.model().name;
   std::vector<std::vector<int32_t>> prompts;
-  for (const Prompt& prompt : request_.prompts) {
-    prompts.push_back(prompt_ids(tokenizer, prompt));
+  add_text_bias(tokenizer);
+  for (size_t i = 0; i < request_.prompts.size(); ++i) {
+    prompts.push_back(prompt_tokens(tokenizer, request_, i));
     const std::vector<int32_t>& ids = prompts.back();
     if (ids.empty()) fail_field("prompt", "is empty; give at least one token");
     if (ids.size() > static_cast<size_t>(context)) {
-      throw ApiError(400, fmt::format("the prompt has {} tokens but the context {} positions", ids.size(), context),
-                     is_chat(dialect_) ? "messages" : "prompt", "context_length_exceeded");
+      throw ApiError(
+          400,
+          fmt::format("the prompt has {} tokens, which exceeds the available context size of {}", ids.size(), context),
+          is_chat(dialect_) ? "messages" : "prompt", "context_length_exceeded");
     }
     engine.check_tokens(ids);
     head_.prompt_tokens += static_cast<int64_t>(ids.size());
+    if (request_.show_prompt && tokenizer != nullptr) head_.prompts.push_back(tokenizer->decode(ids));
     if (!request_.echo) continue;
-    const auto* text = std::get_if<std::string>(&prompt.content);
+    const auto* text = std::get_if<std::string>(&request_.prompts[i].content);
     echoes_.push_back(text != nullptr ? *text : tokenizer != nullptr ? tokenizer->decode(ids) : "");
   }
   writer_ = make_writer(head_);
@@ -78,6 +84,23 @@ void CompletionJob::admit(const Json& body, std::string_view text) {
     if (cancelled_.load(std::memory_order_relaxed)) ticket->cancel();
     tickets_.push_back(std::move(ticket));
   }
+}
+
+// Every token of such a text has its bias.
+void CompletionJob::add_text_bias(const Tokenizer* tokenizer) {
+  if (request_.text_bias.empty()) return;
+  if (tokenizer == nullptr) fail_field("logit_bias", "has texts, and this model has no vocabulary; give token ids");
+  for (const TextBias& entry : request_.text_bias) {
+    for (const int32_t id : tokenizer->encode(entry.text, {.parse_special = true, .add_bos = false})) {
+      request_.settings.bias.push_back({.id = id, .bias = entry.bias});
+    }
+  }
+  // The last one given for a token counts.
+  std::vector<LogitBias>& bias = request_.settings.bias;
+  std::ranges::stable_sort(bias, {}, &LogitBias::id);
+  std::ranges::reverse(bias);
+  const auto same = std::ranges::unique(bias, {}, &LogitBias::id);
+  bias.erase(same.begin(), same.end());
 }
 
 // Compiles what the answer must be, which every prompt's request then shares; here, where nobody waits for a token.
@@ -122,7 +145,7 @@ Request CompletionJob::engine_request(size_t prompt, std::vector<int32_t> ids) {
   request.tag = tag_;
   lease_.engine().constraints().apply(request_.constraint, request);
   // Who has another key does not learn from the time an answer takes what was asked before.
-  if (key_ < context_.keys.size()) request.cache_salt = fmt::format("key {}", key_);
+  if (key_ < context_.keys.size()) request.cache_salt = context_.keys[key_].salt;
   const auto first = static_cast<int32_t>(prompt) * request.samples;
   request.on_token = [self = shared_from_this(), first](const TokenEvent& token) {
     self->add_token(first + token.sample, token);

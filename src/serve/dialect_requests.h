@@ -12,6 +12,6 @@ void parse_responses(const Fields& fields, const CompletionLimits& limits, Compl
 void parse_ollama(const Fields& fields, const CompletionLimits& limits, CompletionRequest& request);
 
 // The prompt of /v1/messages: system and messages.
-[[nodiscard]] Prompt anthropic_prompt(const Fields& fields);
+[[nodiscard]] Prompt anthropic_prompt(const Fields& fields, const CompletionLimits& limits);
 
 }  // namespace inferno::serve

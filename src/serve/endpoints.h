@@ -38,7 +38,7 @@ enum class Action : uint8_t {
 struct Endpoint {
   std::string_view path;
   Action action;
-  Dialect dialect = Dialect::openai_text;  // of `complete`
+  Dialect dialect = Dialect::openai_text;  // of `complete` and `count_tokens`
   std::string_view lacks = {};             // of `unsupported`: what is not there yet
 
   [[nodiscard]] bool is_post() const { return action >= Action::show; }

@@ -91,10 +91,17 @@ std::string Info::models_json() const {
 
 std::string Info::props_json(const ServedModel& model) const {
   const ModelFacts& facts = model.facts;
-  return dump({{"default_generation_settings", {{"n_ctx", facts.context}}},
+  const SamplingSettings sampling = native_sampling();
+  const Json params = {{"seed", seed ? Json(*seed) : Json(-1)},
+                       {"temperature", rounded(sampling.temperature)},
+                       {"top_k", sampling.top_k},
+                       {"top_p", rounded(sampling.top_p)},
+                       {"min_p", rounded(sampling.min_p)},
+                       {"n_predict", -1}};
+  return dump({{"default_generation_settings", {{"n_ctx", facts.context}, {"params", params}}},
                {"total_slots", facts.slots},
                {"model_alias", model.name},
-               {"model_path", ""},
+               {"model_path", facts.file},
                {"chat_template", facts.chat_template},
                {"bos_token", facts.bos},
                {"eos_token", facts.eos},

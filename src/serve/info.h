@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -13,7 +14,8 @@ namespace inferno::serve {
 
 struct Info {
   Models& models;
-  int64_t created = 0;  // seconds since 1970: when the server was started
+  int64_t created = 0;                // seconds since 1970: when the server was started
+  std::optional<uint64_t> seed = {};  // of requests that name none; empty: random
 
   [[nodiscard]] std::string model_json(const ServedModel& model) const;  // of /v1/models/{id}
   [[nodiscard]] std::string models_json() const;                         // of /v1/models

@@ -61,8 +61,11 @@ struct Metrics {
   int64_t turned_away = 0;  // the queue was full
   int64_t open = 0;         // completions that were accepted and are not answered
   int64_t connections = 0;
-  int64_t lost_lines = 0;  // of the log
-  Histogram first_token;   // since the request was read
+  int64_t lost_lines = 0;     // of the log
+  double prompt_seconds = 0;  // of all requests: to their first tokens, without the queue
+  double decode_seconds = 0;  // the same: from there to their last
+  int64_t longest = 0;        // tokens of a request's longest text, with its prompt
+  Histogram first_token;      // since the request was read
   Histogram between_tokens;
   Histogram queue;
   Histogram whole;
@@ -70,5 +73,8 @@ struct Metrics {
   [[nodiscard]] std::string text(const EngineStats& engine, const PageCounts& pages,
                                  const ProfileSource& profile = {}) const;
 };
+
+// The same by llama-server's names, for what was made to read those.
+void add_llama_names(std::string& out, const Metrics& metrics, const EngineStats& engine);
 
 }  // namespace inferno::serve

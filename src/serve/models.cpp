@@ -28,6 +28,7 @@ std::string message_of(const std::exception_ptr& error) {
 Models::Models(std::vector<ModelSource> sources, const ModelsOptions& options, Post on_loop, Post on_loader)
     : options_(options), on_loop_(std::move(on_loop)), on_loader_(std::move(on_loader)) {
   if (sources.empty()) fail_usage("there is no model to serve");
+  if (options_.any_name && sources.size() > 1) fail_usage("`any_model` is for one model; several have their names");
   for (ModelSource& source : sources) {
     const auto same = [&](const ServedModel& other) { return other.name == source.name; };
     if (std::ranges::any_of(all_, same))
@@ -48,6 +49,7 @@ ServedModel& Models::find(std::string_view name) {
     found = std::ranges::find(all_, name.substr(0, name.size() - kLatest.size()), &ServedModel::name);
   }
   if (found != all_.end()) return *found;
+  if (options_.any_name) return all_.front();
   std::string names;
   for (const ServedModel& model : all_) names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", model.name);
   throw ApiError(404, fmt::format("there is no model \"{}\" here; this server has {}", printable(name), names), "model",

@@ -67,16 +67,18 @@ struct ModelsOptions {
   uint64_t memory = 0;                         // bytes for all that are loaded; 0: no limit
   std::chrono::milliseconds idle_time{0};      // without a lease, after which one is unloaded; 0: never
   std::chrono::milliseconds retry_time{5000};  // after which a model that could not be loaded is tried again
+  bool any_name = false;                       // every name is that of the only model
 };
 
 class Models {
  public:
-  // An Error for none, two of one name, or one that does not fit the memory.
+  // An Error for none, two of one name, one that does not fit the memory, or several where any name will do.
   Models(std::vector<ModelSource> sources, const ModelsOptions& options, Post on_loop, Post on_loader);
   Models(const Models&) = delete;
   Models& operator=(const Models&) = delete;
 
-  // ":latest" after a name means nothing; an empty name is the first model. An ApiError 404 for one that is not there.
+  // ":latest" after a name means nothing; an empty name is the first model, and with any_name so is every other. An
+  // ApiError 404 for one that is not there.
   [[nodiscard]] ServedModel& find(std::string_view name);
   // Empty when it is not loaded.
   [[nodiscard]] ModelLease try_lease(ServedModel& model);

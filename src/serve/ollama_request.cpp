@@ -1,5 +1,6 @@
 // Ollama's POST /api/chat and /api/generate, with its defaults.
 #include "serve/api_error.h"
+#include "serve/chat_prompt.h"
 #include "serve/dialect_requests.h"
 #include "serve/request_fields.h"
 
@@ -15,9 +16,10 @@ void parse_options(const Fields& options, const CompletionLimits& limits, Reques
 }
 
 // False switches it off; true and the levels some models know leave it on.
-bool thinks(const Fields& fields) {
+bool thinks(const Fields& fields, bool usual) {
   const Json* value = fields.find("think");
-  if (value == nullptr || value->is_string()) return true;
+  if (value == nullptr) return usual;
+  if (value->is_string()) return true;
   return *fields.boolean("think");
 }
 
@@ -37,12 +39,13 @@ void parse_ollama(const Fields& fields, const CompletionLimits& limits, Completi
   settings.max_new_tokens = -1;
   if (const Json* options = fields.object("options")) parse_options(Fields(*options, "options."), limits, settings);
   refuse_images(fields);
-  const ChatOptions options{.enable_thinking = thinks(fields)};
+  const ChatOptions options{.enable_thinking = thinks(fields, limits.thinks)};
 
   if (request.dialect == Dialect::ollama_chat) {
     const Json* messages = fields.array("messages");
     if (messages == nullptr || messages->empty()) return;  // asks for the model to be loaded
     request.prompts.emplace_back(messages_of(fields, "messages", kTextParts), options);
+    request.prefill = take_prefill(fields, request.prompts.back());
     return;
   }
   if (fields.find("template") != nullptr && !fields.string("template")->empty()) fail_unsupported("template");

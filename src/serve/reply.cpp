@@ -6,6 +6,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "inferno/inferno.h"
+
 namespace inferno::serve {
 
 using Json = nlohmann::ordered_json;
@@ -29,6 +31,24 @@ double rounded(double ms) {
 
 double per_second(int64_t tokens, double ms) {
   return ms > 0 ? rounded(static_cast<double>(tokens) * 1e3 / ms) : 0;
+}
+
+Json timings_json(const Usage& usage) {
+  const int64_t computed = usage.prompt_tokens - usage.cached_tokens;
+  const int64_t steps = std::max<int64_t>(usage.generated_tokens - 1, 0);
+  const double decode_ms = rounded(usage.decode_ms);
+  const auto per_token = [](double ms, int64_t tokens) { return tokens > 0 ? ms / static_cast<double>(tokens) : 0.0; };
+  const auto rate = [](double ms, int64_t tokens) { return ms > 0 ? 1e3 / ms * static_cast<double>(tokens) : 0.0; };
+  return {{"cache_n", usage.cached_tokens},
+          {"prompt_n", computed},
+          {"prompt_ms", rounded(usage.prefill_ms)},
+          {"prompt_per_token_ms", per_token(usage.prefill_ms, computed)},
+          {"prompt_per_second", rate(usage.prefill_ms, computed)},
+          {"predicted_n", usage.generated_tokens},
+          {"predicted_ms", decode_ms},
+          {"predicted_per_token_ms", per_token(decode_ms, steps)},
+          {"predicted_per_second", rate(decode_ms, steps)},
+          {"queue_ms", rounded(usage.queue_ms)}};
 }
 
 std::string event(std::string_view text, std::string_view name) {
@@ -67,6 +87,7 @@ class OpenAiWriter final : public ReplyWriter {
  private:
   [[nodiscard]] bool is_chat() const { return request().dialect == Dialect::openai_chat; }
   [[nodiscard]] Json head_json(std::string_view object) const;
+  void add_explanation(Json& body, const Usage& usage) const;
   [[nodiscard]] std::string chunk(int32_t index, Json content, Json logprobs, Json reason) const;
   [[nodiscard]] Json chat_token(const TokenLogprob& token) const;
   [[nodiscard]] Json chat_logprobs(std::span<const Delta> tokens) const;
@@ -80,7 +101,8 @@ Json OpenAiWriter::head_json(std::string_view object) const {
   return {{"id", (is_chat() ? "chatcmpl-" : "cmpl-") + head().id},
           {"object", object},
           {"created", head().created},
-          {"model", head().model}};
+          {"model", head().model},
+          {"system_fingerprint", "b-inferno-" + version()}};
 }
 
 // {"index", "delta" | "text", "logprobs", "finish_reason"} in a chunk.
@@ -140,6 +162,13 @@ Json OpenAiWriter::logprobs(std::span<const Delta> tokens, size_t text_offset) c
   return is_chat() ? chat_logprobs(tokens) : text_logprobs(tokens, text_offset);
 }
 
+// What llama-server adds: times, and the prompt where it is to be shown.
+void OpenAiWriter::add_explanation(Json& body, const Usage& usage) const {
+  body["timings"] = timings_json(usage);
+  if (head().prompts.empty()) return;
+  body["__verbose"] = {{"prompt", head().prompts.front()}};
+}
+
 std::string OpenAiWriter::whole(std::span<const Choice> choices, const Usage& usage) const {
   Json body = head_json(is_chat() ? "chat.completion" : "text_completion");
   body["choices"] = Json::array();
@@ -154,6 +183,7 @@ std::string OpenAiWriter::whole(std::span<const Choice> choices, const Usage& us
                                {"finish_reason", finish_reason(choice.reason)}});
   }
   body["usage"] = usage_json(usage);
+  add_explanation(body, usage);
   return dump(body);
 }
 
@@ -189,6 +219,7 @@ std::string OpenAiWriter::ending(std::span<const Choice> choices, const Usage& u
     Json body = head_json(is_chat() ? "chat.completion.chunk" : "text_completion");
     body["choices"] = Json::array();
     body["usage"] = usage_json(usage);
+    add_explanation(body, usage);
     events += event(dump(body));
   }
   return events + "data: [DONE]\n\n";

@@ -24,6 +24,8 @@ struct ReplyHead {
   int64_t created = 0;                   // seconds since 1970
   std::string model = {};
   int64_t prompt_tokens = 0;
+  std::vector<std::string> prompts = {};  // [prompt] their texts, where they are to be shown
+  std::vector<int32_t> end_tokens = {};   // of the model
 };
 
 // A token of one choice, or text without one (id -1) that had been held back.
@@ -98,6 +100,8 @@ class ReplyWriter {
 [[nodiscard]] std::string dump(const nlohmann::ordered_json& value);
 // Milliseconds with three digits, for JSON.
 [[nodiscard]] double rounded(double ms);
+// llama-server's `timings`. The first token is the prompt's: rates of the others are over one step fewer.
+[[nodiscard]] nlohmann::ordered_json timings_json(const Usage& usage);
 // Tokens per second; 0 when no time was taken.
 [[nodiscard]] double per_second(int64_t tokens, double ms);
 

@@ -1,5 +1,5 @@
 // llama-server's own form.
-#include <cmath>
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "serve/reply.h"
@@ -19,24 +19,6 @@ std::string_view stop_type(StopReason reason) {
     default:
       return "limit";
   }
-}
-
-Json timings(const Usage& usage) {
-  const int64_t computed = usage.prompt_tokens - usage.cached_tokens;
-  const auto per_token = [](double ms, int64_t tokens) {
-    return tokens > 0 ? rounded(ms / static_cast<double>(tokens)) : 0.0;
-  };
-  return {{"cache_n", usage.cached_tokens},
-          {"prompt_n", computed},
-          {"prompt_ms", rounded(usage.prefill_ms)},
-          {"prompt_per_token_ms", per_token(usage.prefill_ms, computed)},
-          {"prompt_per_second", per_second(computed, usage.prefill_ms)},
-          {"predicted_n", usage.generated_tokens},
-          {"predicted_ms", rounded(usage.decode_ms)},
-          {"predicted_per_token_ms", per_token(usage.decode_ms, usage.generated_tokens)},
-          {"predicted_per_second", per_second(usage.generated_tokens, usage.decode_ms)},
-          {"queue_ms", rounded(usage.queue_ms)},
-          {"reuse_end", to_string(usage.reuse_end)}};
 }
 
 class NativeWriter final : public ReplyWriter {
@@ -89,6 +71,7 @@ class NativeWriter final : public ReplyWriter {
             {"presence_penalty", rounded(s.presence_penalty)},
             {"frequency_penalty", rounded(s.frequency_penalty)},
             {"stop", asked.stop_strings},
+            {"logit_bias", bias()},
             {"max_tokens", asked.max_new_tokens},
             {"n_predict", asked.max_new_tokens},
             {"ignore_eos", !asked.stop_at_end},
@@ -108,13 +91,43 @@ class NativeWriter final : public ReplyWriter {
                  {"tokens_evaluated", head().prompt_tokens},
                  {"generation_settings", settings()},
                  {"has_new_line", choice.text.find('\n') != std::string::npos},
-                 {"truncated", false},
+                 {"truncated", choice.reason == StopReason::context_full},
                  {"stop_type", stop_type(choice.reason)},
                  {"stopping_word", choice.stop},
                  {"tokens_cached", head().prompt_tokens + tokens},
-                 {"timings", timings(usage)}};
+                 {"timings", timings_json(usage)},
+                 {"reuse_end", to_string(usage.reuse_end)}};
+    const size_t prompt = index / static_cast<size_t>(request().settings.samples);
+    if (prompt < head().prompts.size()) body["prompt"] = head().prompts[prompt];
     if (request().logprobs() && !request().stream) body["completion_probabilities"] = probabilities(choice.tokens);
-    return body;
+    return request().response_fields.empty() ? body : chosen(body);
+  }
+
+  // The fields that were asked for, "a/b" for b in a; those that are not there are left out.
+  [[nodiscard]] Json chosen(const Json& body) const {
+    Json out = Json::object();
+    for (const std::string& path : request().response_fields) {
+      const Json* value = &body;
+      for (std::string_view rest = path; value != nullptr && !rest.empty();) {
+        const std::string name(rest.substr(0, rest.find('/')));
+        rest.remove_prefix(std::min(name.size() + 1, rest.size()));
+        const auto found = value->is_object() ? value->find(name) : value->end();
+        value = found == value->end() ? nullptr : &*found;
+      }
+      if (value != nullptr) out[path] = *value;
+    }
+    return out;
+  }
+
+  // Tokens that cannot be drawn have the bias null.
+  [[nodiscard]] Json bias() const {
+    Json all = Json::array();
+    for (const LogitBias& entry : request().settings.bias) {
+      all.push_back({{"token", entry.id}, {"bias", rounded(entry.bias)}});
+    }
+    if (request().settings.stop_at_end) return all;
+    for (const int32_t id : head().end_tokens) all.push_back({{"token", id}, {"bias", nullptr}});
+    return all;
   }
 
   [[nodiscard]] Json probability(const TokenLogprob& token) const {

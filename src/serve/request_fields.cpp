@@ -13,6 +13,7 @@ namespace {
 constexpr double kMaxTemperature = 100;
 constexpr double kMaxBias = 100;
 constexpr size_t kMaxMessages = 16'384;
+constexpr size_t kMaxBiasText = 256;
 
 void add_stop(const Json& item, const char* name, const CompletionLimits& limits, std::vector<std::string>& stops) {
   if (!item.is_string()) fail_field(name, "holds {}, must hold strings", kind_of(item));
@@ -100,7 +101,7 @@ std::vector<std::string> stops_of(const Fields& fields, const char* name, const 
   return stops;
 }
 
-std::vector<LogitBias> bias_of(const Fields& fields) {
+std::vector<LogitBias> bias_of(const Fields& fields, std::vector<TextBias>* texts) {
   const Json* given = fields.find("logit_bias");
   if (given == nullptr) return {};
   if (!given->is_object() && !given->is_array()) {
@@ -110,11 +111,24 @@ std::vector<LogitBias> bias_of(const Fields& fields) {
     fail_field("logit_bias", "has {} entries, must have at most {}", given->size(), kMaxLogitBias);
   }
   std::vector<LogitBias> bias;
+  const auto add_text = [&](const std::string& text, const Json& value) {
+    if (text.size() > kMaxBiasText)
+      fail_field("logit_bias", "has a text of {} bytes, must be at most {}", text.size(), kMaxBiasText);
+    texts->push_back({.text = text, .bias = bias_entry(0, value).bias});
+  };
   for (const auto& [key, value] : given->items()) {
     if (given->is_object()) {
       const std::optional<int64_t> id = parse_int(key);
+      if (!id && texts != nullptr) {
+        if (!value.is_null()) add_text(key, value);
+        continue;
+      }
       if (!id) fail_field("logit_bias", "has the key \"{}\", must be token ids", printable(key));
       if (!value.is_null()) bias.push_back(bias_entry(*id, value));
+      continue;
+    }
+    if (texts != nullptr && value.is_array() && value.size() == 2 && value[0].is_string()) {
+      add_text(value[0].get_ref<const std::string&>(), value[1]);
       continue;
     }
     const bool is_pair = value.is_array() && value.size() == 2 && value[0].is_number();
@@ -156,6 +170,8 @@ std::string content_of(const Json& content, const std::string& path, std::span<c
       fail_field(path, "holds a part that is no text; this model reads text alone");
     const std::string* piece = of_part.string("text");
     if (piece == nullptr) fail_field(of_part.path("text"), "is missing");
+    // Parts are paragraphs: nobody's words run into another's.
+    if (!text.empty()) text += '\n';
     text += *piece;
   }
   return text;
@@ -201,11 +217,12 @@ std::vector<ChatMessage> messages_of(const Fields& fields, const char* name,
   return read;
 }
 
-Prompt chat_of(const Fields& fields) {
+Prompt chat_of(const Fields& fields, const CompletionLimits& limits) {
   ChatOptions options;
+  options.enable_thinking = limits.thinks;
   options.add_generation_prompt = fields.boolean("add_generation_prompt").value_or(true);
   const std::string* effort = fields.string("reasoning_effort");
-  if (effort != nullptr && *effort == "none") options.enable_thinking = false;
+  if (effort != nullptr) options.enable_thinking = *effort != "none";
   if (const Json* arguments = fields.object("chat_template_kwargs")) {
     const Fields of_arguments(*arguments, "chat_template_kwargs.");
     options.enable_thinking = of_arguments.boolean("enable_thinking").value_or(options.enable_thinking);

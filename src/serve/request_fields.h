@@ -24,8 +24,8 @@ void refuse_unsupported(const Fields& fields);
                                            bool negative_seed_is_random = false);
 // A string or an array of strings.
 [[nodiscard]] std::vector<std::string> stops_of(const Fields& fields, const char* name, const CompletionLimits& limits);
-// {"id": bias} or [[id, bias or false]].
-[[nodiscard]] std::vector<LogitBias> bias_of(const Fields& fields);
+// {"id": bias} or [[id, bias or false]]. Texts in the place of ids go to `texts`; null: they are an ApiError.
+[[nodiscard]] std::vector<LogitBias> bias_of(const Fields& fields, std::vector<TextBias>* texts = nullptr);
 [[nodiscard]] std::vector<int32_t> ids_of(const Json& array, const std::string& field);
 
 // A string, or an array of parts of which only texts can be read; their types are among `text_types`.
@@ -43,6 +43,6 @@ inline constexpr std::string_view kTextParts[] = {"text"};
 inline constexpr std::string_view kResponseParts[] = {"input_text", "output_text", "text"};
 
 // A conversation as /v1/chat/completions has it, with the fields that shape its prompt.
-[[nodiscard]] Prompt chat_of(const Fields& fields);
+[[nodiscard]] Prompt chat_of(const Fields& fields, const CompletionLimits& limits);
 
 }  // namespace inferno::serve

@@ -54,9 +54,10 @@ void parse_responses(const Fields& fields, const CompletionLimits& limits, Compl
   }
   if (messages.empty()) fail_field("input", "is empty, must have at least one message");
   ChatOptions options;
+  options.enable_thinking = limits.thinks;
   if (const Json* reasoning = fields.object("reasoning")) {
     const std::string* effort = Fields(*reasoning, "reasoning.").string("effort");
-    options.enable_thinking = effort == nullptr || *effort != "none";
+    if (effort != nullptr) options.enable_thinking = *effort != "none";
   }
   request.prompts.emplace_back(std::move(messages), options);
 }

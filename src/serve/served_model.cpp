@@ -9,7 +9,7 @@ namespace inferno::serve {
 namespace {
 
 CompletionLimits limits_of(const ModelFacts& facts) {
-  return {.context = facts.context, .has_template = !facts.chat_template.empty()};
+  return {.context = facts.context, .has_template = !facts.chat_template.empty(), .thinks = facts.thinks};
 }
 
 }  // namespace

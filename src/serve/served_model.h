@@ -25,6 +25,8 @@ struct ModelFacts {
   uint64_t weight_bytes = 0;  // of its tensors
   uint64_t memory_bytes = 0;  // all that it takes when it is loaded, about
   bool on_device = false;
+  bool thinks = true;     // unless a request says otherwise
+  std::string file = {};  // its name, without the folder
   std::string chat_template = {};
   std::string bos = {}, eos = {};  // the texts of these tokens; empty: none
 };

@@ -110,7 +110,10 @@ ApiOptions api_options(const ServerOptions& options) {
           .origins = options.cors_origins,
           .local = loopback && !options.no_auth,
           .max_sequences = options.max_queue,
-          .max_sequences_per_key = options.max_queue_per_key};
+          .max_sequences_per_key = options.max_queue_per_key,
+          .seed = options.seed,
+          .llama_metrics = options.llama_metrics,
+          .show_prompts = options.show_prompts};
 }
 
 std::vector<ModelSource> one_engine(Engine& engine, const ServerOptions& options) {
@@ -126,7 +129,10 @@ Server::Impl::Impl(std::vector<ModelSource> models, const ServerOptions& options
       tls_(tls_of(options)),
       models_(
           std::move(models),
-          {.memory = options.models_memory, .idle_time = options.unload_idle, .retry_time = options.load_retry},
+          {.memory = options.models_memory,
+           .idle_time = options.unload_idle,
+           .retry_time = options.load_retry,
+           .any_name = options.any_model},
           [this](std::function<void()> work) { asio::post(io_, std::move(work)); },
           [this](std::function<void()> work) { asio::post(*loader_, guarded(std::move(work))); }),
       api_(

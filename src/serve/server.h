@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,7 +27,11 @@ struct ServerOptions {
   std::vector<std::string> cors_origins = {};  // of pages that may use it: "https://host", or "*"
   std::string tls_cert = {};                   // a file in PEM form, as the next; both or none
   std::string tls_key = {};
-  bool no_auth = false;  // without keys: serve others than this machine all the same
+  bool no_auth = false;               // without keys: serve others than this machine all the same
+  bool any_model = false;             // of one model: requests may name any
+  bool llama_metrics = false;         // /metrics has llama-server's names, too
+  bool show_prompts = false;          // answers tell the prompt that was made of the request
+  std::optional<uint64_t> seed = {};  // of requests that name none; empty: a random one for each
   int64_t max_queue = 512;
   int64_t max_queue_per_key = 0;  // the same of one API key; 0: no limit of its own
   uint64_t max_body_bytes = uint64_t{8} << 20;

@@ -2,9 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "api/prompt_ids.h"
-#include "engine/chat.h"
 #include "serve/api_error.h"
+#include "serve/chat_prompt.h"
 #include "serve/dialect_requests.h"
 #include "serve/reply.h"
 #include "serve/request_fields.h"
@@ -13,6 +12,13 @@ namespace inferno::serve {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
+
+// A conversation as /v1/chat/completions would begin with it.
+std::vector<PromptPiece> chat_text(const Fields& fields, const CompletionLimits& limits, const Tokenizer& tokenizer) {
+  Prompt prompt = chat_of(fields, limits);
+  const std::string prefill = take_prefill(fields, prompt);
+  return chat_pieces(tokenizer, std::get<Prompt::Chat>(prompt.content), prefill);
+}
 
 // llama-server's form, {"content"} to {"tokens"}, or vLLM's, {"prompt"} or {"messages"} to {"count", "tokens"}.
 OrderedJson tokenize(const Fields& fields, const CompletionLimits& limits, const Tokenizer& tokenizer) {
@@ -30,7 +36,7 @@ OrderedJson tokenize(const Fields& fields, const CompletionLimits& limits, const
     ids = tokenizer.encode(*prompt,
                            {.add_bos = fields.boolean("add_special_tokens").value_or(true) && tokenizer.wants_bos()});
   } else if (fields.find("messages") != nullptr) {
-    ids = prompt_ids(&tokenizer, chat_of(fields));
+    ids = tokenizer.encode(chat_text(fields, limits, tokenizer));
   } else {
     fail_field("content", "is missing; give it, `prompt` or `messages`");
   }
@@ -49,31 +55,44 @@ OrderedJson detokenize(const Fields& fields, const Tokenizer& tokenizer) {
   return {{"content", text}, {"prompt", text}};
 }
 
-OrderedJson apply_template(const Fields& fields, const Tokenizer& tokenizer) {
-  const Prompt prompt = chat_of(fields);
-  const auto& chat = std::get<Prompt::Chat>(prompt.content);
+OrderedJson apply_template(const Fields& fields, const CompletionLimits& limits, const Tokenizer& tokenizer) {
   std::string text;
-  for (const PromptPiece& piece : ChatFormat::from_tokenizer(tokenizer).render(chat.messages, chat.options)) {
-    text += piece.text;
-  }
+  for (const PromptPiece& piece : chat_text(fields, limits, tokenizer)) text += piece.text;
   return {{"prompt", text}};
+}
+
+OrderedJson count_tokens(Dialect dialect, const Fields& fields, const CompletionLimits& limits,
+                         const Tokenizer& tokenizer) {
+  refuse_unsupported(fields);
+  if (dialect == Dialect::openai_chat) {
+    return {{"object", "response.input_tokens"},
+            {"input_tokens", tokenizer.encode(chat_text(fields, limits, tokenizer)).size()}};
+  }
+  CompletionRequest request;
+  if (dialect == Dialect::responses) {
+    parse_responses(fields, limits, request);
+    return {{"object", "response.input_tokens"}, {"input_tokens", prompt_tokens(&tokenizer, request, 0).size()}};
+  }
+  request.prompts.push_back(anthropic_prompt(fields, limits));
+  request.prefill = take_prefill(fields, request.prompts.back());
+  return {{"input_tokens", prompt_tokens(&tokenizer, request, 0).size()}};
 }
 
 }  // namespace
 
-std::string run_text_tool(Action action, const Json& body, const CompletionLimits& limits, const Tokenizer* tokenizer) {
+std::string run_text_tool(const Endpoint& endpoint, const Json& body, const CompletionLimits& limits,
+                          const Tokenizer* tokenizer) {
   const Fields fields(body);
   if (tokenizer == nullptr) throw ApiError(501, "this model has no vocabulary, or this build no tokenizers");
-  switch (action) {
+  switch (endpoint.action) {
     case Action::tokenize:
       return dump(tokenize(fields, limits, *tokenizer));
     case Action::detokenize:
       return dump(detokenize(fields, *tokenizer));
     case Action::apply_template:
-      return dump(apply_template(fields, *tokenizer));
+      return dump(apply_template(fields, limits, *tokenizer));
     default:
-      refuse_unsupported(fields);
-      return dump({{"input_tokens", prompt_ids(tokenizer, anthropic_prompt(fields)).size()}});
+      return dump(count_tokens(endpoint.dialect, fields, limits, *tokenizer));
   }
 }
 

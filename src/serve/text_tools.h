@@ -10,8 +10,8 @@
 
 namespace inferno::serve {
 
-// Of /tokenize, /detokenize, /apply-template and /v1/messages/count_tokens. Null tokenizer: an ApiError.
-[[nodiscard]] std::string run_text_tool(Action action, const nlohmann::json& body, const CompletionLimits& limits,
-                                        const Tokenizer* tokenizer);
+// Of /tokenize, /detokenize, /apply-template and those that count tokens. Null tokenizer: an ApiError.
+[[nodiscard]] std::string run_text_tool(const Endpoint& endpoint, const nlohmann::json& body,
+                                        const CompletionLimits& limits, const Tokenizer* tokenizer);
 
 }  // namespace inferno::serve
