@@ -158,16 +158,9 @@ struct TileColumns {
           mma<__nv_bfloat16>(odd, above[h].z, below[h].z, above[h].w, below[h].w, values.z, values.w);
         }
       }
-      float* sums = w.sums + warp * w.a.sum_stride + lane % 4 * 2;
-      const auto put = [&](int index, int i) {
-        *reinterpret_cast<float2*>(sums + index * kColumns) = make_float2(even[i] + odd[i], even[i + 1] + odd[i + 1]);
-      };
-      if (first + g < count) put((begin + first + g) * kParts, 0);
-      if constexpr (kSwiglu) {
-        if (first + g < count) put((begin + first + g) * 2 + 1, 2);
-      } else {
-        if (first + g + 8 < count) put(begin + first + g + 8, 2);
-      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) even[i] += odd[i];
+      store_tile_sums<kColumns>(w, warp, lane, begin, first, count, even);
     }
   }
 };

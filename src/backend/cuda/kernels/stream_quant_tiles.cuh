@@ -30,6 +30,24 @@ __device__ __forceinline__ void mma_s8(int* c, uint32_t a0, uint32_t a1, uint32_
       : "r"(a0), "r"(a1), "r"(b));
 }
 
+// A lane's sums of the tile whose first row is `first` of a chunk of `count` rows, which are from `begin` on among
+// those that are finished together: sums[warp][row (SwiGLU: gates and ups in turn)][column].
+template <int kColumns, DType F, bool kSwiglu>
+__device__ __forceinline__ void store_tile_sums(const StreamShare<F, kSwiglu>& w, int warp, int lane, int begin,
+                                                int first, int count, const float* acc) {
+  float* sums = w.sums + warp * w.a.sum_stride + lane % 4 * 2;
+  const auto put = [&](int index, int i) {
+    *reinterpret_cast<float2*>(sums + index * kColumns) = make_float2(acc[i], acc[i + 1]);
+  };
+  const int row = first + lane / 4;
+  if (row < count) put((begin + row) * (kSwiglu ? 2 : 1), 0);
+  if constexpr (kSwiglu) {
+    if (row < count) put((begin + row) * 2 + 1, 2);
+  } else {
+    if (row + 8 < count) put(begin + row + 8, 2);
+  }
+}
+
 template <DType F, bool kSwiglu, int kColumns>
 struct QuantTiles {
   static_assert(kColumns == kTileColumns);
@@ -192,16 +210,7 @@ struct QuantTiles {
         add(group[0], b[0], b[1], d0, sums0, acc);
         add(group[1], b[2], b[3], d1, sums1, acc);
       }
-      float* sums = w.sums + warp * w.a.sum_stride + lane % 4 * 2;
-      const auto put = [&](int index, int i) {
-        *reinterpret_cast<float2*>(sums + index * kColumns) = make_float2(acc[i], acc[i + 1]);
-      };
-      if (first + g < count) put((begin + first + g) * kParts, 0);
-      if constexpr (kSwiglu) {
-        if (first + g < count) put((begin + first + g) * 2 + 1, 2);
-      } else {
-        if (first + g + 8 < count) put(begin + first + g + 8, 2);
-      }
+      store_tile_sums<kColumns>(w, warp, lane, begin, first, count, acc);
     }
   }
 };
