@@ -42,7 +42,6 @@ struct FormatSpec {
   std::string_view group_open = {};  // around all calls of an answer
   std::string_view group_close = {};
   std::string_view quote = {};  // gemma: around strings
-  std::string_view arguments_key = "arguments";
   TagNames tags = {};
 };
 

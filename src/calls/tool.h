@@ -11,7 +11,6 @@ namespace inferno::calls {
 struct Tool {
   std::string name;
   nlohmann::ordered_json parameters = nlohmann::ordered_json::object();  // a JSON schema of the arguments
-  bool strict = false;  // its schema must be enforced, or the request fails
 };
 
 using ToolList = std::vector<Tool>;
