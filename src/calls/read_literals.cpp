@@ -137,7 +137,7 @@ Task<bool> Reader::literal_key(std::string* json) {
   std::string key;
   while (key.size() < kMaxName) {
     const int byte = co_await input_.next();
-    if (byte == ByteInput::kEnd || byte <= ' ' || byte == ':' || byte == '=' || byte == ',' || byte == '}') break;
+    if (byte <= ' ' /* or the end */ || byte == ':' || byte == '=' || byte == ',' || byte == '}') break;
     key += keep();
   }
   *json += quoted_json(key);

@@ -127,7 +127,7 @@ class [[nodiscard]] Task {
     return promise_->handle.done();
   }
   void await_suspend(std::coroutine_handle<> /*caller*/) const noexcept {}
-  [[nodiscard]] T await_resume() const { return result(); }
+  T await_resume() const { return result(); }
 
  private:
   explicit Task(promise_type* promise) : promise_(promise) {}
