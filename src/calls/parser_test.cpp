@@ -83,6 +83,7 @@ TEST(CallParser, HermesAndQwen) {
       "tool_call> Done.\n",
       "@a({})@b({\"x\":1})Done.\n");
   expect("<tool_call>{\"name\":\"a\"}</tool_call>", "@a({})");
+  expect(R"x(<tool_call>{"name":"a","arguments":{"path":"C:\\"}}</tool_call> "b")x", R"x(@a({"path":"C:\\"})"b")x");
   expect("<tool_call>{\"name\":\"a\",\"arguments\":null,\"id\":\"x\"}</tool_call>", "@a({})");
   expect("<tool_call>{\"name\":\"a\",\"arguments\":\"{\\\"x\\\": 1}\"}</tool_call>", "@a({\"x\": 1})");
   expect("plain text with < and <tool and {\"name\": 1} ", "plain text with < and <tool and {\"name\": 1} ");
