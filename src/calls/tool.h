@@ -1,0 +1,18 @@
+// A tool that a model may call, as requests name it.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace inferno::calls {
+
+struct Tool {
+  std::string name;
+  nlohmann::ordered_json parameters = nlohmann::ordered_json::object();  // a JSON schema of the arguments
+};
+
+using ToolList = std::vector<Tool>;
+
+}  // namespace inferno::calls
