@@ -115,9 +115,10 @@ void CompletionJob::take(Delta& delta) {
     return;
   }
   if (!splitters_.empty()) {
-    ThinkingSplitter::Parts parts = splitters_[choice].push(delta.text);
+    AnswerParts parts = splitters_[choice].push(delta.text);
     delta.text = std::move(parts.content);
     delta.thinking = std::move(parts.thinking);
+    delta.calls = std::move(parts.calls);
   }
   if (const auto responder = responder_.lock()) responder->write(writer_->token(delta));
 }
@@ -157,21 +158,24 @@ void CompletionJob::take_over(size_t index, Completion& made) {
   choice.ids = std::move(made.ids);
   choice.text = (request_.echo ? echoes_[index / static_cast<size_t>(request_.settings.samples)] : "") + made.text;
   if (splitters_.empty()) return;
-  ThinkingSplitter& splitter = splitters_[index];
+  AnswerSplitter& splitter = splitters_[index];
   // Of a stream all but what is held back was taken apart; the last events may need all of it.
   if (request_.stream) {
-    ThinkingSplitter::Parts rest = splitter.finish();
+    AnswerParts rest = splitter.finish();
     if (const auto responder = responder_.lock()) {
       responder->write(writer_->token({.choice = static_cast<int32_t>(index),
                                        .text = std::move(rest.content),
-                                       .thinking = std::move(rest.thinking)}));
+                                       .thinking = std::move(rest.thinking),
+                                       .calls = std::move(rest.calls)}));
     }
-    splitter = ThinkingSplitter(splitter.was_open());
+    splitter.restart();
   }
-  const ThinkingSplitter::Parts parts = splitter.push(choice.text);
-  const ThinkingSplitter::Parts held = splitter.finish();
+  AnswerParts parts = splitter.push(choice.text);
+  AnswerParts held = splitter.finish();
   choice.text = parts.content + held.content;
   choice.thinking = parts.thinking + held.thinking;
+  join_calls(std::move(parts.calls), choice.calls);
+  join_calls(std::move(held.calls), choice.calls);
 }
 
 // All tokens are in ids, the text ends before the stop string.

@@ -15,13 +15,13 @@
 #include <string>
 #include <vector>
 
+#include "serve/answer_splitter.h"
 #include "serve/api_error.h"
 #include "serve/completion_request.h"
 #include "serve/http.h"
 #include "serve/metrics.h"
 #include "serve/models.h"
 #include "serve/reply.h"
-#include "serve/thinking.h"
 
 namespace inferno::serve {
 
@@ -127,7 +127,8 @@ class CompletionJob final : public Exchange, public ModelWaiter, public std::ena
   [[nodiscard]] RequestNote note() const;
   [[nodiscard]] bool take_places();
   void give_places_back() noexcept;
-  void split_thinking(std::span<const std::vector<int32_t>> prompts);
+  [[nodiscard]] bool begins_thinking(std::span<const int32_t> prompt) const;
+  void split_answers(std::span<const std::vector<int32_t>> prompts);
   [[nodiscard]] std::string stop_of(const Completion& made) const;
 
   CompletionContext& context_;
@@ -141,15 +142,15 @@ class CompletionJob final : public Exchange, public ModelWaiter, public std::ena
   ReplyHead head_;
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
 
-  ModelLease lease_;                         // a worker's until begin(), as the next five
-  CompletionRequest request_;                // then constant
-  std::unique_ptr<ReplyWriter> writer_;      // then the loop's
-  std::vector<ThinkingSplitter> splitters_;  // [choice], where thinking is taken apart; then the loop's
-  std::vector<std::string> echoes_;          // [prompt], where asked for
-  int64_t admitted_ = 0;                     // sequences counted in the context
-  Body body_;                                // the loop's: of one that waits for its model; as the next eight
-  bool will_stream_ = false;                 // of such a one
-  bool in_stream_ = false;                   // the head of a stream was sent
+  ModelLease lease_;                       // a worker's until begin(), as the next five
+  CompletionRequest request_;              // then constant
+  std::unique_ptr<ReplyWriter> writer_;    // then the loop's
+  std::vector<AnswerSplitter> splitters_;  // [choice], where answers are taken apart; then the loop's
+  std::vector<std::string> echoes_;        // [prompt], where asked for
+  int64_t admitted_ = 0;                   // sequences counted in the context
+  Body body_;                              // the loop's: of one that waits for its model; as the next eight
+  bool will_stream_ = false;               // of such a one
+  bool in_stream_ = false;                 // the head of a stream was sent
   bool begun_ = false;
   bool ended_ = false;  // all tokens were taken over
   bool closed_ = false;

@@ -9,6 +9,7 @@
 #include "serve/dialect_requests.h"
 #include "serve/json_fields.h"
 #include "serve/request_fields.h"
+#include "serve/tool_fields.h"
 
 namespace inferno::serve {
 namespace {
@@ -125,6 +126,25 @@ void add_constraint(ConstraintField given, CompletionRequest& request) {
   }
 }
 
+// Tools are shown by the model's template. A call that is required is an answer with a form of ours, whatever form the
+// model knows: that form can be demanded.
+void add_tools(ToolRequest tools, CompletionRequest& request) {
+  if (tools.empty()) return;
+  for (Prompt& prompt : request.prompts) std::get<Prompt::Chat>(prompt.content).options.tools = tools.json;
+  if (tools.required) {
+    if (!request.constraint_field.empty()) {
+      fail_field("tool_choice", "asks for a call, `{}` for an answer of another form", request.constraint_field);
+    }
+    add_constraint({.constraint = {.json_schema = call_schema(tools)}, .field = "tools"}, request);
+  }
+  request.tools = std::move(tools);
+}
+
+void refuse_tools(const Fields& fields) {
+  const Json* tools = fields.array("tools");
+  if (tools != nullptr && !tools->empty()) fail_unsupported("tools");
+}
+
 }  // namespace
 
 bool wants_stream(const Json& body, Dialect dialect) {
@@ -162,6 +182,11 @@ CompletionRequest parse_completion(const Json& body, std::string_view text, Dial
   }
   check_sizes(request, limits);
   add_constraint(constraint_of(fields, text), request);
+  if (dialect == Dialect::openai_chat) {
+    add_tools(tools_of(fields, text), request);
+  } else {
+    refuse_tools(fields);
+  }
   return request;
 }
 

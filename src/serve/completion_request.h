@@ -10,6 +10,7 @@
 #include "engine/request.h"
 #include "inferno/types.h"
 #include "serve/dialect.h"
+#include "serve/tool_request.h"
 
 namespace inferno::serve {
 
@@ -52,8 +53,9 @@ struct CompletionRequest {
   std::string instructions = {};
   Constraint constraint = {};         // what the answer must be
   std::string constraint_field = {};  // the field that says so
-  std::vector<Prompt> prompts;        // none: only whether the model is there was asked
-  Request settings;                   // all but the prompt and the callbacks; max_new_tokens -1 where none was given
+  ToolRequest tools = {};
+  std::vector<Prompt> prompts;  // none: only whether the model is there was asked
+  Request settings;             // all but the prompt and the callbacks; max_new_tokens -1 where none was given
 
   [[nodiscard]] int32_t choices() const { return static_cast<int32_t>(prompts.size()) * settings.samples; }
   [[nodiscard]] bool logprobs() const { return settings.top_logprobs >= 0; }

@@ -66,7 +66,7 @@ void CompletionJob::admit(const Json& body, std::string_view text) {
     echoes_.push_back(text != nullptr ? *text : tokenizer != nullptr ? tokenizer->decode(ids) : "");
   }
   writer_ = make_writer(head_);
-  if (request_.split_thinking) split_thinking(prompts);
+  split_answers(prompts);
 
   if (!take_places()) throw ApiError(429, "too many requests wait here; try again later", {}, "queue_full");
   const auto choices = static_cast<size_t>(request_.choices());
@@ -130,12 +130,28 @@ void CompletionJob::give_places_back() noexcept {
   if (key_ < context_.keys.size()) context_.keys[key_].sequences -= admitted_;
 }
 
-void CompletionJob::split_thinking(std::span<const std::vector<int32_t>> prompts) {
+bool CompletionJob::begins_thinking(std::span<const int32_t> prompt) const {
   constexpr size_t kTail = 8;  // tokens: longer than any way to write the tag
+  const auto tail = prompt.last(std::min(prompt.size(), kTail));
+  return head_.tokenizer != nullptr && ends_in_thinking(head_.tokenizer->decode(tail));
+}
+
+void CompletionJob::split_answers(std::span<const std::vector<int32_t>> prompts) {
+  if (head_.tokenizer == nullptr || !is_chat(dialect_)) return;
+  const calls::Format format = calls::detect_format(head_.tokenizer->chat_template());
+  SplitterSettings settings{.thinking = request_.split_thinking};
+  // gpt-oss: channels are part of every answer.
+  if (!request_.tools.empty() || (request_.split_thinking && format == calls::Format::harmony)) {
+    settings.calls = request_.tools.required ? calls::Format::llama_json : format;
+    settings.tools = request_.tools.tools;
+  }
+  if (!settings.thinking && !settings.calls) return;
   for (const std::vector<int32_t>& ids : prompts) {
-    const auto tail = std::span(ids).last(std::min(ids.size(), kTail));
-    const bool is_open = head_.tokenizer != nullptr && ends_in_thinking(head_.tokenizer->decode(tail));
-    for (int32_t i = 0; i < request_.settings.samples; ++i) splitters_.emplace_back(is_open);
+    settings.begins_thinking = begins_thinking(ids);
+    for (int32_t i = 0; i < request_.settings.samples; ++i) {
+      settings.id_seed = tag_ + splitters_.size();
+      splitters_.emplace_back(settings);
+    }
   }
 }
 

@@ -25,6 +25,11 @@ std::string_view finish_reason(StopReason reason) {
   return reason == StopReason::length || reason == StopReason::context_full ? "length" : "stop";
 }
 
+std::string_view finish_reason(const Choice& choice) {
+  const std::string_view reason = finish_reason(choice.reason);
+  return choice.calls.empty() || reason == "length" ? reason : "tool_calls";
+}
+
 double rounded(double ms) {
   return std::round(ms * 1e3) / 1e3;
 }
@@ -70,6 +75,27 @@ Json usage_json(const Usage& usage) {
           {"queue_ms", rounded(usage.queue_ms)},
           {"prefill_ms", rounded(usage.prefill_ms)},
           {"decode_ms", rounded(usage.decode_ms)}};
+}
+
+Json call_json(const ToolCall& call) {
+  return {{"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
+}
+
+// The first piece of a call has its id, its type and its name.
+Json call_json(const CallDelta& piece) {
+  Json body = {{"index", piece.index}};
+  if (!piece.name.empty()) body.update({{"id", piece.id}, {"type", "function"}});
+  body["function"] = Json::object();
+  if (!piece.name.empty()) body["function"]["name"] = piece.name;
+  body["function"]["arguments"] = piece.arguments;
+  return body;
+}
+
+Json message_json(const Choice& choice) {
+  Json message = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
+  if (!choice.calls.empty() && choice.text.empty()) message["content"] = nullptr;
+  for (const ToolCall& call : choice.calls) message["tool_calls"].push_back(call_json(call));
+  return message;
 }
 
 // OpenAI's /v1/completions and /v1/chat/completions.
@@ -175,12 +201,12 @@ std::string OpenAiWriter::whole(std::span<const Choice> choices, const Usage& us
   for (size_t i = 0; i < choices.size(); ++i) {
     const Choice& choice = choices[i];
     Json content = choice.text;
-    if (is_chat()) content = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
+    if (is_chat()) content = message_json(choice);
     if (!choice.thinking.empty()) content["reasoning_content"] = choice.thinking;
     body["choices"].push_back({{"index", i},
                                {is_chat() ? "message" : "text", std::move(content)},
                                {"logprobs", logprobs(choice.tokens, 0)},
-                               {"finish_reason", finish_reason(choice.reason)}});
+                               {"finish_reason", finish_reason(choice)}});
   }
   body["usage"] = usage_json(usage);
   add_explanation(body, usage);
@@ -197,11 +223,12 @@ std::string OpenAiWriter::opening() {
 
 std::string OpenAiWriter::token(const Delta& delta) {
   const bool has_logprobs = request().logprobs() && !delta.logprobs.empty();
-  if (delta.text.empty() && delta.thinking.empty() && !has_logprobs) return {};
+  if (delta.text.empty() && delta.thinking.empty() && delta.calls.empty() && !has_logprobs) return {};
   Json content = delta.text;
   if (is_chat()) content = Json::object();
   if (!delta.thinking.empty()) content["reasoning_content"] = delta.thinking;
-  if (is_chat() && (!delta.text.empty() || delta.thinking.empty())) content["content"] = delta.text;
+  for (const CallDelta& piece : delta.calls) content["tool_calls"].push_back(call_json(piece));
+  if (is_chat() && (!delta.text.empty() || content.empty())) content["content"] = delta.text;
   size_t& offset = offsets_[static_cast<size_t>(delta.choice)];
   std::string written = chunk(delta.choice, std::move(content), logprobs({&delta, 1}, offset), nullptr);
   offset += characters(delta.text);
@@ -213,7 +240,7 @@ std::string OpenAiWriter::ending(std::span<const Choice> choices, const Usage& u
   for (size_t i = 0; i < choices.size(); ++i) {
     Json content = "";
     if (is_chat()) content = Json::object();
-    events += chunk(static_cast<int32_t>(i), std::move(content), nullptr, finish_reason(choices[i].reason));
+    events += chunk(static_cast<int32_t>(i), std::move(content), nullptr, finish_reason(choices[i]));
   }
   if (request().include_usage) {
     Json body = head_json(is_chat() ? "chat.completion.chunk" : "text_completion");

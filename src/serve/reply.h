@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/request.h"
+#include "serve/answer_splitter.h"
 #include "serve/api_error.h"
 #include "serve/completion_request.h"
 #include "tokenizer/tokenizer.h"
@@ -34,12 +35,14 @@ struct Delta {
   int32_t id = -1;
   std::string text = {};
   std::string thinking = {};
+  std::vector<CallDelta> calls = {};
   std::vector<TokenLogprob> logprobs = {};  // where asked for: the drawn token, then the likeliest
 };
 
 struct Choice {
   std::string text = {};
   std::string thinking = {};
+  std::vector<ToolCall> calls = {};
   StopReason reason = StopReason::length;
   std::string stop = {};           // the stop string it ended at; empty: none
   std::vector<int32_t> ids = {};   // all tokens
@@ -96,6 +99,8 @@ class ReplyWriter {
 [[nodiscard]] size_t characters(std::string_view text);
 // "length" or "stop".
 [[nodiscard]] std::string_view finish_reason(StopReason reason);
+// Or "tool_calls", where some were made and not cut off.
+[[nodiscard]] std::string_view finish_reason(const Choice& choice);
 // Bytes that are no UTF-8 (a token may end within a character) become U+FFFD.
 [[nodiscard]] std::string dump(const nlohmann::ordered_json& value);
 // Milliseconds with three digits, for JSON.

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "serve/api_error.h"
+#include "serve/tool_fields.h"
 
 namespace inferno::serve {
 namespace {
@@ -51,8 +52,6 @@ void refuse_unsupported(const Fields& fields) {
     const bool is_empty = value != nullptr && value->is_string() && value->get_ref<const std::string&>().empty();
     if (value != nullptr && !is_empty) fail_unsupported(name);
   }
-  const Json* tools = fields.array("tools");
-  if (tools != nullptr && !tools->empty()) fail_unsupported("tools");
 }
 
 SamplingSettings sampling_of(const Fields& fields, SamplingSettings s, bool negative_seed_is_random) {
@@ -182,21 +181,27 @@ ChatMessage message_of(const Json& message, const std::string& path, std::span<c
   const Fields fields(message, path + ".");
   const std::string* role = fields.string("role");
   if (role == nullptr) fail_field(fields.path("role"), "is missing");
-  if (*role == "tool" || *role == "function") fail_unsupported(fields.path("role"), "\"" + *role + "\" ");
-  const Json* calls = fields.find("tool_calls");
-  if (calls != nullptr && !(calls->is_array() && calls->empty())) fail_unsupported(fields.path("tool_calls"));
   const Json* images = fields.find("images");
   if (images != nullptr && !(images->is_array() && images->empty()))
     fail_field(fields.path("images"), "cannot be read; this model reads text alone");
   // OpenAI's newer name for the same role.
-  const std::string name = *role == "developer" ? "system" : *role;
-  if (name != "system" && name != "user" && name != "assistant") {
-    fail_field(fields.path("role"), "is \"{}\", must be system, developer, user or assistant", printable(*role));
+  const std::string name = *role == "developer" ? "system" : *role == "function" ? "tool" : *role;
+  if (name != "system" && name != "user" && name != "assistant" && name != "tool") {
+    fail_field(fields.path("role"), "is \"{}\", must be system, developer, user, assistant or tool", printable(*role));
   }
   const Json* content = fields.find("content");
   if (name != "assistant" && content == nullptr) fail_field(fields.path("content"), "is missing");
-  return {.role = name,
-          .content = content == nullptr ? std::string() : content_of(*content, fields.path("content"), text_types)};
+  const auto text = [&](const char* field) {
+    const std::string* value = fields.string(field);
+    return value == nullptr ? std::string() : *value;
+  };
+  ChatMessage read{.role = name};
+  if (content != nullptr) read.content = content_of(*content, fields.path("content"), text_types);
+  if (name == "assistant") read.tool_calls = tool_calls_of(fields);
+  if (name != "tool") return read;
+  read.tool_call_id = text("tool_call_id");
+  read.name = text("name").empty() ? text("tool_name") : text("name");
+  return read;
 }
 
 void check_message_count(const Json& messages, const char* name) {

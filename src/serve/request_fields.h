@@ -15,7 +15,7 @@ namespace inferno::serve {
 
 // The name of the model that is asked for; empty: any.
 [[nodiscard]] std::string model_of(const Fields& fields);
-// Tools and suffixes are 501.
+// Suffixes and what tools were before `tools` are 501.
 void refuse_unsupported(const Fields& fields);
 
 // Temperature, top_p and the like; what is missing is as in `defaults`. A seed below 0 counts as missing where
@@ -33,7 +33,7 @@ void refuse_unsupported(const Fields& fields);
                                      std::span<const std::string_view> text_types);
 // More than a template should be asked to render are a 400.
 void check_message_count(const Json& messages, const char* name);
-// The array of messages under `name`, with roles system, developer, user and assistant.
+// The array of messages under `name`, with roles system, developer, user, assistant and tool.
 [[nodiscard]] std::vector<ChatMessage> messages_of(const Fields& fields, const char* name,
                                                    std::span<const std::string_view> text_types);
 [[nodiscard]] ChatMessage message_of(const Json& message, const std::string& path,
