@@ -4,6 +4,7 @@
 usage: check_clients.py INFERNO
 """
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -65,6 +66,30 @@ def check_openai(base):
     return streamed
 
 
+def check_tools(base):
+    """A loop over tools as programs write it; a form that the answer must have plays the model."""
+    client = openai.OpenAI(base_url=base + "/v1", api_key="none", max_retries=0)
+    schema = {"type": "object", "properties": {"place": {"enum": ["sea", "land"]}}, "required": ["place"],
+              "additionalProperties": False}
+    tools = [{"type": "function", "function": {"name": "weather", "description": "of a place", "parameters": schema}}]
+    says = '<tool_call>\n{"name": "weather", "arguments": {"place": "sea"}}\n</tool_call>'
+    messages = list(MESSAGES)
+    made = client.chat.completions.create(model="story", messages=messages, tools=tools, extra_body={"choice": [says]})
+    assert made.choices[0].finish_reason == "tool_calls"
+    messages.append(made.choices[0].message)
+    for call in made.choices[0].message.tool_calls:
+        assert (call.function.name, json.loads(call.function.arguments)) == ("weather", {"place": "sea"})
+        messages.append({"role": "tool", "tool_call_id": call.id, "content": "calm"})
+    last = client.chat.completions.create(model="story", messages=messages, tools=tools, max_tokens=8)
+    assert last.choices[0].message.tool_calls is None
+    with client.chat.completions.stream(model="story", messages=MESSAGES, tools=tools, tool_choice="required",
+                                        max_tokens=100) as stream:
+        for _ in stream:
+            pass
+        message = stream.get_final_completion().choices[0].message
+    assert json.loads(message.tool_calls[0].function.arguments)["place"] in ("sea", "land")
+
+
 def check_anthropic(base, expected):
     client = anthropic.Anthropic(base_url=base, api_key="none", max_retries=0)
     whole = client.messages.create(model="story", max_tokens=12, messages=MESSAGES, extra_body={"temperature": 0})
@@ -118,6 +143,7 @@ def main():
     server, base = start(sys.argv[1])
     try:
         expected = check_openai(base)
+        check_tools(base)
         print("openai: passed", flush=True)
         for name, check in [("anthropic", check_anthropic), ("ollama", check_ollama), ("litellm", check_litellm),
                             ("langchain-openai", check_langchain)]:
