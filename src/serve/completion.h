@@ -22,25 +22,9 @@
 #include "serve/metrics.h"
 #include "serve/models.h"
 #include "serve/reply.h"
+#include "serve/waiting_body.h"
 
 namespace inferno::serve {
-
-// The body of a request on its way to a worker. Its bytes count until it is gone.
-class WaitingBody {
- public:
-  WaitingBody(std::string text, std::atomic<uint64_t>& sum) : text_(std::move(text)), sum_(sum) {
-    sum_ += text_.size();
-  }
-  ~WaitingBody() { sum_ -= text_.size(); }
-  WaitingBody(const WaitingBody&) = delete;
-  WaitingBody& operator=(const WaitingBody&) = delete;
-
-  [[nodiscard]] const std::string& text() const { return text_; }
-
- private:
-  std::string text_;
-  std::atomic<uint64_t>& sum_;
-};
 
 // What completions share; outlives them.
 struct CompletionContext {
