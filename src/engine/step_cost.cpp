@@ -13,8 +13,9 @@ constexpr Terms kScale = {1, 4, 64, 16384};
 // How far a start value may be off, as a factor of itself; and how much a coefficient may drift per step.
 constexpr double kStartSpread = 3;
 constexpr double kDrift = 0.02;
-// A measured time is off by about this share of itself; an innovation beyond kOutlier standard deviations is a
-// disturbance and counts as if its noise had been that large.
+// A measured time is off by about this share of itself. A step that takes longer than expected by more than kOutlier
+// standard deviations was disturbed and counts as if its noise had been that large; nothing makes a step faster by
+// accident.
 constexpr double kNoise = 0.05;
 constexpr double kOutlier = 3;
 constexpr double kErrorWeight = 0.05;
@@ -63,11 +64,18 @@ void StepCost::observe(const StepShape& step, double seconds) {
   const double spread = dot(f, pf);
   double noise = kNoise * seconds * kNoise * seconds;
   const double unusual = innovation * innovation / (kOutlier * kOutlier * (spread + noise));
-  if (unusual > 1) noise = noise * unusual + spread * (unusual - 1);
+  if (unusual > 1 && innovation > 0) noise = noise * unusual + spread * (unusual - 1);
   for (size_t i = 0; i < kTerms; ++i) {
     const double gain = pf[i] / (spread + noise);
-    terms_[i] = std::max(0.0, terms_[i] + gain * innovation);
+    terms_[i] += gain * innovation;
     for (size_t j = 0; j < kTerms; ++j) covariance_[i][j] -= gain * pf[j];
+  }
+  // Nothing takes less than no time. What was known of a coefficient that went below zero was wrong.
+  for (size_t i = 0; i < kTerms; ++i) {
+    if (terms_[i] >= 0) continue;
+    terms_[i] = 0;
+    for (size_t j = 0; j < kTerms; ++j) covariance_[i][j] = covariance_[j][i] = 0;
+    covariance_[i][i] = kStartSpread * start_[i] * kStartSpread * start_[i];
   }
 }
 

@@ -21,8 +21,9 @@ class ResponsesWriter final : public ReplyWriter {
   }
 
   [[nodiscard]] std::string opening() override {
-    return numbered("response.created", {{"response", response("in_progress")}}) +
-           numbered("response.in_progress", {{"response", response("in_progress")}});
+    std::string events = numbered("response.created", {{"response", response("in_progress")}});
+    events += numbered("response.in_progress", {{"response", response("in_progress")}});
+    return events;
   }
 
   [[nodiscard]] std::string token(const Delta& delta) override {

@@ -55,6 +55,7 @@ TEST_F(Chat, TheSecondTurnIsPrefilledOnlyWhereItIsNew) {
 }
 
 TEST_F(Chat, CtrlCStopsTheAnswerAndNotTheProgramAndClearsALine) {
+  if (!INFERNO_LIBEDIT) GTEST_SKIP() << "built without libedit: lines are not edited";
   // The built-in model on plain loops: hundreds of tokens would take minutes.
   Terminal terminal({"chat", "--backend", "scalar", "-n", "900"}, home());
   terminal.wait_for("only continues stories");
