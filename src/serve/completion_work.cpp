@@ -1,5 +1,6 @@
 // What workers and the engine's thread do for a request.
 #include <algorithm>
+#include <map>
 #include <exception>
 #include <utility>
 
@@ -90,17 +91,17 @@ void CompletionJob::admit(const Json& body, std::string_view text) {
 void CompletionJob::add_text_bias(const Tokenizer* tokenizer) {
   if (request_.text_bias.empty()) return;
   if (tokenizer == nullptr) fail_field("logit_bias", "has texts, and this model has no vocabulary; give token ids");
-  for (const TextBias& entry : request_.text_bias) {
-    for (const int32_t id : tokenizer->encode(entry.text, {.parse_special = true, .add_bos = false})) {
-      request_.settings.bias.push_back({.id = id, .bias = entry.bias});
-    }
-  }
   // The last one given for a token counts.
   std::vector<LogitBias>& bias = request_.settings.bias;
-  std::ranges::stable_sort(bias, {}, &LogitBias::id);
-  std::ranges::reverse(bias);
-  const auto same = std::ranges::unique(bias, {}, &LogitBias::id);
-  bias.erase(same.begin(), same.end());
+  std::map<int32_t, float> by_token;
+  for (const LogitBias& entry : bias) by_token[entry.id] = entry.bias;
+  for (const TextBias& entry : request_.text_bias) {
+    for (const int32_t id : tokenizer->encode(entry.text, {.parse_special = true, .add_bos = false})) {
+      by_token[id] = entry.bias;
+    }
+  }
+  bias.clear();
+  for (const auto& [id, value] : by_token) bias.push_back({.id = id, .bias = value});
 }
 
 // Compiles what the answer must be, which every prompt's request then shares; here, where nobody waits for a token.
