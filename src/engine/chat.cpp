@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "engine/tools_as_text.h"
 #include "template/known_templates.h"
 #include "template/value_text.h"
 
@@ -95,11 +96,14 @@ ChatFormat ChatFormat::from_tokenizer(const Tokenizer& tokenizer, std::string_vi
 std::vector<PromptPiece> ChatFormat::render(std::span<const ChatMessage> messages, const ChatOptions& options) const {
   ordered_json variables = {{"messages", ordered_json::array()},
                             {"add_generation_prompt", options.add_generation_prompt}};
-  for (const ChatMessage& message : messages) variables["messages"].push_back(to_json(message));
+  std::vector<ChatMessage> plain;
   if (!options.tools.empty()) {
-    variables["tools"] = ordered_json::parse(options.tools, nullptr, false);
-    if (!variables["tools"].is_array()) fail_usage("tools must be an array in JSON");
+    ordered_json tools = ordered_json::parse(options.tools, nullptr, false);
+    if (!tools.is_array()) fail_usage("tools must be an array in JSON");
+    if (!template_.uses("tools")) messages = plain = tools_as_text(messages, tools);
+    variables["tools"] = std::move(tools);
   }
+  for (const ChatMessage& message : messages) variables["messages"].push_back(to_json(message));
   variables["date_string"] = today("%d %b %Y");
   variables["datetime"] = today("%b %d %Y");
   // Said in any case: there are templates that take nothing said for a no.

@@ -54,6 +54,25 @@ TEST(Chat, TheModelsOwnTemplateIsUsed) {
             "<|im_start|>assistant\n<think>t</think>a<|im_end|>\n");
 }
 
+TEST(Chat, ATemplateThatKnowsNoToolsIsToldOfThemInPlainMessages) {
+  const ChatFormat format(kChatMl, "", "");
+  const std::vector<ChatMessage> talk = {
+      {.role = "user", .content = "Now?"},
+      {.role = "assistant", .tool_calls = {{.id = "1", .name = "time", .arguments = R"({"zone":"UTC"})"}}},
+      {.role = "tool", .content = "noon", .tool_call_id = "1"}};
+  const std::string tool = R"({"type":"function","function":{"name":"time"}})";
+  const std::string text = text_of(format.render(talk, {.tools = "[" + tool + "]"}));
+  EXPECT_TRUE(text.starts_with("<|im_start|>system\nYou may call functions.")) << text;
+  EXPECT_NE(text.find("<tools>\n" + tool + "\n</tools>"), std::string::npos) << text;
+  EXPECT_NE(text.find("<|im_start|>assistant\n<tool_call>\n{\"name\":\"time\",\"arguments\":{\"zone\":\"UTC\"}}\n"
+                      "</tool_call><|im_end|>\n<|im_start|>user\n<tool_response>\nnoon\n</tool_response>"),
+            std::string::npos)
+      << text;
+  // One that shows them is left alone.
+  const ChatFormat own("{{ tools|length }}{% for m in messages %}{{ m.role }};{% endfor %}", "", "");
+  EXPECT_EQ(text_of(own.render(talk, {.tools = "[" + tool + "]"})), "1user;assistant;tool;");
+}
+
 TEST(Chat, TheTemplatesDefaultSystemMessageIsUsedWhenNoneIsGiven) {
   const ChatFormat format(kSmolLm2, "", "");
   EXPECT_EQ(text_of(format.render(kHello)),

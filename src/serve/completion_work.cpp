@@ -1,7 +1,7 @@
 // What workers and the engine's thread do for a request.
 #include <algorithm>
-#include <map>
 #include <exception>
+#include <map>
 #include <utility>
 
 #include "base/log.h"
