@@ -63,8 +63,10 @@ print("end")
 
 
 def test_ctrl_c_cancels_and_is_a_keyboard_interrupt():
+    # Jobs in the background of a shell begin with SIGINT ignored.
     program = """
-import inferno
+import inferno, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 llm = inferno.Llm.builtin(context=1024)
 try:
     print("ready", flush=True)
@@ -76,7 +78,10 @@ except KeyboardInterrupt:
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout.readline() == "ready\n"
         child.send_signal(signal.SIGINT)
-        assert child.stdout.read() == "interrupted length\n"
+        try:
+            assert child.communicate(timeout=60)[0] == "interrupted length\n"
+        finally:
+            child.kill()
 
 
 def memory():
