@@ -18,6 +18,7 @@ namespace inferno::testing {
 using Json = nlohmann::json;
 
 inline constexpr const char* kText = "/v1/completions";
+inline constexpr const char* kChat = "/v1/chat/completions";
 
 struct Reply {
   int status = 0;                                   // 0: the connection was closed instead

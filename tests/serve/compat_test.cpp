@@ -9,7 +9,6 @@
 namespace inferno::testing {
 namespace {
 
-constexpr const char* kChat = "/v1/chat/completions";
 const Json kQuestion = {{"role", "user"}, {"content", "Tell me of the sea."}};
 const Json kBeginning = {{"role", "assistant"}, {"content", "The sea was"}};
 

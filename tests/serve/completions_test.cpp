@@ -11,8 +11,6 @@
 namespace inferno::testing {
 namespace {
 
-constexpr const char* kChat = "/v1/chat/completions";
-
 // The text of each choice of a stream, and its reason.
 std::map<int, std::pair<std::string, std::string>> texts_of(const Reply& reply) {
   std::map<int, std::pair<std::string, std::string>> texts;

@@ -7,8 +7,6 @@
 namespace inferno::testing {
 namespace {
 
-constexpr const char* kChatPath = "/v1/chat/completions";
-
 // A schema whose properties are not in the order of the alphabet.
 constexpr const char* kSchema =
     R"({"type":"object","properties":{"z":{"type":"integer","minimum":1,"maximum":9},"a":{"type":"boolean"}},"required":["z","a"],"additionalProperties":false})";
@@ -53,13 +51,13 @@ TEST(ServeStructured, ChatsStreamsAndOtherApisHaveIt) {
   const std::string chat = fmt::format(
       R"("messages":[{{"role":"user","content":"Hi"}}],"max_tokens":200,"seed":3,"response_format":{{"type":"json_schema","json_schema":{{"schema":{}}}}})",
       kSchema);
-  const Reply whole = client.post(kChatPath, "{" + chat + "}");
+  const Reply whole = client.post(kChat, "{" + chat + "}");
   ASSERT_EQ(whole.status, 200) << whole.body;
   const std::string text = whole.json()["choices"][0]["message"]["content"];
   expect_form(text);
   EXPECT_EQ(whole.json()["choices"][0]["finish_reason"], "stop");
   std::string streamed;
-  for (const std::string& event : client.post(kChatPath, "{" + chat + R"(,"stream":true})").events()) {
+  for (const std::string& event : client.post(kChat, "{" + chat + R"(,"stream":true})").events()) {
     if (event == "[DONE]") continue;
     const Json parsed = Json::parse(event);
     for (const Json& choice : parsed["choices"]) streamed += choice["delta"].value("content", "");

@@ -7,8 +7,6 @@
 namespace inferno::testing {
 namespace {
 
-constexpr const char* kChatPath = "/v1/chat/completions";
-
 Json weather_tool() {
   return Json::parse(R"({"type":"function","function":{"name":"weather","description":"of a place","parameters":{
     "type":"object","properties":{"place":{"$ref":"#/$defs/place"},"days":{"type":"integer","minimum":1,"maximum":9}},
@@ -31,7 +29,7 @@ Json asked(const std::string& says, const Json& more = Json::object()) {
 }
 
 Json choice_of(Client& client, const Json& body) {
-  const Reply reply = client.post(kChatPath, body.dump());
+  const Reply reply = client.post(kChat, body.dump());
   EXPECT_EQ(reply.status, 200) << reply.body;
   return reply.status == 200 ? reply.json()["choices"][0] : Json();
 }
@@ -41,7 +39,7 @@ Json joined(Client& client, Json body) {
   body["stream"] = true;
   Json message = {{"content", ""}, {"tool_calls", Json::array()}};
   Json reason;
-  const Reply reply = client.post(kChatPath, body.dump());
+  const Reply reply = client.post(kChat, body.dump());
   for (const std::string& event : reply.events()) {
     if (event == "[DONE]") continue;
     const Json chunk = Json::parse(event);
@@ -141,7 +139,7 @@ TEST(ServeCalls, WhatCannotBeMeantIsRefusedWithItsField) {
   TestServer server;
   Client client(server.port());
   const auto refused = [&](const Json& more, int status, const char* field) {
-    const Reply reply = client.post(kChatPath, asked("", more).dump());
+    const Reply reply = client.post(kChat, asked("", more).dump());
     EXPECT_EQ(reply.status, status) << reply.body;
     EXPECT_EQ(reply.json()["error"]["param"], field) << reply.body;
   };
