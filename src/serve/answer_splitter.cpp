@@ -32,7 +32,7 @@ AnswerParts AnswerSplitter::finish() {
   return parts;
 }
 
-void AnswerSplitter::add(ThinkingSplitter::Parts split, AnswerParts& parts) {
+void AnswerSplitter::add(const ThinkingSplitter::Parts& split, AnswerParts& parts) {
   parts.thinking += split.thinking;
   if (parser_) {
     add(parser_->push(split.content), parts);
@@ -41,8 +41,8 @@ void AnswerSplitter::add(ThinkingSplitter::Parts split, AnswerParts& parts) {
   }
 }
 
-void AnswerSplitter::add(std::vector<calls::Event> events, AnswerParts& parts) {
-  for (calls::Event& event : events) {
+void AnswerSplitter::add(const std::vector<calls::Event>& events, AnswerParts& parts) {
+  for (const calls::Event& event : events) {
     switch (event.kind) {
       case calls::EventKind::text:
         parts.content += event.text;

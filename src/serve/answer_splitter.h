@@ -48,8 +48,8 @@ class AnswerSplitter {
   void restart();
 
  private:
-  void add(std::vector<calls::Event> events, AnswerParts& parts);
-  void add(ThinkingSplitter::Parts split, AnswerParts& parts);
+  void add(const std::vector<calls::Event>& events, AnswerParts& parts);
+  void add(const ThinkingSplitter::Parts& split, AnswerParts& parts);
 
   SplitterSettings settings_;
   ThinkingSplitter thinking_;

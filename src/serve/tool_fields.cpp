@@ -20,15 +20,15 @@ bool is_name(std::string_view name) {
 }
 
 // The part of a tool that describes it: {"function": {...}}, or the tool itself in other APIs.
-const ordered_json& function_of(const ordered_json& tool, std::string& path) {
+const ordered_json* function_of(const ordered_json& tool, std::string& path) {
   if (!tool.is_object()) fail_field(path, "must be an object");
   const ordered_json type = tool.value("type", ordered_json("function"));
   if (type != "function" && type != "custom") fail_field(path + ".type", "must be function; other tools are not known");
   const auto found = tool.find("function");
-  if (found == tool.end()) return tool;
+  if (found == tool.end()) return &tool;
   path += ".function";
   if (!found->is_object()) fail_field(path, "must be an object");
-  return *found;
+  return &*found;
 }
 
 calls::Tool tool_of(const ordered_json& function, const std::string& path) {
@@ -105,7 +105,7 @@ ToolRequest tools_of(const Fields& fields, std::string_view body) {
   ordered_json shown = ordered_json::array();
   for (const ordered_json& tool : ordered_tools(body)) {
     std::string path = fmt::format("tools[{}]", tools->size());
-    const ordered_json& function = function_of(tool, path);
+    const ordered_json& function = *function_of(tool, path);
     tools->push_back(tool_of(function, path));
     shown.push_back(openai_form(tools->back(), function));
   }
