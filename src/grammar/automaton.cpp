@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "grammar/token_trie.h"
+#include "grammar/utf8_leads.h"
 
 namespace inferno::grammar {
 namespace {
@@ -183,19 +184,7 @@ uint16_t Automaton::find_loops(ConfigId config) {
       const auto b = static_cast<uint8_t>(byte);
       if (step(config, b) != config) loops &= static_cast<uint16_t>(~ascii_kind(b));
     }
-    struct Lead {
-      uint8_t first, last, low, high;
-      int more;
-    };
-    constexpr std::array<Lead, 8> kLeads = {{{0xC2, 0xDF, 0x80, 0xBF, 1},
-                                             {0xE0, 0xE0, 0xA0, 0xBF, 2},
-                                             {0xE1, 0xEC, 0x80, 0xBF, 2},
-                                             {0xED, 0xED, 0x80, 0x9F, 2},
-                                             {0xEE, 0xEF, 0x80, 0xBF, 2},
-                                             {0xF0, 0xF0, 0x90, 0xBF, 3},
-                                             {0xF1, 0xF3, 0x80, 0xBF, 3},
-                                             {0xF4, 0xF4, 0x80, 0x8F, 3}}};
-    const bool multibyte = std::ranges::all_of(kLeads, [&](const Lead& lead) {
+    const bool multibyte = std::ranges::all_of(kUtf8Leads, [&](const Utf8Lead& lead) {
       for (unsigned byte = lead.first; byte <= lead.last; ++byte) {
         const ConfigId next = step(config, static_cast<uint8_t>(byte));
         if (next == kDead || !returns_after(next, lead.more, lead.low, lead.high, config)) return false;

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "grammar/token_trie.h"
+#include "grammar/utf8_leads.h"
 
 namespace inferno::grammar {
 namespace {
@@ -82,19 +83,7 @@ class Reader {
     return calls.empty() && takes_leads(state);
   }
   bool takes_leads(uint32_t state) {
-    struct Lead {
-      uint8_t first, last, low, high;
-      int more;
-    };
-    static constexpr std::array<Lead, 8> kLeads = {{{0xC2, 0xDF, 0x80, 0xBF, 1},
-                                                    {0xE0, 0xE0, 0xA0, 0xBF, 2},
-                                                    {0xE1, 0xEC, 0x80, 0xBF, 2},
-                                                    {0xED, 0xED, 0x80, 0x9F, 2},
-                                                    {0xEE, 0xEF, 0x80, 0xBF, 2},
-                                                    {0xF0, 0xF0, 0x90, 0xBF, 3},
-                                                    {0xF1, 0xF3, 0x80, 0xBF, 3},
-                                                    {0xF4, 0xF4, 0x80, 0x8F, 3}}};
-    return std::ranges::all_of(kLeads, [&](const Lead& lead) {
+    return std::ranges::all_of(kUtf8Leads, [&](const Utf8Lead& lead) {
       return takes_range(state, lead.first, lead.last,
                          [&](uint32_t next) { return takes_rest(next, lead.more, lead.low, lead.high); });
     });
