@@ -14,7 +14,7 @@ TIDY_FILES ?= (build-asan/)?src/(?!.*_test[./]).*\.c(pp|xx)$$
 .DEFAULT_GOAL := help
 .PHONY: help build run dev test test-slow check format check-format check-tidy check-asan check-avx2 check-macos \
         check-metal check-metal-sources metal-cpp tsan bench install \
-        model clean deps deps-check check-fuzz fuzz check-templates check-schemas check-page check-clients check-faults check-ray \
+        model clean deps deps-check check-fuzz fuzz check-templates check-schemas check-page check-clients check-answers check-faults check-ray \
         compare-quantize \
         test-threadpool-parity-quick test-threadpool-parity test-threadpool-parity-verbose test-gemv-omp \
         test-fusion-gemv test-model-check test-idle llamacpp-parity-full
@@ -150,6 +150,13 @@ check-clients: build ## `inferno serve` with clients that others wrote, and sche
 	  build/clients/bin/pip install --quiet openai anthropic ollama litellm langchain-openai schemathesis; }
 	@build/clients/bin/python tests/serve/check_clients.py build/inferno
 	@tests/serve/check_openapi build/inferno build/clients/bin/schemathesis
+
+# OPENAPI: openapi.json of the repository openai/openai-openapi, which is not fetched.
+check-answers: build ## answers and streams of `inferno serve` against OpenAI's own description of its API: OPENAPI=openapi.json
+	@[ -f "$(OPENAPI)" ] || { echo "check-answers: give OPENAPI=openapi.json, from the repository openai/openai-openapi" >&2; exit 2; }
+	@tools/install_deps python
+	@[ -x build/jsonschema/bin/python ] || { python3 -m venv build/jsonschema && build/jsonschema/bin/pip install --quiet jsonschema; }
+	@build/jsonschema/bin/python tests/serve/check_answers.py build/inferno $(OPENAPI)
 
 check-tidy: deps-check build-asan/build.ninja
 	@echo "check: clang-tidy"

@@ -135,7 +135,7 @@ void add_serve(CLI::App& app) {
   sub->add_option("--port", command->server.port, "port to listen on (0: one that is free)")->default_str("8080");
   sub->add_option("--api-key-file", command->key_file, "file with one API key per line");
   sub->add_option("--cors-origin", command->server.cors_origins,
-                  "origins whose pages may use the server, such as https://example.org; * for all")
+                  "origins whose pages may use the server, such as https://example.org; localhost, or * for all")
       ->allow_extra_args(false);
   sub->add_option("--tls-cert", command->server.tls_cert, "certificates in PEM form: speak TLS (with --tls-key)");
   sub->add_option("--tls-key", command->server.tls_key, "the certificate's private key in PEM form");

@@ -21,6 +21,13 @@ namespace inferno {
 
 struct RequestResult;
 
+// Of a prompt, in tokens.
+struct PromptProgress {
+  int32_t total = 0;
+  int32_t reused = 0;
+  int32_t computed = 0;  // and reused
+};
+
 struct Request {
   std::vector<int32_t> prompt;
   int32_t samples = 1;
@@ -44,6 +51,7 @@ struct Request {
   bool recompute = false;    // the whole sequence for every token: what caching is compared with
   // False ends the sample. An exception ends the request, and is its result's error.
   TokenCallback on_token = {};
+  std::function<void(const PromptProgress& progress)> on_prompt = {};  // after each step with tokens of the prompt
   std::function<void(const RequestResult& result)> on_finish = {};
 };
 

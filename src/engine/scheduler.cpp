@@ -335,6 +335,8 @@ void Scheduler::run_step() {
     s->computed += s->step_tokens;
     if (s->step_tokens > 1 || s->generated() == 0) stats_.prompt_tokens += s->step_tokens;
     list_pages(*s);
+    report_prompt(*s);
+    if (s->done) continue;  // whoever was told failed
     if (!s->draws) {
       if (s->remaining() == 0) finish(*s, StopReason::length);
       continue;
@@ -373,6 +375,18 @@ void Scheduler::log_step(double seconds) {
   record.sequences = static_cast<int32_t>(step_.size());
   record.target_seconds = record.decodes > 0 ? latency_seconds_ : prompt_step_seconds_;
   log_.add(record);
+}
+
+void Scheduler::report_prompt(Sequence& s) {
+  const Request& request = s.request.request;
+  if (!request.on_prompt || s.sample > 0 || s.computed > s.prompt_length) return;
+  try {
+    request.on_prompt({.total = s.prompt_length,
+                       .reused = static_cast<int32_t>(s.request.mutable_result().metrics.reused_tokens),
+                       .computed = s.computed});
+  } catch (...) {
+    fail(s.request, std::current_exception());
+  }
 }
 
 // The rows of prompts that want to see them.

@@ -164,6 +164,7 @@ class Scheduler {
   void fetch_masks();
   void log_step(double seconds);
   void deliver_logits();
+  void report_prompt(Sequence& s);
 
   Backend& backend_;
   Decoder& decoder_;

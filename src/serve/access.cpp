@@ -7,6 +7,16 @@
 #include "serve/api_error.h"
 
 namespace inferno::serve {
+namespace {
+
+constexpr std::string_view kLoopback = "localhost";  // in the list of origins: pages of this machine, at any port
+
+bool is_loopback_origin(std::string_view origin) {
+  const size_t scheme = origin.find("://");
+  return scheme != std::string_view::npos && is_loopback_host(origin.substr(scheme + 3));
+}
+
+}  // namespace
 
 std::vector<std::string> parse_keys(std::string_view text) {
   std::vector<std::string> keys;
@@ -57,17 +67,20 @@ Access::Access(std::vector<std::string> keys, bool local, std::vector<std::strin
     : keys_(std::move(keys)), local_(local), origins_(std::move(origins)) {
   for (const std::string& origin : origins_) {
     const size_t scheme = origin.find("://");
-    const bool is_sound = origin == "*" || (scheme != std::string::npos && scheme > 0 && scheme + 3 < origin.size() &&
-                                            origin.find_first_of("/ \t\r\n,*", scheme + 3) == std::string::npos);
+    const bool is_sound = origin == "*" || origin == kLoopback ||
+                          (scheme != std::string::npos && scheme > 0 && scheme + 3 < origin.size() &&
+                           origin.find_first_of("/ \t\r\n,*", scheme + 3) == std::string::npos);
     if (!is_sound)
-      fail_usage("`cors_origin` \"{}\" is no origin: https://host, with its port, or *", printable(origin));
+      fail_usage("`cors_origin` \"{}\" is no origin: https://host, with its port, localhost, or *", printable(origin));
   }
 }
 
 std::string Access::allowed_origin(const HttpHead& head) const {
   if (head.origin.empty()) return {};
   if (std::ranges::count(origins_, "*") > 0) return "*";
-  return std::ranges::count(origins_, head.origin) > 0 ? head.origin : std::string();
+  const bool is_named = std::ranges::count(origins_, head.origin) > 0 ||
+                        (is_loopback_origin(head.origin) && std::ranges::count(origins_, kLoopback) > 0);
+  return is_named ? head.origin : std::string();
 }
 
 size_t Access::check(const HttpHead& head, bool is_open) const {
@@ -87,10 +100,7 @@ size_t Access::check(const HttpHead& head, bool is_open) const {
     throw ApiError(403, "this server answers requests to a loopback host alone; start it with an API key for others");
   }
   if (head.origin.empty() || !head.allowed_origin.empty()) return HttpHead::kNoKey;
-  const size_t scheme = head.origin.find("://");
-  if (scheme == std::string::npos || !is_loopback_host(std::string_view(head.origin).substr(scheme + 3))) {
-    throw ApiError(403, "pages of other sites may not use this server");
-  }
+  if (!is_loopback_origin(head.origin)) throw ApiError(403, "pages of other sites may not use this server");
   return HttpHead::kNoKey;
 }
 

@@ -32,10 +32,12 @@ inline constexpr size_t kMaxKeyBytes = 512;
 
 class Access {
  public:
-  // local: only requests to a loopback host, when there are no keys. origins: "https://host[:port]", or "*" for all;
-  // anything else is an Error.
+  // local: only requests to a loopback host, when there are no keys. origins: "https://host[:port]", "localhost" for
+  // those of this machine at any port, or "*" for all; anything else is an Error.
   Access(std::vector<std::string> keys, bool local, std::vector<std::string> origins = {});
 
+  // Browsers are told whose pages may use the server.
+  [[nodiscard]] bool has_origins() const { return !origins_.empty(); }
   // Empty unless the request comes from a page of an origin that was named; "*" where all are.
   [[nodiscard]] std::string allowed_origin(const HttpHead& head) const;
   // Which key the request came with, HttpHead::kNoKey where none is needed; an ApiError when it is not allowed.

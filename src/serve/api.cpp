@@ -33,7 +33,8 @@ HttpResponse page() {
 
 // What a page of another site may send.
 HttpResponse preflight(const Endpoint& endpoint, const HttpHead& head) {
-  HttpResponse response{.status = 204, .content_type = {}};
+  HttpResponse response{.content_type = {}};
+  if (head.allowed_origin.empty()) return response;  // nothing, and so its browser does not ask further
   response.headers.emplace_back("Access-Control-Allow-Methods", endpoint.is_post() ? "POST" : "GET, HEAD");
   const bool is_list = std::ranges::all_of(head.asked_fields, [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '-' || c == '_' || c == ',' || c == ' ';
@@ -83,8 +84,8 @@ std::string_view Api::known_path(std::string_view path) {
 void Api::check(HttpHead& head) const {
   const Endpoint* endpoint = find_endpoint(head.path);
   head.allowed_origin = access_.allowed_origin(head);
-  const bool asks_first = head.is_preflight() && !head.allowed_origin.empty();  // and has no key then
-  head.key = access_.check(head, asks_first || (endpoint != nullptr && endpoint->is_open()));
+  const bool asks_first = head.is_preflight() && access_.has_origins();  // and has no key then
+  if (!asks_first) head.key = access_.check(head, endpoint != nullptr && endpoint->is_open());
   if (endpoint == nullptr) {
     throw ApiError(404, "there is nothing at this path; docs/serve.md lists what there is");
   }

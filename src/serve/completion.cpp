@@ -108,7 +108,24 @@ void CompletionJob::pass_on() {
   if (ended_) finish();
 }
 
+void CompletionJob::tell_progress(int32_t choice, const PromptUpdate& prompt) {
+  const auto responder = responder_.lock();
+  if (responder == nullptr) return;
+  int32_t& told = told_progress_[choice];
+  if (told == 0) {
+    PromptUpdate start = prompt;
+    start.computed = start.reused;
+    start.ms = 0;
+    responder->write(writer_->progress(choice, start));
+  } else if (prompt.computed <= told) {
+    return;  // computed again, after others had needed its memory
+  }
+  told = prompt.computed;
+  responder->write(writer_->progress(choice, prompt));
+}
+
 void CompletionJob::take(Delta& delta) {
+  if (delta.prompt) return tell_progress(delta.choice, *delta.prompt);
   const auto choice = static_cast<size_t>(delta.choice);
   if (!request_.stream) {
     choices_[choice].tokens.push_back(std::move(delta));

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
@@ -86,6 +87,7 @@ class CompletionJob final : public Exchange, public ModelWaiter, public std::ena
   void build_answer() noexcept;
 
   // ---- the engine's thread
+  void add_progress(int32_t choice, const PromptProgress& progress);
   void add_token(int32_t choice, const TokenEvent& token);
   void add_result(size_t prompt, const RequestResult& result);
 
@@ -94,6 +96,7 @@ class CompletionJob final : public Exchange, public ModelWaiter, public std::ena
   void begin();
   void deliver();
   void pass_on();
+  void tell_progress(int32_t choice, const PromptUpdate& prompt);
   void take(Delta& delta);
   void finish();
   void take_over(size_t index, Completion& made);
@@ -140,7 +143,8 @@ class CompletionJob final : public Exchange, public ModelWaiter, public std::ena
   bool closed_ = false;
   bool client_gone_ = false;
   bool expired_ = false;
-  std::vector<Choice> choices_;  // [choice], once all have ended
+  std::vector<Choice> choices_;               // [choice], once all have ended
+  std::map<int32_t, int32_t> told_progress_;  // of the prompt of a choice, in tokens
 
   std::atomic<bool> cancelled_{false};
   mutable std::mutex mutex_;  // of all that follows

@@ -100,6 +100,7 @@ void parse_openai(const Fields& fields, const CompletionLimits& limits, Completi
   settings.bias = bias_of(fields);
   settings.top_logprobs = logprobs_of(fields, chat);
   settings.reuse_prefix = fields.boolean("cache_prompt").value_or(true);
+  request.show_progress = fields.boolean("return_progress").value_or(false);
   settings.stop_at_end = !fields.boolean("ignore_eos").value_or(false);
   if (const auto best = fields.integer("best_of", 1, limits.choices); best && *best != settings.samples) {
     fail_field("best_of", "other than `n` is not supported");

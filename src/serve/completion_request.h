@@ -42,6 +42,7 @@ struct CompletionRequest {
   Dialect dialect = Dialect::openai_text;
   bool stream = false;
   bool include_usage = false;                       // a chunk with the usage at the end of a stream
+  bool show_progress = false;                       // a stream tells how much of the prompt is computed
   bool echo = false;                                // the answer begins with the prompt
   bool split_thinking = false;                      // the answer's thinking is a field of its own
   bool token_ids = false;                           // native: the answer has the ids of its tokens

@@ -168,6 +168,11 @@ Request CompletionJob::engine_request(size_t prompt, std::vector<int32_t> ids) {
     self->add_token(first + token.sample, token);
     return true;
   };
+  if (request_.stream && request_.show_progress) {
+    request.on_prompt = [self = shared_from_this(), first](const PromptProgress& progress) {
+      self->add_progress(first, progress);
+    };
+  }
   request.on_finish = [self = shared_from_this(), prompt](const RequestResult& result) {
     self->add_result(prompt, result);
   };
@@ -206,6 +211,13 @@ void CompletionJob::post_failure(const ApiError& error) noexcept try {
 void CompletionJob::notify() {
   if (std::exchange(notified_, true)) return;
   context_.on_loop([self = shared_from_this()] { self->deliver(); });
+}
+
+void CompletionJob::add_progress(int32_t choice, const PromptProgress& progress) {
+  const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - started_;
+  const std::scoped_lock lock(mutex_);
+  deltas_.push_back({.choice = choice, .prompt = PromptUpdate{progress, taken.count()}});
+  notify();
 }
 
 void CompletionJob::add_token(int32_t choice, const TokenEvent& token) {

@@ -22,11 +22,9 @@ void Connection::respond(HttpResponse response, const RequestNote& note) {
   status_ = response.status;
   if (shared_.draining) keep_alive_ = false;
   std::string head = status_line(response.status);
-  // An answer without content has neither.
-  if (response.status != 204) {
-    fmt::format_to(std::back_inserter(head), "Content-Type: {}\r\nContent-Length: {}\r\n", response.content_type,
-                   response.body.size());
-  }
+  if (!response.content_type.empty())
+    fmt::format_to(std::back_inserter(head), "Content-Type: {}\r\n", response.content_type);
+  fmt::format_to(std::back_inserter(head), "Content-Length: {}\r\n", response.body.size());
   fmt::format_to(std::back_inserter(head), "X-Request-Id: {}\r\nConnection: {}\r\n{}", head_.id,
                  keep_alive_ ? "keep-alive" : "close", cors_lines(head_));
   for (const auto& [name, value] : response.headers)

@@ -96,6 +96,7 @@ void parse_native(const Fields& fields, const CompletionLimits& limits, Completi
   const int64_t probabilities = fields.integer("n_probs", 0, kMaxTopLogprobs).value_or(0);
   settings.top_logprobs = probabilities > 0 ? static_cast<int32_t>(probabilities) : -1;
   settings.reuse_prefix = fields.boolean("cache_prompt").value_or(true);
+  request.show_progress = fields.boolean("return_progress").value_or(false);
   settings.stop_at_end = !fields.boolean("ignore_eos").value_or(false);
   request.token_ids = fields.boolean("return_tokens").value_or(false);
   request.response_fields = response_fields_of(fields);

@@ -56,6 +56,15 @@ Json timings_json(const Usage& usage) {
           {"queue_ms", rounded(usage.queue_ms)}};
 }
 
+void add_progress(Json& body, const PromptUpdate& prompt) {
+  body["prompt_progress"] = {{"total", prompt.total},
+                             {"cache", prompt.reused},
+                             {"processed", prompt.computed},
+                             {"time_ms", rounded(prompt.ms)}};
+  body["timings"] =
+      timings_json({.prompt_tokens = prompt.computed, .cached_tokens = prompt.reused, .prefill_ms = prompt.ms});
+}
+
 std::string event(std::string_view text, std::string_view name) {
   return name.empty() ? fmt::format("data: {}\n\n", text) : fmt::format("event: {}\ndata: {}\n\n", name, text);
 }
@@ -102,10 +111,15 @@ Json message_json(const Choice& choice) {
 class OpenAiWriter final : public ReplyWriter {
  public:
   explicit OpenAiWriter(ReplyHead head)
-      : ReplyWriter(std::move(head)), offsets_(static_cast<size_t>(request().choices())) {}
+      : ReplyWriter(std::move(head)),
+        chunk_head_(dump(head_json(is_chat() ? "chat.completion.chunk" : "text_completion"))),
+        offsets_(static_cast<size_t>(request().choices())) {
+    chunk_head_.back() = ',';
+  }
 
   [[nodiscard]] std::string whole(std::span<const Choice> choices, const Usage& usage) const override;
   [[nodiscard]] std::string opening() override;
+  [[nodiscard]] std::string progress(int32_t choice, const PromptUpdate& prompt) override;
   [[nodiscard]] std::string token(const Delta& delta) override;
   [[nodiscard]] std::string ending(std::span<const Choice> choices, const Usage& usage) override;
   [[nodiscard]] std::string failure(const ApiError& error) const override { return event(error_body(error)); }
@@ -114,12 +128,13 @@ class OpenAiWriter final : public ReplyWriter {
   [[nodiscard]] bool is_chat() const { return request().dialect == Dialect::openai_chat; }
   [[nodiscard]] Json head_json(std::string_view object) const;
   void add_explanation(Json& body, const Usage& usage) const;
-  [[nodiscard]] std::string chunk(int32_t index, Json content, Json logprobs, Json reason) const;
+  [[nodiscard]] std::string chunk(int32_t index, Json content, Json logprobs, Json reason, const Json& more = {}) const;
   [[nodiscard]] Json chat_token(const TokenLogprob& token) const;
   [[nodiscard]] Json chat_logprobs(std::span<const Delta> tokens) const;
   [[nodiscard]] Json text_logprobs(std::span<const Delta> tokens, size_t text_offset) const;
   [[nodiscard]] Json logprobs(std::span<const Delta> tokens, size_t text_offset) const;
 
+  std::string chunk_head_;       // of every chunk, up to its choices: tokens are written one by one
   std::vector<size_t> offsets_;  // [choice] characters of the text written
 };
 
@@ -131,15 +146,16 @@ Json OpenAiWriter::head_json(std::string_view object) const {
           {"system_fingerprint", "b-inferno-" + version()}};
 }
 
-// {"index", "delta" | "text", "logprobs", "finish_reason"} in a chunk.
-std::string OpenAiWriter::chunk(int32_t index, Json content, Json logprobs, Json reason) const {
-  Json body = head_json(is_chat() ? "chat.completion.chunk" : "text_completion");
-  body["choices"] = Json::array({{{"index", index},
-                                  {is_chat() ? "delta" : "text", std::move(content)},
-                                  {"logprobs", std::move(logprobs)},
-                                  {"finish_reason", std::move(reason)}}});
-  if (request().include_usage) body["usage"] = nullptr;
-  return event(dump(body));
+// {"index", "delta" | "text", "logprobs", "finish_reason"} in a chunk, and the members of `more` beside it.
+std::string OpenAiWriter::chunk(int32_t index, Json content, Json logprobs, Json reason, const Json& more) const {
+  const Json choice = {{"index", index},
+                       {is_chat() ? "delta" : "text", std::move(content)},
+                       {"logprobs", std::move(logprobs)},
+                       {"finish_reason", std::move(reason)}};
+  std::string rest = more.empty() ? "}" : dump(more);
+  if (!more.empty()) rest.front() = ',';
+  return event(fmt::format("{}\"choices\":[{}]{}{}", chunk_head_, dump(choice),
+                           request().include_usage ? ",\"usage\":null" : "", rest));
 }
 
 Json OpenAiWriter::chat_token(const TokenLogprob& token) const {
@@ -219,6 +235,12 @@ std::string OpenAiWriter::opening() {
     events += chunk(i, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr);
   }
   return events;
+}
+
+std::string OpenAiWriter::progress(int32_t choice, const PromptUpdate& prompt) {
+  Json more = Json::object();
+  add_progress(more, prompt);
+  return chunk(choice, is_chat() ? Json::object() : Json(""), nullptr, nullptr, more);
 }
 
 std::string OpenAiWriter::token(const Delta& delta) {

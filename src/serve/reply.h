@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,7 +30,12 @@ struct ReplyHead {
   std::vector<int32_t> end_tokens = {};   // of the model
 };
 
-// A token of one choice, or text without one (id -1) that had been held back.
+// How far the prompt is, and how long that took.
+struct PromptUpdate : PromptProgress {
+  double ms = 0;
+};
+
+// A token of one choice, or text without one (id -1) that had been held back; or how far its prompt is.
 struct Delta {
   int32_t choice = 0;
   int32_t id = -1;
@@ -37,6 +43,7 @@ struct Delta {
   std::string thinking = {};
   std::vector<CallDelta> calls = {};
   std::vector<TokenLogprob> logprobs = {};  // where asked for: the drawn token, then the likeliest
+  std::optional<PromptUpdate> prompt = {};
 };
 
 struct Choice {
@@ -75,6 +82,7 @@ class ReplyWriter {
   // Of a stream, in this order; each may be empty.
   [[nodiscard]] virtual std::string_view stream_type() const { return kEventStream; }
   [[nodiscard]] virtual std::string opening() { return {}; }
+  [[nodiscard]] virtual std::string progress(int32_t /*choice*/, const PromptUpdate& /*prompt*/) { return {}; }
   [[nodiscard]] virtual std::string token(const Delta& delta) = 0;
   [[nodiscard]] virtual std::string ending(std::span<const Choice> choices, const Usage& usage) = 0;
   // The last part, instead of ending().
@@ -107,6 +115,8 @@ class ReplyWriter {
 [[nodiscard]] double rounded(double ms);
 // llama-server's `timings`. The first token is the prompt's: rates of the others are over one step fewer.
 [[nodiscard]] nlohmann::ordered_json timings_json(const Usage& usage);
+// llama-server's `prompt_progress`, and its `timings` so far.
+void add_progress(nlohmann::ordered_json& body, const PromptUpdate& prompt);
 // Tokens per second; 0 when no time was taken.
 [[nodiscard]] double per_second(int64_t tokens, double ms);
 

@@ -34,6 +34,13 @@ class NativeWriter final : public ReplyWriter {
     return dump(all);
   }
 
+  [[nodiscard]] std::string progress(int32_t choice, const PromptUpdate& prompt) override {
+    Json body = {{"index", choice}, {"content", ""},         {"tokens", Json::array()},
+                 {"stop", false},   {"tokens_predicted", 0}, {"tokens_evaluated", prompt.computed}};
+    add_progress(body, prompt);
+    return event(dump(body));
+  }
+
   [[nodiscard]] std::string token(const Delta& delta) override {
     if (delta.text.empty() && delta.logprobs.empty()) return {};
     auto& made = made_[static_cast<size_t>(delta.choice)];

@@ -90,7 +90,6 @@ class ResponsesWriter final : public ReplyWriter {
             {"tools", Json::array()},
             {"top_p", rounded(sampling.top_p)},
             {"truncation", "disabled"},
-            {"usage", nullptr},
             {"metadata", Json::object()}};
   }
 
@@ -101,7 +100,7 @@ class ResponsesWriter final : public ReplyWriter {
     if (!choice.thinking.empty()) body["output"].push_back(item(Item::reasoning, choice.thinking, "completed"));
     body["output"].push_back(item(Item::message, choice.text, is_cut ? "incomplete" : "completed"));
     body["usage"] = {{"input_tokens", usage.prompt_tokens},
-                     {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+                     {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}, {"cache_write_tokens", 0}}},
                      {"output_tokens", usage.generated_tokens},
                      {"output_tokens_details", {{"reasoning_tokens", 0}}},
                      {"total_tokens", usage.prompt_tokens + usage.generated_tokens},

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -427,7 +428,7 @@ TEST(Requests, ACallbackThatThrowsEndsItsOwnRequestWithItsException) {
   const int32_t vocabulary = engine->model().config().vocabulary;
   Outcome good;
   const auto other = submit_watched(*engine, request_of(1, 50, 20, vocabulary), good);
-  for (const int where : {0, 1, 2}) {
+  for (const int where : {0, 1, 2, 3}) {
     Request bad = request_of(2, 50, 20, vocabulary);
     if (where == 0) bad.on_token = [](const TokenEvent&) -> bool { throw std::out_of_range("mine"); };
     if (where == 1) bad.on_finish = [](const RequestResult&) { throw std::out_of_range("mine"); };
@@ -435,6 +436,7 @@ TEST(Requests, ACallbackThatThrowsEndsItsOwnRequestWithItsException) {
       bad.logits_from = 0;
       bad.on_logits = [](int32_t, std::span<const float>) { throw std::out_of_range("mine"); };
     }
+    if (where == 3) bad.on_prompt = [](const PromptProgress&) { throw std::out_of_range("mine"); };
     const auto ticket = engine->scheduler().submit(std::move(bad));
     engine->scheduler().run(*ticket);
     ASSERT_TRUE(ticket->result().error);
@@ -564,6 +566,19 @@ TEST(Requests, LogitsOfAPromptComeOnceInOrderWhateverTheChunks) {
   EXPECT_EQ(logits_of(*whole), expected) << "and again from the cache";
   auto chunked = make({.sequences = 1, .max_tokens = 7});
   EXPECT_EQ(logits_of(*chunked), expected);
+}
+
+TEST(Requests, APromptTellsAfterEachChunkHowFarItIs) {
+  auto engine = make({.sequences = 1, .max_tokens = 64});
+  Request request = request_of(5, 150, 3, engine->model().config().vocabulary);
+  std::vector<std::array<int32_t, 3>> seen;
+  request.on_prompt = [&](const PromptProgress& p) { seen.push_back({p.total, p.reused, p.computed}); };
+  (void)generate(*engine, request);
+  using Seen = std::vector<std::array<int32_t, 3>>;
+  EXPECT_EQ(seen, (Seen{{150, 0, 64}, {150, 0, 128}, {150, 0, 150}}));
+  seen.clear();
+  (void)generate(*engine, request);
+  EXPECT_EQ(seen, (Seen{{150, 149, 150}})) << "and again from the cache";
 }
 
 TEST(Requests, ManyThreadsSubmitAndCancelWhileOneRunsSteps) {

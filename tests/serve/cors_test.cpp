@@ -35,12 +35,12 @@ TEST(ServeCors, PagesOfANamedOriginMayUseItAndNoOthers) {
   Client client(server.port());
   const Reply asked = preflight(client, kText, "POST",
                                 "Access-Control-Request-Headers: authorization, content-type, x-stainless-os\r\n");
-  EXPECT_EQ(asked.status, 204);
+  EXPECT_EQ(asked.status, 200);
   EXPECT_EQ(asked.headers.at("access-control-allow-origin"), "https://page.example");
   EXPECT_EQ(asked.headers.at("access-control-allow-methods"), "POST");
   EXPECT_EQ(asked.headers.at("access-control-allow-headers"), "authorization, content-type, x-stainless-os");
   EXPECT_EQ(asked.headers.at("vary"), "Origin");
-  EXPECT_FALSE(asked.headers.contains("content-length"));
+  EXPECT_EQ(asked.body, "");
   // The same connection goes on, and errors can be read, too.
   const Reply answer = client.post(kText, R"({"prompt":"A","max_tokens":2})", kPage);
   EXPECT_EQ(answer.status, 200);
@@ -62,6 +62,25 @@ TEST(ServeCors, PagesOfANamedOriginMayUseItAndNoOthers) {
   Client plain(server.port());
   plain.send("OPTIONS /v1/completions HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_EQ(plain.receive().status, 405);
+}
+
+TEST(ServeCors, LocalhostIsAnyPortOfThisMachineAndNoNameThatBeginsLikeIt) {
+  const TestServer server([](serve::ServerOptions& options) { options.cors_origins = {"localhost"}; });
+  const auto allowed = [&](const std::string& origin) {
+    Client client(server.port());
+    client.send("OPTIONS /v1/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: " + origin +
+                "\r\nAccess-Control-Request-Method: POST\r\n\r\n");
+    const Reply reply = client.receive();
+    EXPECT_EQ(reply.status, 200) << origin;
+    const auto found = reply.headers.find("access-control-allow-origin");
+    return found == reply.headers.end() ? std::string() : found->second;
+  };
+  for (const char* own : {"http://localhost", "http://localhost:3000", "https://127.0.0.1:8443", "http://[::1]:3000"})
+    EXPECT_EQ(allowed(own), own);
+  for (const char* other : {"https://page.example", "http://localhost.evil.example", "http://notlocalhost", "null"})
+    EXPECT_EQ(allowed(other), "") << other;
+  // It is refused, should it come all the same.
+  EXPECT_EQ(Client(server.port()).get("/v1/models", kPage).status, 403);
 }
 
 TEST(ServeCors, AKeyIsNeededAllTheSame) {

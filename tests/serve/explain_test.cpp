@@ -29,6 +29,31 @@ TEST(ServeExplain, AnswersSayWhatWasReusedAndWhyNoMoreAndWhereTheTimeWent) {
   EXPECT_TRUE(reply.headers.at("x-reused-tokens").ends_with("; complete"));
 }
 
+TEST(ServeExplain, AStreamTellsHowMuchOfItsPromptIsComputedWhereAskedFor) {
+  TestServer server;
+  Client client(server.port());
+  for (const char* path : {"/completion", kText, kChat}) {
+    Json body = {{"max_tokens", 2}, {"stream", true}, {"return_progress", true}, {"cache_prompt", false}};
+    if (path == std::string(kChat)) {
+      body["messages"] = {{{"role", "user"}, {"content", "The sea was calm"}}};
+    } else {
+      body["prompt"] = "The sea was calm";
+    }
+    std::vector<Json> seen;
+    for (const std::string& event : client.post(path, body.dump()).events()) {
+      const Json chunk = event == "[DONE]" ? Json::object() : Json::parse(event);
+      if (chunk.contains("prompt_progress")) seen.push_back(chunk["prompt_progress"]);
+    }
+    ASSERT_GE(seen.size(), 2U) << path;
+    EXPECT_EQ(seen.front()["processed"], 0);
+    EXPECT_GT(seen.back()["total"], 0);
+    EXPECT_EQ(seen.back()["processed"], seen.back()["total"]);
+    body.erase("return_progress");
+    const std::string quiet = client.post(path, body.dump()).body;
+    EXPECT_EQ(quiet.find("prompt_progress"), std::string::npos);
+  }
+}
+
 TEST(ServeExplain, TheLastStepsNameTheRequestsInThem) {
   TestServer server;
   Client client(server.port());
