@@ -43,14 +43,15 @@ TEST(MetalWeights, PlanesGiveBackTheFilesBytes) {
   }
 }
 
-TEST(MetalProducts, ATokensResultDoesNotDependOnItsMates) {
+// More are multiplied in tiles, which add up in another order.
+TEST(MetalProducts, ATokensResultDoesNotDependOnItsMatesUpToEight) {
   for (const DType dtype : {DType::f16, DType::q4_k, DType::q6_k}) {
     SCOPED_TRACE(dtype_name(dtype));
     metal::MetalBackend backend(std::make_unique<test::EmulatedDevice>());
-    LinearShape shape{.tokens = 11, .k = 512, .n = {13}, .weight = dtype};
+    LinearShape shape{.tokens = 8, .k = 512, .n = {13}, .weight = dtype};
     const OpImage together = run_on(backend, linear_case(shape, 1));
     const float* all = together.record().args<LinearArgs>().out[0].f32();
-    for (int32_t t = 0; t < 11; ++t) {
+    for (int32_t t = 0; t < 8; ++t) {
       shape.rows = {t};
       const OpImage alone = run_on(backend, linear_case(shape, 1));
       const float* one = alone.record().args<LinearArgs>().out[0].f32();

@@ -53,19 +53,31 @@ TEST(MetalEmulator, BarriersOrderThreadgroupMemoryInEveryOrder) {
   }
 }
 
+TEST(MetalEmulator, MatricesAreLoadedMultipliedAndStoredByAllLanesTogether) {
+  for (const Order order : {Order::forward, Order::reverse, Order::shuffled}) {
+    std::vector<float> out(64);
+    dispatch({.kernel = "twice_transposed", .groups = {1}, .threads = {32}, .order = order}, {{0, out.data()}});
+    for (size_t i = 0; i < out.size(); ++i) EXPECT_EQ(out[i], 2.0F * static_cast<float>(i % 8 * 8 + i / 8));
+  }
+}
+
 #if INFERNO_THREAD_SANITIZER
 TEST(MetalEmulatorDeathTest, AMissingBarrierIsADataRace) {
   EXPECT_DEATH(run("fault_missing_barrier", 64), "data race");
+  EXPECT_DEATH(run("fault_matrix_without_barrier", 32), "data race");
 }
 #else
 TEST(MetalEmulator, AMissingBarrierReadsNaN) {
   const std::vector<float> out = run("fault_missing_barrier", 64);
   EXPECT_TRUE(std::any_of(out.begin(), out.end(), [](float value) { return std::isnan(value); }));
+  EXPECT_TRUE(std::isnan(run("fault_matrix_without_barrier", 32)[0]));
 }
 #endif
 
 TEST(MetalEmulator, LanesAtDifferentSimdOperationsAreAnError) {
-  EXPECT_NE(error_of([] { run("fault_divergence", 32); }).find("different simd operations"), std::string::npos);
+  for (const char* kernel : {"fault_divergence", "fault_matrix_divergence"}) {
+    EXPECT_NE(error_of([&] { run(kernel, 32); }).find("different simd operations"), std::string::npos) << kernel;
+  }
 }
 
 TEST(MetalEmulator, ABarrierThatNotAllReachIsAnError) {

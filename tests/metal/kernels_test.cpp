@@ -57,9 +57,28 @@ std::vector<Order> orders() {
 INSTANTIATE_TEST_SUITE_P(Ops, MetalKernels, testing::Combine(testing::ValuesIn(kOps), testing::ValuesIn(orders())),
                          name_of);
 
+TEST(MetalKernels, TilesOfQueriesTakeHeadsOfEveryWidth) {
+  const auto scalar = create_backend("scalar", {.fused = false});
+  for (const auto& [keys, values] : {std::pair{8, 8}, {20, 36}, {128, 132}, {256, 256}, {192, 128}}) {
+    SCOPED_TRACE(keys);
+    metal::MetalBackend backend(std::make_unique<test::EmulatedDevice>(Order::shuffled));
+    const OpImage image = attention_case({.sequences = {{.cached = 40, .queries = 9}, {.cached = 0, .queries = 10}},
+                                          .q_heads = 2,
+                                          .kv_heads = 1,
+                                          .head_dim = keys,
+                                          .kv = DType::f16,
+                                          .v_head_dim = values},
+                                         7);
+    for (const FieldDifference& d : compare_written(image, run_on(*scalar, image), run_on(backend, image))) {
+      EXPECT_FALSE(d.beyond(nmse_limit(image.record(), Numerics::definition))) << values << " wide: nmse " << d.nmse;
+    }
+  }
+}
+
 TEST(MetalKernels, EveryWeightTypeHasKernels) {
   for (const DType dtype : kWeightTypes) {
-    for (const metal::Kernel kernel : {metal::Kernel::linear, metal::Kernel::linear_few, metal::Kernel::embed}) {
+    for (const metal::Kernel kernel :
+         {metal::Kernel::linear, metal::Kernel::linear_few, metal::Kernel::linear_many, metal::Kernel::embed}) {
       const std::string name = metal::KernelId{kernel, dtype}.name();
       EXPECT_TRUE(emulator::has_kernel(name)) << name;
     }

@@ -20,6 +20,7 @@ namespace inferno::metal {
 enum class Kernel : uint8_t {
   linear,
   linear_few,
+  linear_many,
   embed,
   rms_norm,
   activate,
@@ -27,6 +28,7 @@ enum class Kernel : uint8_t {
   rope_store,
   attention_part,
   attention_merge,
+  attention_tiles,
   count
 };
 struct KernelId {

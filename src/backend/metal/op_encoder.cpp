@@ -13,8 +13,13 @@ constexpr uint32_t kThreads = 64;          // of a threadgroup: two simdgroups
 constexpr uint32_t kMaxThreads = 1024;     // that a threadgroup can have
 constexpr uint32_t kRowsPerSimdgroup = 4;  // kRows of linear.metal, kFewRows of linear_few.metal
 constexpr uint32_t kFewTokens = 8;         // of linear_few.metal
-constexpr uint32_t kPartThreads = 128;     // kSimdgroups of attention_decode.metal
-constexpr size_t kMaxTouched = 64;         // by kernels between two barriers
+constexpr uint32_t kManyRows = 64;         // of linear_many.metal, as the next two
+constexpr uint32_t kManyTokens = 32;
+constexpr uint32_t kManyThreads = 128;
+constexpr uint32_t kPartThreads = 128;  // kSimdgroups of attention_decode.metal
+constexpr uint32_t kQueries = 8;        // of attention_tiles.metal, as the next
+constexpr uint32_t kTileThreads = 128;
+constexpr size_t kMaxTouched = 64;  // by kernels between two barriers
 
 uint32_t u32(int64_t value) {
   return static_cast<uint32_t>(value);
@@ -79,8 +84,8 @@ bool overlap(const Binding& a, const Binding& b) {
 
 std::string KernelId::name() const {
   constexpr std::array<std::string_view, static_cast<size_t>(Kernel::count)> kNames = {
-      "linear", "linear_few", "embed",          "rms_norm",       "activate",
-      "finish", "rope_store", "attention_part", "attention_merge"};
+      "linear", "linear_few", "linear_many",    "embed",           "rms_norm",       "activate",
+      "finish", "rope_store", "attention_part", "attention_merge", "attention_tiles"};
   std::string text(kNames[static_cast<size_t>(kernel)]);
   if (dtype == DType::i32) return text;
   text += '_';
@@ -193,12 +198,21 @@ void OpEncoder::multiply(const Weight& weight, Binding x, int64_t tokens, const 
                         .has_residual = residual.data != nullptr,
                         .has_x_rows = !rows.empty(),
                         .tokens = u32(tokens)};
-  const bool few = tokens > 1;
-  const GridSize groups{.x = blocks(weight.rows(), int64_t{kRowsPerSimdgroup} * kThreads / kSimdWidth),
-                        .y = blocks(tokens, few ? kFewTokens : 1)};
-  if (planning_) device_.prepare({Kernel::linear, weight.dtype()});  // later steps may have one token
-  dispatch({few ? Kernel::linear_few : Kernel::linear, weight.dtype()}, groups, kThreads, args,
-           {in(&weight), read(x), in(bias), read(residual), written(out), in(rows)});
+  if (planning_) {  // later steps may have fewer tokens
+    for (const Kernel kernel : {Kernel::linear, Kernel::linear_few}) device_.prepare({kernel, weight.dtype()});
+  }
+  KernelId kernel{Kernel::linear, weight.dtype()};
+  GridSize groups{.x = blocks(weight.rows(), int64_t{kRowsPerSimdgroup} * kThreads / kSimdWidth), .y = u32(tokens)};
+  uint32_t threads = kThreads;
+  if (tokens > kFewTokens) {
+    kernel.kernel = Kernel::linear_many;
+    groups = {.x = blocks(weight.rows(), kManyRows), .y = blocks(tokens, kManyTokens)};
+    threads = kManyThreads;
+  } else if (tokens > 1) {
+    kernel.kernel = Kernel::linear_few;
+    groups.y = 1;
+  }
+  dispatch(kernel, groups, threads, args, {in(&weight), read(x), in(bias), read(residual), written(out), in(rows)});
 }
 
 void OpEncoder::project(const Weight& weight, Binding x, int64_t tokens, const Projection& how, Binding out) {
@@ -317,27 +331,39 @@ bool OpEncoder::op(const QkvRopeStoreArgs& a) {
 bool OpEncoder::op(const inferno::AttentionArgs& a) {
   const int64_t q_heads = a.q.cols() / a.kv.head_dim;
   const int64_t tokens = a.batch.tokens;
+  uint32_t gate = 0;
+  if (!a.gate.empty()) gate = a.gate.elements() == a.out.elements() ? 1 : 2;
+  const StepBatch& b = a.batch;
+  AttentionArgs args{.cache = cache_args(a.kv),
+                     .scale = a.scale,
+                     .softcap = a.softcap,
+                     .window = a.window,
+                     .causal = a.causal,
+                     .q_heads = u32(q_heads),
+                     .max_pages = u32(b.max_pages),
+                     .splits = 1,
+                     .has_sinks = a.sinks != nullptr,
+                     .gate = gate,
+                     .gate_activation = static_cast<uint32_t>(a.gate_activation),
+                     .tokens = u32(tokens),
+                     .padding = 0};
+  // With few tokens of each sequence a tile would be one query's, and its keys one threadgroup's work.
+  const bool tiles = tokens >= int64_t{b.sequences} * kQueries;
+  if (tiles || planning_) {
+    dispatch(
+        {Kernel::attention_tiles, a.kv.dtype}, {.x = u32(q_heads), .y = blocks(tokens, kQueries)}, kTileThreads, args,
+        {in(a.q), keys(a.kv), values(a.kv), in(b.pos, tokens), in(b.seq_of_token, tokens), in(b.kv_len, b.sequences),
+         in(b.block_table, int64_t{b.sequences} * b.max_pages), in(a.sinks), in(a.gate), out(a.out)});
+  }
+  if (tiles && !planning_) return true;
   const int64_t partial = a.kv.value_dim() + 2;
-  const uint32_t splits = splits_of(tokens, q_heads);
   if (planning_) {  // later steps have fewer tokens, and more parts
     for (int64_t t = 1; t < tokens; ++t) (void)floats(Region::partials, t * q_heads * splits_of(t, q_heads) * partial);
   }
-  const Binding partials = floats(Region::partials, tokens * q_heads * splits * partial);
-  uint32_t gate = 0;
-  if (!a.gate.empty()) gate = a.gate.elements() == a.out.elements() ? 1 : 2;
-  const AttentionArgs args{.cache = cache_args(a.kv),
-                           .scale = a.scale,
-                           .softcap = a.softcap,
-                           .window = a.window,
-                           .causal = a.causal,
-                           .q_heads = u32(q_heads),
-                           .max_pages = u32(a.batch.max_pages),
-                           .splits = splits,
-                           .has_sinks = a.sinks != nullptr,
-                           .gate = gate,
-                           .gate_activation = static_cast<uint32_t>(a.gate_activation)};
-  const StepBatch& b = a.batch;
-  dispatch({Kernel::attention_part, a.kv.dtype}, {.x = u32(q_heads), .y = u32(tokens), .z = splits}, kPartThreads, args,
+  args.splits = splits_of(tokens, q_heads);
+  const Binding partials = floats(Region::partials, tokens * q_heads * args.splits * partial);
+  dispatch({Kernel::attention_part, a.kv.dtype}, {.x = u32(q_heads), .y = u32(tokens), .z = args.splits}, kPartThreads,
+           args,
            {in(a.q), keys(a.kv), values(a.kv), in(b.pos, tokens), in(b.seq_of_token, tokens), in(b.kv_len, b.sequences),
             in(b.block_table, int64_t{b.sequences} * b.max_pages), written(partials)});
   dispatch({.kernel = Kernel::attention_merge},

@@ -19,7 +19,7 @@ constexpr size_t kMaxThreadgroupBytes = 32768;
 enum class State : uint8_t { ready, at_simd_op, at_barrier, done };
 
 struct Simdgroup {
-  float values[2][kSimdWidth];  // of even and of odd exchanges: a lane may be one ahead
+  float values[2][kSimdWidth * kMaxSimdValues];  // of even and of odd exchanges: a lane may be one ahead
   uint32_t lanes[2] = {};
   uint64_t exchanges = 0;
   uint32_t live = 0;
@@ -31,7 +31,7 @@ struct Thread {
   Fiber* fiber = nullptr;
   State state = State::ready;
   Position position;
-  float seen[kSimdWidth];  // the values of the last exchange
+  float seen[kSimdWidth * kMaxSimdValues];  // the values of the last exchange
 };
 
 struct Threadgroup {
@@ -157,20 +157,25 @@ std::set<uint64_t>& sources() {
 
 }  // namespace
 
-SimdValues simd_exchange(float value, int op) {
+uint32_t simd_lane() {
+  return lane_of(*running->now);
+}
+
+SimdValues simd_exchange(const float* values, int count, int op) {
   Thread& thread = *running->now;
   Simdgroup& simdgroup = simdgroup_of(thread);
   if (simdgroup.op >= 0 && simdgroup.op != op) fail("lanes of a simdgroup are at different simd operations");
   simdgroup.op = op;
   const uint64_t turn = simdgroup.exchanges % 2;
-  copy(&simdgroup.values[turn][lane_of(thread)], &value, 1);
+  const auto each = static_cast<size_t>(count);
+  copy(&simdgroup.values[turn][lane_of(thread) * each], values, each);
   thread.state = State::at_simd_op;
   if (++simdgroup.arrived == simdgroup.live) {
     release_simdgroup(simdgroup);
   } else {
     pause_thread();
   }
-  copy(thread.seen, simdgroup.values[turn], kSimdWidth);
+  copy(thread.seen, simdgroup.values[turn], kSimdWidth * each);
   return {thread.seen, simdgroup.lanes[turn]};
 }
 

@@ -67,13 +67,15 @@ void dispatch(const Dispatch& what, const Buffers& buffers);
 
 // The array number `id` of the threadgroup.
 void* threadgroup_memory(int id, size_t bytes);
-// Every live lane of the simdgroup comes here with its value; afterwards all see all of them. lanes: which took part,
-// by bit.
+// Every live lane of the simdgroup comes here with its `count` values; afterwards all see all of them: values [lane,
+// count]. lanes: which took part, by bit.
+constexpr int kMaxSimdValues = 4;
 struct SimdValues {
   const float* values;
   uint32_t lanes;
 };
-SimdValues simd_exchange(float value, int op);
+SimdValues simd_exchange(const float* values, int count, int op);
+uint32_t simd_lane();
 void threadgroup_barrier();
 
 }  // namespace emulator

@@ -101,8 +101,10 @@ struct AttentionArgs {
   args_uint has_sinks;
   args_uint gate;             // 0: none, 1: one per element of the output, 2: one per head
   args_uint gate_activation;  // a value of the enum Activation
+  args_uint tokens;
+  args_uint padding;
 };
-static_assert(sizeof(AttentionArgs) == 72, "no padding");
+static_assert(sizeof(AttentionArgs) == 80, "no padding");
 
 #ifndef __METAL_VERSION__
 }  // namespace inferno::metal

@@ -5,16 +5,10 @@
 // share the elements of a head, kElements each. Every simdgroup keeps a maximum, a sum and an output of its own (online
 // softmax) and they are merged at the end.
 #include "activations.h"
-#include "cache.h"
+#include "visible.h"
 
 constant uint kElements = 8;      // of a head in each lane: heads of up to 256
 constant uint kSimdgroups = 4;
-
-inline bool is_visible(constant AttentionArgs& args, int position, int key) {
-  if (args.causal != 0) return key <= position && (args.window == 0 || key > position - args.window);
-  int distance = key > position ? key - position : position - key;
-  return args.window == 0 || distance <= args.window / 2;
-}
 
 // A partial result is value_dim outputs, then the maximum and the sum: partials [query][head][split][value_dim + 2].
 template <int kKind>
@@ -53,8 +47,7 @@ kernel void attention_part(constant AttentionArgs& args [[buffer(0)]], device co
   float sum = 0.0f;
   for (int key = begin + int(simdgroup); key < end; key += int(kSimdgroups)) {
     if (!is_visible(args, position, key)) continue;
-    ulong page = ulong(block_table[ulong(sequence) * args.max_pages + uint(key) / args.cache.page_size]);
-    ulong row = cache_row(args.cache, page * args.cache.page_size + uint(key) % args.cache.page_size, kv_head);
+    ulong row = row_of(args, block_table, sequence, uint(key), kv_head);
     device const uchar* key_row = k_cache + row * args.cache.k_row_bytes;
     device const uchar* value_row = v_cache + row * args.cache.v_row_bytes;
     float product = 0.0f;

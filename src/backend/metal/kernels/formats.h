@@ -52,32 +52,38 @@ inline float level_of(uint code) {
   return float(int(code) - int(F::kOffset));
 }
 
+// The codes of a group, as they are stored.
+struct Codes {
+  uint words[8];  // 8 bits: all; 2 bits: the first two; others: the first four, value v in the nibble of v / 16
+  uint high[2];   // 5 bits: one word, bit v; 6 bits: word v / 16, bits 2 * (v % 16)
+};
+
 // index: of the group among all groups of the weight.
 template <typename F>
+inline void load_codes(thread Codes& codes, constant PlaneArgs& planes, device const uchar* weight, ulong index) {
+  enum { kWords = F::kBits == 8 ? 8 : F::kBits == 2 ? 2 : 4, kHighWords = F::kBits == 5 ? 1 : F::kBits == 6 ? 2 : 0 };
+  device const uint* words = (device const uint*)(weight + planes.q + index * (kWords * 4));
+  for (uint w = 0; w < kWords; ++w) codes.words[w] = words[w];
+  if (kHighWords == 0) return;
+  device const uint* high = (device const uint*)(weight + planes.h + index * (kHighWords * 4));
+  for (uint w = 0; w < kHighWords; ++w) codes.high[w] = high[w];
+}
+
+template <typename F>
+inline float level_at(thread const Codes& codes, uint v) {
+  if (F::kBits == 8) return float(char((codes.words[v / 4] >> (v % 4 * 8)) & 255u));
+  if (F::kBits == 2) return level_of<F>((codes.words[v / 16] >> (v % 16 * 2)) & 3u);
+  uint code = (codes.words[v % 16 / 4] >> (v % 4 * 8 + v / 16 * 4)) & 15u;
+  if (F::kBits == 5) code |= ((codes.high[0] >> v) & 1u) << 4;
+  if (F::kBits == 6) code |= ((codes.high[v / 16] >> (v % 16 * 2)) & 3u) << 4;
+  return level_of<F>(code);
+}
+
+template <typename F>
 inline void load_levels(thread Group& group, constant PlaneArgs& planes, device const uchar* weight, ulong index) {
-  if (F::kBits == 8) {
-    device const uint* words = (device const uint*)(weight + planes.q + index * 32);
-    for (uint v = 0; v < 32; ++v) group.level[v] = float(char((words[v / 4] >> (v % 4 * 8)) & 255u));
-    return;
-  }
-  if (F::kBits == 2) {
-    device const uint* words = (device const uint*)(weight + planes.q + index * 8);
-    for (uint v = 0; v < 32; ++v) group.level[v] = level_of<F>((words[v / 16] >> (v % 16 * 2)) & 3u);
-    return;
-  }
-  device const uint* words = (device const uint*)(weight + planes.q + index * 16);
-  uint high[2] = {0u, 0u};  // 5 bits: one word, bit v; 6 bits: word v / 16, bits 2 * (v % 16)
-  if (F::kBits == 5) high[0] = *(device const uint*)(weight + planes.h + index * 4);
-  if (F::kBits == 6) {
-    high[0] = *(device const uint*)(weight + planes.h + index * 8);
-    high[1] = *(device const uint*)(weight + planes.h + index * 8 + 4);
-  }
-  for (uint v = 0; v < 32; ++v) {
-    uint code = (words[v % 16 / 4] >> (v % 4 * 8 + v / 16 * 4)) & 15u;
-    if (F::kBits == 5) code |= ((high[0] >> v) & 1u) << 4;
-    if (F::kBits == 6) code |= ((high[v / 16] >> (v % 16 * 2)) & 3u) << 4;
-    group.level[v] = level_of<F>(code);
-  }
+  Codes codes;
+  load_codes<F>(codes, planes, weight, index);
+  for (uint v = 0; v < 32; ++v) group.level[v] = level_at<F>(codes, v);
 }
 
 template <typename F>
