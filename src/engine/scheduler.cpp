@@ -79,6 +79,7 @@ Scheduler::Scheduler(const SchedulerParts& parts, const SchedulerOptions& option
                                                      : kDeviceLatencyMs;
   latency_seconds_ = ms / 1e3;
   prompt_step_seconds_ = (options.prompt_step_ms > 0 ? options.prompt_step_ms : kPromptStepMs) / 1e3;
+  fixed_draft_price_ = options.draft_price;
   max_positions_ = static_cast<int32_t>(
       std::min<int64_t>(cache_.config().max_positions, int64_t{cache_.config().pages} * KvCache::kPageSize));
   const StepLimits& limits = decoder_.limits();

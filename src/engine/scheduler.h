@@ -47,6 +47,7 @@ struct SchedulerOptions {
   // kWholeSteps: as much as a step holds, for work that nobody waits for.
   static constexpr double kWholeSteps = std::numeric_limits<double>::infinity();
   double prompt_step_ms = 0;
+  double draft_price = 0;  // of a token guessed ahead, in tokens (draft_length.h); 0: what steps are expected to cost
 };
 
 // What the scheduler is made over; all of it outlives the scheduler.
@@ -203,6 +204,7 @@ class Scheduler {
   StepCost cost_;
   double latency_seconds_;
   double prompt_step_seconds_;
+  double fixed_draft_price_;
   int32_t max_positions_;  // of a sequence that has all pages
 
   std::mutex mutex_;  // of the next four

@@ -49,6 +49,7 @@ int32_t Scheduler::drafts_within(const Sequence& s, int32_t count, double limit)
 }
 
 double Scheduler::draft_price(const Sequence& s) const {
+  if (fixed_draft_price_ > 0) return fixed_draft_price_;
   const double more = cost_.seconds(shape_.with(s.length(), 1, 1)) - cost_.seconds(shape_);
   return more * static_cast<double>(step_.size()) / step_alone_seconds_;
 }
@@ -107,10 +108,11 @@ void Scheduler::plan_model_drafts(double limit) {
     const StepShape before = shape_;
     for (Sequence* s : drafting_) {
       const double seconds = draft_model_->seconds(s->length(), together) / together;
-      s->draft_price = draft_price(*s) + seconds * tokens_per_second;
+      s->draft_price = draft_price(*s) + (fixed_draft_price_ > 0 ? 0 : seconds * tokens_per_second);
       // What it has not seen of the text beyond the tokens of the last step.
       const int32_t unseen = s->length() - std::max(s->draft_computed, s->prompt_length) - 2;
-      s->draft_entry = unseen > 0 ? draft_model_->seconds(s->length(), unseen) * tokens_per_second : 0;
+      s->draft_entry =
+          unseen > 0 && fixed_draft_price_ == 0 ? draft_model_->seconds(s->length(), unseen) * tokens_per_second : 0;
       s->draft_wanted = s->draft_lengths[Sequence::from_model].choose(draft_room(*s), s->draft_price, s->draft_entry);
       s->draft_wanted = drafts_within(*s, s->draft_wanted, limit);
       while (s->draft_wanted > 0 && s->draft_wanted * seconds * together > limit - step_alone_seconds_)
