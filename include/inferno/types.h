@@ -189,6 +189,7 @@ struct EngineStats {
   int64_t prompt_tokens = 0;  // computed
   int64_t reused_tokens = 0;
   int64_t generated_tokens = 0;
+  int64_t drafts = 0;  // times that tokens were guessed ahead
   int64_t drafted_tokens = 0;
   int64_t accepted_tokens = 0;
   int64_t finished_requests = 0;

@@ -64,6 +64,8 @@ class Engine {
   [[nodiscard]] const Model& model() const { return *model_; }
   [[nodiscard]] KvCache& cache() { return *cache_; }
   [[nodiscard]] Decoder& decoder() { return *decoder_; }
+  // Null: there is none.
+  [[nodiscard]] const DraftModel* draft_model() const { return draft_model_.get(); }
   [[nodiscard]] Scheduler& scheduler() { return *scheduler_; }
   // Steps the scheduler; who uses it steps no more by himself.
   [[nodiscard]] Driver& driver() { return *driver_; }

@@ -229,6 +229,7 @@ EngineStats Scheduler::stats() const {
           .prompt_tokens = stats_.prompt_tokens,
           .reused_tokens = stats_.reused_tokens,
           .generated_tokens = stats_.generated_tokens,
+          .drafts = stats_.drafts,
           .drafted_tokens = stats_.drafted_tokens,
           .accepted_tokens = stats_.accepted_tokens,
           .finished_requests = stats_.finished_requests,

@@ -236,7 +236,7 @@ class Scheduler {
 
   struct {
     Gauge<int64_t> steps, prompt_tokens, reused_tokens, generated_tokens, finished_requests, preemptions;
-    Gauge<int64_t> drafted_tokens, accepted_tokens, evictions;
+    Gauge<int64_t> drafts, drafted_tokens, accepted_tokens, evictions;
     Gauge<int32_t> running, waiting, pages_used, pages_cached;
     Gauge<double> cost_error;
   } stats_;

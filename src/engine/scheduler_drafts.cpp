@@ -149,6 +149,7 @@ void Scheduler::count_drafts(Sequence& s, int32_t accepted) {
   }
   s.drafted += s.draft_count;
   s.accepted += accepted;
+  stats_.drafts += s.draft_count > 0 ? 1 : 0;
   stats_.drafted_tokens += s.draft_count;
   stats_.accepted_tokens += accepted;
   // What the draft model computed of wrong guesses is no part of the text.
