@@ -34,6 +34,7 @@ struct LoadOptions {
   std::string kv_type = {};   // of the cache: "f32", "f16", "bf16", "q8_0"; empty: the backend's default
   uint64_t kv_memory = 0;     // bytes of the cache; 0: max_sequences of the whole context, or what fits of it
   int32_t max_sequences = 8;  // that are computed at once; more wait
+  std::string draft = {};     // a smaller model of the same vocabulary that guesses tokens ahead; empty: none
   // The gap between tokens that a long prompt of another request may cause, as a target; 0: 100 on a CPU, 25 on a GPU.
   double max_token_latency_ms = 0;
   bool fused = true;     // false: fused ops run as the primitives that define them

@@ -318,6 +318,9 @@ struct BenchOptions {
   int32_t depth = 0;                   // positions in the cache before the first token
   std::vector<int32_t> batches = {1};  // sequences decoded together, a row each
   int32_t repeat = 3;                  // measurements of each row; 0: only run
+  // Decode once more with tokens guessed ahead from the text; and by LoadOptions::draft, where it is set.
+  bool lookup = false;
+  int32_t max_draft = 15;
 };
 
 // One phase of one model, or one op.
@@ -336,6 +339,9 @@ struct BenchRow {
   double gop_per_s = 0;                         // a multiplication and its addition are two
   std::optional<double> percent_of_limit = {};  // empty: this machine's limit is not known for the backend
   std::optional<double> microseconds = {};      // of an op
+  // Where tokens were guessed ahead: the share that was right, and the speed as a multiple of that without.
+  std::optional<double> accepted_percent = {};
+  std::optional<double> gain = {};
 };
 
 // options.max_sequences is not looked at: the largest batch counts. A context of 0 is as long as what is measured.

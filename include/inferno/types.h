@@ -84,6 +84,13 @@ struct GenerateOptions {
   std::string cache_salt = {};  // prompts with different salts share nothing in the cache
   bool reuse_prefix = true;     // take what is cached of the prompt, and leave it cached
   bool recompute = false;       // the whole sequence for every token: what caching is compared with
+  // Guess tokens ahead and check several in one step (docs/speculation.md). The text is the same, sooner or, at most a
+  // few percent, later: from what followed the same words before in the prompt, the text and `prediction`; and by the
+  // draft model, where one is loaded.
+  bool lookup = false;
+  std::vector<int32_t> prediction = {};  // a text that the result may resemble; with `lookup`
+  bool draft = true;
+  int32_t max_draft = 15;  // tokens guessed at a time; 0: none
 };
 
 // One token as it is made. Views are valid during the call.
@@ -119,12 +126,15 @@ enum class ReuseEnd : uint8_t {
 };
 [[nodiscard]] INFERNO_API std::string_view to_string(ReuseEnd end);
 
-// Times are wall time in milliseconds. A forward is what makes a token: the whole prompt counts as one.
+// Times are wall time in milliseconds. A forward is what makes a token, or several that were guessed: the whole prompt
+// counts as one.
 struct GenerateMetrics {
   int32_t prompt_tokens = 0;
   int32_t generated_tokens = 0;  // of all samples
   int32_t reused_tokens = 0;     // of the prompt, found in the cache
   ReuseEnd reuse_end = ReuseEnd::off;
+  int32_t drafted_tokens = 0;   // guessed ahead, of all samples
+  int32_t accepted_tokens = 0;  // of those: right
   int32_t preemptions = 0;
   double queue_ms = 0;                  // until the first chunk of the prompt ran
   double time_to_first_token_ms = 0;    // since submission
@@ -179,6 +189,9 @@ struct EngineStats {
   int64_t prompt_tokens = 0;  // computed
   int64_t reused_tokens = 0;
   int64_t generated_tokens = 0;
+  int64_t drafts = 0;  // times that tokens were guessed ahead
+  int64_t drafted_tokens = 0;
+  int64_t accepted_tokens = 0;
   int64_t finished_requests = 0;
   int64_t preemptions = 0;
   int32_t running = 0;  // sequences

@@ -196,7 +196,7 @@ class Llm:
         options: max_tokens (128; -1: until the context is full), temperature (0: always the likeliest token), top_k,
         top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty, penalty_window, seed (random where something
         is drawn), n (samples), stop (a string or several), stop_ids, stop_at_end, logprobs (True, or how many of the
-        likeliest), logit_bias ({id: bias}), cache_salt, reuse_prefix; and what the text must be, one of json_schema (a
+        likeliest), logit_bias ({id: bias}), cache_salt, reuse_prefix, lookup (guess tokens from earlier text); and what the text must be, one of json_schema (a
         dictionary or its text), regex, grammar (GBNF) and choice (a list of texts).
 
         on_token is called with every Token on the thread that computes; returning False ends the sample, and what it
@@ -389,7 +389,7 @@ def _generate_options(*, max_tokens: int = 128, temperature: float = 0, top_k: i
                       frequency_penalty: float = 0, penalty_window: int = 64, seed: int | None = None, n: int = 1,
                       stop: str | Sequence[str] = (), stop_ids: Sequence[int] = (), stop_at_end: bool = True,
                       logprobs: bool | int | None = None, logit_bias: Mapping[int, float] | None = None,
-                      cache_salt: str = "", reuse_prefix: bool = True,
+                      cache_salt: str = "", reuse_prefix: bool = True, lookup: bool = False,
                       json_schema: str | Mapping[str, Any] | bool | None = None, regex: str = "", grammar: str = "",
                       choice: Sequence[str] = ()) -> _inferno.GenerateOptions:
     sampling = _inferno.SamplingSettings()
@@ -401,7 +401,7 @@ def _generate_options(*, max_tokens: int = 128, temperature: float = 0, top_k: i
     options.max_new_tokens, options.samples, options.sampling = max_tokens, n, sampling
     options.stop = [stop] if isinstance(stop, str) else list(stop)
     options.stop_ids, options.stop_at_end = list(stop_ids), stop_at_end
-    options.cache_salt, options.reuse_prefix = cache_salt, reuse_prefix
+    options.cache_salt, options.reuse_prefix, options.lookup = cache_salt, reuse_prefix, lookup
     if logprobs is not None and logprobs is not False:
         options.top_logprobs = 0 if logprobs is True else logprobs
     constraint = _inferno.Constraint()

@@ -119,6 +119,7 @@ void bind_options(nb::module_& m) {
       .def_rw("kv_type", &LoadOptions::kv_type)
       .def_rw("kv_memory", &LoadOptions::kv_memory)
       .def_rw("max_sequences", &LoadOptions::max_sequences)
+      .def_rw("draft", &LoadOptions::draft)
       .def_rw("max_token_latency_ms", &LoadOptions::max_token_latency_ms)
       .def_rw("profile", &LoadOptions::profile)
       .def_rw("all_logits", &LoadOptions::all_logits);
@@ -139,6 +140,7 @@ void bind_options(nb::module_& m) {
       .def_rw("top_logprobs", &GenerateOptions::top_logprobs)
       .def_rw("cache_salt", &GenerateOptions::cache_salt)
       .def_rw("reuse_prefix", &GenerateOptions::reuse_prefix)
+      .def_rw("lookup", &GenerateOptions::lookup)
       .def_rw("constraint", &GenerateOptions::constraint)
       .def("add_bias", [](GenerateOptions& o, int32_t id, float bias) { o.logit_bias.push_back({id, bias}); });
   nb::class_<SamplingSettings>(m, "SamplingSettings")

@@ -69,11 +69,12 @@ nb::object record(const Completion& c) {
 }
 nb::object record(const GenerateMetrics& m) {
   return dictionary("prompt_tokens", m.prompt_tokens, "generated_tokens", m.generated_tokens, "reused_tokens",
-                    m.reused_tokens, "reuse_end", std::string(to_string(m.reuse_end)), "preemptions", m.preemptions,
-                    "queue_ms", m.queue_ms, "time_to_first_token_ms", m.time_to_first_token_ms,
-                    "prompt_tokens_per_second", m.prompt_tokens_per_second, "decode_tokens_per_second",
-                    m.decode_tokens_per_second, "forward_min_ms", m.forward_min_ms, "forward_max_ms", m.forward_max_ms,
-                    "forward_mean_ms", m.forward_mean_ms, "forwards", m.forwards);
+                    m.reused_tokens, "reuse_end", std::string(to_string(m.reuse_end)), "drafted_tokens",
+                    m.drafted_tokens, "accepted_tokens", m.accepted_tokens, "preemptions", m.preemptions, "queue_ms",
+                    m.queue_ms, "time_to_first_token_ms", m.time_to_first_token_ms, "prompt_tokens_per_second",
+                    m.prompt_tokens_per_second, "decode_tokens_per_second", m.decode_tokens_per_second,
+                    "forward_min_ms", m.forward_min_ms, "forward_max_ms", m.forward_max_ms, "forward_mean_ms",
+                    m.forward_mean_ms, "forwards", m.forwards);
 }
 
 template <typename T>
@@ -151,8 +152,9 @@ nb::object to_python(const BenchRow& r) {
 }
 nb::object to_python(const EngineStats& s) {
   return dictionary("steps", s.steps, "prompt_tokens", s.prompt_tokens, "reused_tokens", s.reused_tokens,
-                    "generated_tokens", s.generated_tokens, "finished_requests", s.finished_requests, "preemptions",
-                    s.preemptions, "running", s.running, "waiting", s.waiting, "cost_error", s.cost_error);
+                    "generated_tokens", s.generated_tokens, "drafted_tokens", s.drafted_tokens, "accepted_tokens",
+                    s.accepted_tokens, "finished_requests", s.finished_requests, "preemptions", s.preemptions,
+                    "running", s.running, "waiting", s.waiting, "cost_error", s.cost_error);
 }
 nb::object to_python(const GenerateResult& r) {
   return dictionary("samples", r.samples, "metrics", r.metrics);

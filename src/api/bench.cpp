@@ -103,7 +103,7 @@ class ModelBench {
   // The first `length` tokens, of which sequence s finds in the cache what it left there, and `generated` more.
   [[nodiscard]] Request request_at(int32_t s, int32_t length, int32_t generated) const;
   void run_prefill();
-  void run_decode(int32_t batch);
+  void run_decode(int32_t batch, bool guesses);
   // Seconds of `steps` steps in which each of `batch` sequences makes a token after its first.
   [[nodiscard]] double time_decode(int32_t batch, int32_t steps);
   void add_row(BenchRow row, const WorkCounter& counter, const std::vector<double>& seconds);
@@ -113,6 +113,7 @@ class ModelBench {
   const BenchOptions& what_;
   BenchRow row_;
   std::vector<int32_t> tokens_;
+  bool guesses_ = false;                        // tokens are guessed ahead in what is measured now
   std::optional<MachineLimits> device_limits_;  // measured when first asked for
   std::vector<BenchRow> rows_;
 };
@@ -162,7 +163,9 @@ std::vector<BenchRow> ModelBench::run() {
   for (int32_t s = 0; s < most && what_.depth > 0; ++s) (void)generate(engine_, request_at(s, what_.depth, 0));
   if (what_.prompt > 0) run_prefill();
   for (const int32_t batch : what_.batches) {
-    if (what_.generate > 0) run_decode(batch);
+    if (what_.generate == 0) continue;
+    run_decode(batch, false);
+    if (what_.lookup || engine_.draft_model() != nullptr) run_decode(batch, true);
   }
   return std::move(rows_);
 }
@@ -174,6 +177,9 @@ Request ModelBench::request_at(int32_t s, int32_t length, int32_t generated) con
   // A page that is not full would be copied: few positions are computed again, so that a sequence has its own pages.
   request.reuse_prefix = what_.depth >= KvCache::kPageSize;
   request.cache_salt = std::to_string(s);
+  request.lookup = guesses_ && what_.lookup;
+  request.draft = guesses_;
+  request.max_draft = what_.max_draft;
   return request;
 }
 
@@ -229,7 +235,8 @@ double ModelBench::time_decode(int32_t batch, int32_t steps) {
   return seconds;
 }
 
-void ModelBench::run_decode(int32_t batch) {
+void ModelBench::run_decode(int32_t batch, bool guesses) {
+  guesses_ = guesses;
   BenchRow row = row_;
   row.phase = "decode";
   row.tokens = what_.generate;
@@ -237,7 +244,14 @@ void ModelBench::run_decode(int32_t batch) {
   constexpr int32_t kWarmUpSteps = 8;
   (void)time_decode(batch, std::min(what_.generate, kWarmUpSteps));
   std::vector<double> seconds;
+  const EngineStats before = engine_.scheduler().stats();
   for (int32_t i = 0; i < what_.repeat; ++i) seconds.push_back(time_decode(batch, what_.generate));
+  if (guesses) {
+    const EngineStats after = engine_.scheduler().stats();
+    const auto drafted = static_cast<double>(after.drafted_tokens - before.drafted_tokens);
+    const auto accepted = static_cast<double>(after.accepted_tokens - before.accepted_tokens);
+    row.accepted_percent = drafted > 0 ? 100 * accepted / drafted : 0;
+  }
 
   WorkCounter counter(engine_.model(), engine_.cache().config());
   for (int32_t i = 0; i < what_.generate; ++i) counter.add_step(batch, 1, what_.depth + 1 + i, batch);
@@ -263,6 +277,8 @@ void ModelBench::add_row(BenchRow row, const WorkCounter& counter, const std::ve
   std::vector<double> speeds;
   for (const double s : seconds) speeds.push_back(1.0 * row.tokens * row.batch / s);
   row.tokens_per_second = summarize(speeds);
+  // The row before is the same without guesses.
+  if (row.accepted_percent) row.gain = row.tokens_per_second.median / rows_.back().tokens_per_second.median;
   const double time = summarize(seconds).median;
   row.gb_per_s = counter.work().bytes / time / 1e9;
   row.gop_per_s = counter.work().total_operations() / time / 1e9;
@@ -291,6 +307,9 @@ std::vector<BenchRow> bench_model(const GgufFile& file, EngineOptions options, c
   if (options.context == 0) options.context = static_cast<int32_t>(positions);
   options.limits.max_sequences = *std::max_element(what.batches.begin(), what.batches.end());
   options.limits.max_logit_rows = options.limits.max_sequences;
+  if (what.max_draft < 0 || what.max_draft > kMostDraft) {
+    fail_usage("`max_draft` is {}, must be 0 to {}", what.max_draft, kMostDraft);
+  }
   options.scheduler.prompt_step_ms = SchedulerOptions::kWholeSteps;
   Engine engine(file, options);
   const std::string* name = file.find_string("general.name");

@@ -22,6 +22,10 @@ Request make_request(std::vector<int32_t> ids, const GenerateOptions& options, T
   request.reuse_prefix = options.reuse_prefix;
   request.cache_salt = options.cache_salt;
   request.recompute = options.recompute;
+  request.lookup = options.lookup;
+  request.prediction = options.prediction;
+  request.draft = options.draft;
+  request.max_draft = options.max_draft;
   const bool collects = options.top_logprobs >= 0;
   if (collects && options.samples > 0) state->logprobs.resize(static_cast<size_t>(options.samples));
   if (collects || state->buffered) {

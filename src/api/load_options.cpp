@@ -40,6 +40,7 @@ EngineOptions engine_options(const LoadOptions& options) {
   result.context = options.context;
   if (!options.kv_type.empty()) result.kv_dtype = cache_type(options.kv_type);
   result.limits.max_sequences = options.max_sequences;
+  result.draft = options.draft;
   result.kv_memory = options.kv_memory;
   result.scheduler.max_token_latency_ms = options.max_token_latency_ms;
   result.all_logits = options.all_logits;

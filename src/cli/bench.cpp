@@ -15,6 +15,7 @@
 #include "cli/bench_rows.h"
 #include "cli/cli.h"
 #include "cli/instruments.h"
+#include "cli/speculation_flags.h"
 #include "engine/builtin_model.h"
 #include "profile/machine_limits.h"
 
@@ -24,6 +25,7 @@ namespace {
 struct BenchCommand {
   EngineFlags engine;
   Instruments instruments;
+  SpeculationFlags speculation;
   std::vector<std::string> models;
   BenchOptions what;
   std::string format = "md";
@@ -39,6 +41,7 @@ struct BenchCommand {
 
 std::vector<BenchRow> BenchCommand::run_model(const std::string& path, int threads) {
   EngineOptions options = engine.options_for(threads);
+  options.draft = speculation.draft;
   instruments.install(options);
   return bench_model(open_model(path), options, what, [&](Engine&) { instruments.finish(); });
 }
@@ -76,6 +79,7 @@ void BenchCommand::note_fewer_threads(const std::vector<BenchRow>& rows) const {
 }
 
 void BenchCommand::run() {
+  speculation.apply(what);
   if (what.prompt == 0 && what.generate == 0 && !ops) fail_usage("--prompt 0 --gen 0 leaves nothing to measure");
   if (instruments.writes_files() && (models.size() > 1 || engine.thread_counts().size() > 1)) {
     fail_usage("--trace and --profile-json hold one run: give one model and one number of threads");
@@ -138,6 +142,7 @@ void add_bench(CLI::App& app) {
   sub->add_option("--format", command->format, "md, json or csv")->check(CLI::IsMember({"md", "json", "csv"}));
   sub->add_option("--plot", command->plot, "also draw the rows into this SVG file");
   sub->add_flag("--ops", command->ops, "time every op at decode and prefill shapes instead of a model");
+  command->speculation.add_to(*sub);
   command->engine.add_to(*sub);
   command->instruments.add_to(*sub);
   sub->get_option("--threads")->description("CPU threads, one or several: 1,2,4");

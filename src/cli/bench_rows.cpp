@@ -34,6 +34,8 @@ std::string markdown(const std::vector<BenchRow>& rows) {
     cells.push_back({"model", "type", "backend", "cache", "threads", "batch", "depth", "phase", "tok/s", "±%", "GB/s",
                      "GOP/s", "% of limit"});
   }
+  const bool guesses = std::ranges::any_of(rows, [](const BenchRow& r) { return r.accepted_percent.has_value(); });
+  if (guesses) cells.front().insert(cells.front().end(), {"guesses right %", "gain"});
   const auto number = [](double value) { return fmt::format("{:.{}f}", value, value < 100 ? 1 : 0); };
   for (const BenchRow& r : rows) {
     const std::string spread = fmt::format("{:.1f}", r.tokens_per_second.spread_percent());
@@ -44,6 +46,10 @@ std::string markdown(const std::vector<BenchRow>& rows) {
       cells.push_back({r.name, r.type, r.backend, r.kv_type, std::to_string(r.threads), std::to_string(r.batch),
                        std::to_string(r.depth), fmt::format("{} {}", r.phase, r.tokens),
                        number(r.tokens_per_second.median), spread, number(r.gb_per_s), number(r.gop_per_s), share(r)});
+    }
+    if (guesses) {
+      cells.back().push_back(r.accepted_percent ? fmt::format("{:.0f}", *r.accepted_percent) : "");
+      cells.back().push_back(r.gain ? fmt::format("{:.2f}", *r.gain) : "");
     }
   }
   std::vector<size_t> widths(cells.front().size(), 3);
@@ -85,6 +91,8 @@ Json to_json(const BenchRow& r, const BenchContext& context, size_t index) {
                {"percent_of_limit", nullptr}};
   if (r.percent_of_limit) json["percent_of_limit"] = *r.percent_of_limit;
   if (r.microseconds) json["microseconds"] = *r.microseconds;
+  json["guesses_right_percent"] = r.accepted_percent ? Json(*r.accepted_percent) : Json(nullptr);
+  json["guesses_gain"] = r.gain ? Json(*r.gain) : Json(nullptr);
   json["file"] = context.files[index];
   json["version"] = context.version;
   json["cpu"] = context.cpu;

@@ -15,6 +15,7 @@
 #include "cli/prompt_input.h"
 #include "cli/sampling_flags.h"
 #include "cli/signals.h"
+#include "cli/speculation_flags.h"
 #include "template/known_templates.h"
 
 namespace inferno::cli {
@@ -29,6 +30,7 @@ constexpr std::string_view kQuotes = "\"\"\"";
 struct ChatCommand {
   EngineFlags engine;
   SamplingFlags sampling;
+  SpeculationFlags speculation;
   std::string model;
   std::string system;
   std::string chat_template;
@@ -121,10 +123,13 @@ void ChatCommand::run() const {
   const bool interactive = ::isatty(STDIN_FILENO) == 1;
   const std::string question = interactive ? "" : read_prompt("-");
   if (!interactive && trim(question).empty()) fail_usage("the question on standard input is empty");
-  Llm llm = model.empty() ? Llm::builtin(engine.load_options()) : Llm::load(model, engine.load_options());
+  LoadOptions load = engine.load_options();
+  load.draft = speculation.draft;
+  Llm llm = model.empty() ? Llm::builtin(load) : Llm::load(model, load);
   ChatScreen screen;
   screen.fold_thinking = hide_thinking;
-  const ChatSetup made = setup(llm);
+  ChatSetup made = setup(llm);
+  speculation.apply(made.generate);
   if (!interactive) {
     if (made.continues) greet(llm, made, screen);
     if (!made.continues && !engine.quiet) screen.note("{}", describe(made.generate.sampling));
@@ -169,6 +174,7 @@ void add_chat(CLI::App& app) {
   sub->add_option(
       "--chat-template", command->chat_template,
       "a chat format instead of the model's own: a file with a Jinja template, or one of " + known_template_names());
+  command->speculation.add_to(*sub);
   command->engine.add_to(*sub);
   sub->callback([command] { command->run(); });
 }

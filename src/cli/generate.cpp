@@ -20,6 +20,7 @@
 #include "cli/prompt_progress.h"
 #include "cli/sampling_flags.h"
 #include "cli/signals.h"
+#include "cli/speculation_flags.h"
 #include "engine/builtin_model.h"
 #include "engine/prompt.h"
 #include "template/known_templates.h"
@@ -37,6 +38,7 @@ struct GenerateCommand {
   Instruments instruments;
   SamplingFlags sampling;
   ConstraintFlags constraint;
+  SpeculationFlags speculation;
   ModelAndPrompt named;
   std::string prompt_file;
   std::string ids;
@@ -83,6 +85,7 @@ void GenerateCommand::resolve() {
   chat = chat || !chat_template.empty();
   request.recompute = kv == "off";
   request.stop_at_end = !ignore_end;
+  speculation.apply(request);
 }
 
 std::vector<int32_t> GenerateCommand::prompt_ids_of(const Engine& instance) const {
@@ -109,6 +112,8 @@ std::string GenerateCommand::as_json(const std::vector<int32_t>& prompt_ids, con
       {"time_to_first_token_ms", m.time_to_first_token_ms},
       {"prompt_tokens_per_second", m.prompt_tokens_per_second},
       {"decode_tokens_per_second", m.decode_tokens_per_second},
+      {"drafted_tokens", m.drafted_tokens},
+      {"accepted_tokens", m.accepted_tokens},
       {"per_forward_ms",
        {{"min", m.forward_min_ms}, {"max", m.forward_max_ms}, {"mean", m.forward_mean_ms}, {"n", m.forwards}}}};
   return line.dump() + "\n";
@@ -125,6 +130,9 @@ void GenerateCommand::report(const Completion& made, const RequestMetrics& m, in
   }
   print_stderr("\n{}", format_metrics(m));
   print_stderr("  prompt: {} tokens, {:.1f} per second\n", m.prompt_tokens, m.prompt_tokens_per_second);
+  if (m.drafted_tokens > 0) {
+    print_stderr("  guessed: {} tokens, {} of them right\n", m.drafted_tokens, m.accepted_tokens);
+  }
   print_stderr("  load_ms: {:.1f}\n  stop_reason: {}\n", load_ms, to_string(made.reason));
   if (request.sampling.temperature > 0) print_stderr("  seed: {}\n", request.sampling.seed);
 }
@@ -132,6 +140,7 @@ void GenerateCommand::report(const Completion& made, const RequestMetrics& m, in
 void GenerateCommand::run_lines() {
   LoadOptions load = engine.load_options();
   load.max_sequences = parallel;
+  load.draft = speculation.draft;
   Llm llm = model.empty() ? Llm::builtin(load) : Llm::load(model, load);
   GenerateOptions options;
   options.max_new_tokens = request.max_new_tokens;
@@ -139,6 +148,7 @@ void GenerateCommand::run_lines() {
   options.stop = request.stop_strings;
   options.stop_at_end = request.stop_at_end;
   options.recompute = request.recompute;
+  speculation.apply(options);
   options.constraint = constraint.read();
   generate_lines(llm, prompt_file.empty() ? "-" : prompt_file, options,
                  {.chat = chat, .chat_template = read_chat_template(chat_template), .at_once = 2 * parallel});
@@ -153,6 +163,7 @@ void GenerateCommand::run() {
   const auto began = std::chrono::steady_clock::now();
   const GgufFile file = open_model(model);
   EngineOptions engine_options = engine.options();
+  engine_options.draft = speculation.draft;
   instruments.install(engine_options);
   Engine instance(file, engine_options);
   load_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count();
@@ -217,6 +228,7 @@ void add_generate(CLI::App& app) {
       ->capture_default_str();
   command->sampling.add_to(*sub);
   command->constraint.add_to(*sub);
+  command->speculation.add_to(*sub);
   sub->add_option("--stop", command->request.stop_strings,
                   "end where this text would appear (may be given several times)")
       ->allow_extra_args(false);

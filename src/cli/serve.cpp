@@ -15,6 +15,7 @@
 #include "cli/chat_template.h"
 #include "cli/cli.h"
 #include "cli/serve_models.h"
+#include "cli/speculation_flags.h"
 #include "serve/access.h"
 #include "serve/log_writer.h"
 #include "serve/request_log.h"
@@ -26,6 +27,7 @@ constexpr uint64_t kMaxKeyFileBytes = uint64_t{1} << 20;
 
 struct ServeCommand {
   EngineFlags engine;
+  SpeculationFlags speculation;
   std::vector<std::string> models;
   std::string alias;
   std::string key_file;
@@ -72,6 +74,10 @@ std::vector<serve::ModelSource> ServeCommand::sources() {
                          .cache_folder = cache_folder,
                          .cache_bytes = cache_bytes};
   settings.load.max_sequences = parallel;
+  settings.load.draft = speculation.draft;
+  if (named.size() > 1 && !speculation.draft.empty()) fail_usage("`draft` is for one model");
+  server.lookup = speculation.lookup;
+  server.max_draft = speculation.max_draft;
   std::vector<serve::ModelSource> sources;
   if (named.size() == 1) {
     sources.push_back(loaded_model(named.front(), settings));
@@ -176,6 +182,7 @@ void add_serve(CLI::App& app) {
   sub->add_flag("--llama-metrics", command->server.llama_metrics, "/metrics has the names of llama-server, too");
   sub->add_flag("--show-prompts", command->server.show_prompts,
                 "answers tell the prompt made of the request, as with `verbose`");
+  command->speculation.add_to(*sub);
   command->engine.add_to(*sub);
   sub->callback([command] { command->run(); });
 }

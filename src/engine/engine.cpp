@@ -9,7 +9,9 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/text.h"
+#include "engine/builtin_model.h"
 #include "engine/explain.h"
+#include "engine/first_guess.h"
 #include "model/tensor_names.h"
 #include "tokenizer/tokenizer.h"
 
@@ -70,7 +72,9 @@ ModelNeeds needs_of(const ModelFile& file, const ModelConfig& config, const KvCo
 }
 
 // Pages of the cache: as many as asked for, or for every sequence the whole context as far as there is memory.
-int32_t choose_pages(const KvConfig& kv, const EngineOptions& options, const Backend& backend, uint64_t model_bytes) {
+// `draft_page_bytes`: of the draft model's cache, which has as many.
+int32_t choose_pages(const KvConfig& kv, const EngineOptions& options, const Backend& backend, uint64_t model_bytes,
+                     uint64_t draft_page_bytes) {
   const uint64_t page_bytes = KvCache::page_bytes(kv);
   const auto one = static_cast<uint64_t>(KvCache::pages_for(kv.max_positions));
   if (options.kv_memory > 0) {
@@ -86,9 +90,19 @@ int32_t choose_pages(const KvConfig& kv, const EngineOptions& options, const Bac
   if (free && pages > one) {
     const uint64_t taken = model_bytes + KvCache::state_bytes(kv) * static_cast<uint64_t>(kv.state_slots);
     const uint64_t left = *free > taken ? (*free - taken) / 4 * 3 : 0;
-    pages = std::max(one, std::min(pages, left / page_bytes));
+    pages = std::max(one, std::min(pages, left / (page_bytes + draft_page_bytes)));
   }
   return static_cast<int32_t>(pages);
+}
+
+// Room for tokens guessed ahead: for every sequence as many as there may be, within reason.
+int32_t draft_rows(const ModelConfig& config, const StepLimits& limits, int32_t context) {
+  if (config.recurrent_width() > 0) return 0;  // states cannot be taken back
+  const int64_t row_bytes = (int64_t{config.vocabulary} + 3 * (int64_t{context} + kMaxLogitBias)) * 4;
+  const auto affordable =
+      static_cast<int32_t>(std::clamp<int64_t>(Engine::kDraftBytes / row_bytes, kMostDraft, Engine::kDraftRows));
+  const int64_t wanted = int64_t{kMostDraft} * limits.max_sequences;
+  return static_cast<int32_t>(std::min<int64_t>({wanted, affordable, limits.max_tokens}));
 }
 
 // Rather one line now than to be killed without any while loading. Where swap space helps, it is only slow.
@@ -102,26 +116,6 @@ void require_memory(const ModelFile& file, const ModelNeeds& needs) {
     fail("{}; use a smaller model or type, a shorter `context` or less `kv_memory`", what);
   }
   log(LogLevel::warn, "{}: it will swap, and be slow", what);
-}
-
-// Seconds of a step's parts on a machine nobody has measured yet; the first steps correct them (step_cost.h).
-StepCost first_guess(const ModelConfig& c, uint64_t weight_bytes, const Backend& backend) {
-  const bool device = !backend.host_visible();
-  const double workers = backend.workers();
-  const double bytes_per_second = device ? 1e12 : 1e10 * std::min(workers, 8.0);
-  const double operations_per_second = device ? 5e13 : (backend.name() == "scalar" ? 2e9 : 1e11) * workers;
-  double elements = 0;  // of the matrices of all layers
-  double attended = 0;  // elements of queries, of all layers
-  for (const LayerConfig& layer : c.layers) {
-    const auto attention = static_cast<double>(layer.attention_width());
-    const double recurrent = layer.recurrent.conv_channels + 2.0 * static_cast<double>(layer.recurrent.value_width());
-    elements +=
-        c.width * (2 * attention + 2.0 * static_cast<double>(layer.kv_width()) + recurrent + 3.0 * layer.active_ffn());
-    attended += attention;
-  }
-  return StepCost({static_cast<double>(weight_bytes) / bytes_per_second,
-                   2.0 * c.width * c.vocabulary / operations_per_second, 2 * elements / operations_per_second,
-                   4 * attended / operations_per_second});
 }
 
 }  // namespace
@@ -154,13 +148,21 @@ Engine::Engine(const ModelFile& file, const EngineOptions& options) : backend_(m
     limits.max_logit_rows =
         static_cast<int32_t>(std::clamp<int64_t>(kAllLogitsBytes / row_bytes, 1, limits.max_tokens));
   }
-  limits.max_logit_rows = std::max(limits.max_logit_rows, limits.max_sequences);
+  limits.max_logit_rows = std::max(limits.max_logit_rows, limits.max_sequences + draft_rows(config, limits, context));
+  std::optional<GgufFile> draft_file;
+  if (!options.draft.empty()) {
+    draft_file.emplace(open_model(options.draft));
+    DraftModel::check(*draft_file, file);
+  }
   KvConfig kv{.layers = cache_layers(config),
               .dtype = kv_dtype,
               .max_positions = context,
               .state_slots = limits.max_sequences + Scheduler::snapshots(limits.max_sequences)};
-  kv.pages = choose_pages(kv, options, *backend_, file.file_bytes());
-  const ModelNeeds needs = needs_of(file, config, kv, limits);
+  const uint64_t draft_bytes = draft_file ? draft_file->file_bytes() : 0;
+  const uint64_t draft_page_bytes = draft_file ? DraftModel::page_bytes(*draft_file, kv_dtype) : 0;
+  kv.pages = choose_pages(kv, options, *backend_, file.file_bytes() + draft_bytes, draft_page_bytes);
+  ModelNeeds needs = needs_of(file, config, kv, limits);
+  needs.other_bytes += draft_bytes + draft_page_bytes * static_cast<uint64_t>(kv.pages);
   if (options.check_memory && backend_->host_visible()) require_memory(file, needs);
   backend_->expect(needs);
   // A device says what it is; the host knows itself.
@@ -171,6 +173,7 @@ Engine::Engine(const ModelFile& file, const EngineOptions& options) : backend_(m
   cache_ = std::make_unique<KvCache>(*backend_, kv);
   if (!options.page_folder.empty()) keep_pages(file, options);
   decoder_ = std::make_unique<Decoder>(*backend_, *model_, *cache_, limits);
+  if (draft_file) load_draft_model(*draft_file, options.on_progress);
   scheduler_ = std::make_unique<Scheduler>(
       SchedulerParts{.backend = *backend_,
                      .decoder = *decoder_,
@@ -180,6 +183,7 @@ Engine::Engine(const ModelFile& file, const EngineOptions& options) : backend_(m
                      .end_tokens = end_tokens_,
                      .tokenizer = tokenizer_.get(),
                      .saver = saver_.get(),
+                     .draft_model = draft_model_.get(),
                      .explain = [this](const auto& sequence, auto tokens) { return explain(sequence, tokens); },
                      .cost = first_guess(model_->config(), model_->weight_bytes(), *backend_)},
       options.scheduler);
@@ -187,6 +191,12 @@ Engine::Engine(const ModelFile& file, const EngineOptions& options) : backend_(m
 }
 
 Engine::~Engine() = default;
+
+void Engine::load_draft_model(const ModelFile& file, const OnProgress& on_progress) {
+  const KvConfig& kv = cache_->config();
+  draft_model_ = std::make_unique<DraftModel>(*backend_, file, kv.dtype, kv.max_positions, kv.pages, decoder_->limits(),
+                                              model_->config().vocabulary, on_progress);
+}
 
 void Engine::keep_pages(const ModelFile& file, const EngineOptions& options) {
   if (!backend_->host_visible()) fail_usage("pages in a device's memory cannot be kept in a folder; use a CPU backend");

@@ -12,6 +12,7 @@
 #include "backend/factory.h"
 #include "base/progress.h"
 #include "engine/constraints.h"
+#include "engine/draft_model.h"
 #include "engine/driver.h"
 #include "engine/page_saver.h"
 #include "engine/scheduler.h"
@@ -30,6 +31,7 @@ struct EngineOptions {
   int32_t context = 0;            // positions per sequence; 0: the model's own, at most kDefaultContext
   std::optional<DType> kv_dtype;  // empty: the backend's default
   StepLimits limits;
+  std::string draft = {};          // a model that guesses tokens ahead; empty: none
   uint64_t kv_memory = 0;          // bytes of the cache; 0: max_sequences of the whole context, or what fits of it
   std::string page_folder = {};    // where pages of prompts are kept for the next start; empty: nowhere
   uint64_t page_folder_bytes = 0;  // of all files in it
@@ -47,6 +49,10 @@ class Engine {
  public:
   // A model's own context may be far longer than anybody's memory; this much is used when none is chosen.
   static constexpr int32_t kDefaultContext = 4096;
+  // Logit rows of a step for tokens guessed ahead, of all sequences together, and memory that they may take beyond
+  // those of one sequence.
+  static constexpr int32_t kDraftRows = 64;
+  static constexpr int64_t kDraftBytes = int64_t{64} << 20;
 
   // `file` is only read while the engine is made.
   Engine(const ModelFile& file, const EngineOptions& options);
@@ -58,6 +64,8 @@ class Engine {
   [[nodiscard]] const Model& model() const { return *model_; }
   [[nodiscard]] KvCache& cache() { return *cache_; }
   [[nodiscard]] Decoder& decoder() { return *decoder_; }
+  // Null: there is none.
+  [[nodiscard]] const DraftModel* draft_model() const { return draft_model_.get(); }
   [[nodiscard]] Scheduler& scheduler() { return *scheduler_; }
   // Steps the scheduler; who uses it steps no more by himself.
   [[nodiscard]] Driver& driver() { return *driver_; }
@@ -75,6 +83,7 @@ class Engine {
 
  private:
   void keep_pages(const ModelFile& file, const EngineOptions& options);
+  void load_draft_model(const ModelFile& file, const OnProgress& on_progress);
 
   std::unique_ptr<Backend> backend_;  // first: everything below lives in its memory
   std::unique_ptr<const Tokenizer> tokenizer_;
@@ -84,6 +93,7 @@ class Engine {
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<PageSaver> saver_;  // null: pages are not kept; saves the last ones when nothing steps any more
   std::unique_ptr<Decoder> decoder_;
+  std::unique_ptr<DraftModel> draft_model_;  // null: there is none
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<Driver> driver_;
 };

@@ -28,6 +28,9 @@ struct PromptProgress {
   int32_t computed = 0;  // and reused
 };
 
+// Tokens guessed at a time, at most: with the one that is drawn in any case two tiles of the products.
+inline constexpr int32_t kMostDraft = 15;
+
 struct Request {
   std::vector<int32_t> prompt;
   int32_t samples = 1;
@@ -49,11 +52,21 @@ struct Request {
   std::string cache_salt;    // prompts with different salts share nothing
   uint64_t tag = 0;          // who asked, for the log of steps
   bool recompute = false;    // the whole sequence for every token: what caching is compared with
+  // Tokens guessed ahead (draft_length.h), as GenerateOptions has them; with `allowed` or `recompute` none are.
+  bool lookup = false;
+  std::vector<int32_t> prediction = {};
+  bool draft = true;
+  int32_t max_draft = kMostDraft;
+  // Instead of both: writes what may come after `generated` to `out` and returns how many.
+  std::function<int32_t(int32_t sample, std::span<const int32_t> generated, std::span<int32_t> out)> guess = {};
   // False ends the sample. An exception ends the request, and is its result's error.
   TokenCallback on_token = {};
   std::function<void(const PromptProgress& progress)> on_prompt = {};  // after each step with tokens of the prompt
   std::function<void(const RequestResult& result)> on_finish = {};
 };
+
+// What is wrong with how tokens are to be guessed ahead is an Error. `has_states`: of the model.
+void check_drafts(const Request& request, bool has_states, int32_t vocabulary);
 
 using RequestMetrics = GenerateMetrics;
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "engine/draft_model.h"
 #include "engine/page_saver.h"
 
 namespace inferno {
@@ -46,8 +47,12 @@ std::string_view to_string(StopReason reason) {
   return "";
 }
 
-Sequence::Sequence(ActiveRequest& of, int32_t sample_index, KvCache& cache, int32_t max_tokens)
-    : request(of), sample(sample_index), prompt_length(static_cast<int32_t>(of.request.prompt.size())), kv(cache) {
+Sequence::Sequence(ActiveRequest& of, int32_t sample_index, KvCache& cache, int32_t most_tokens)
+    : request(of),
+      sample(sample_index),
+      prompt_length(static_cast<int32_t>(of.request.prompt.size())),
+      max_tokens(most_tokens),
+      kv(cache) {
   tokens.reserve(static_cast<size_t>(max_tokens));
   tokens = of.request.prompt;
   tokens.reserve(static_cast<size_t>(max_tokens));
@@ -66,6 +71,7 @@ Scheduler::Scheduler(const SchedulerParts& parts, const SchedulerOptions& option
       end_tokens_(parts.end_tokens),
       tokenizer_(parts.tokenizer),
       saver_(parts.saver),
+      draft_model_(parts.draft_model),
       explain_(parts.explain),
       cost_(parts.cost) {
   const double ms = options.max_token_latency_ms > 0 ? options.max_token_latency_ms
@@ -73,11 +79,13 @@ Scheduler::Scheduler(const SchedulerParts& parts, const SchedulerOptions& option
                                                      : kDeviceLatencyMs;
   latency_seconds_ = ms / 1e3;
   prompt_step_seconds_ = (options.prompt_step_ms > 0 ? options.prompt_step_ms : kPromptStepMs) / 1e3;
+  fixed_draft_price_ = options.draft_price;
   max_positions_ = static_cast<int32_t>(
       std::min<int64_t>(cache_.config().max_positions, int64_t{cache_.config().pages} * KvCache::kPageSize));
   const StepLimits& limits = decoder_.limits();
   running_.reserve(static_cast<size_t>(limits.max_sequences));
   step_.reserve(static_cast<size_t>(limits.max_sequences));
+  drafting_.reserve(static_cast<size_t>(limits.max_sequences));
   samples_.resize(static_cast<size_t>(limits.max_logit_rows));
   found_pages_.resize(static_cast<size_t>(cache_.max_pages()));
 }
@@ -117,6 +125,7 @@ void Scheduler::check(const Request& request) const {
     fail_usage("{} log-probabilities were asked for, must be at most {}", request.top_logprobs, kMaxTopLogprobs);
   }
   check_logit_bias(request.bias, vocabulary_);
+  check_drafts(request, cache_.has_states(), vocabulary_);
   if (tokenizer_ == nullptr && !request.stop_strings.empty()) {
     inferno::fail("stop strings need a tokenizer, and this model or build has none; stop at token ids instead");
   }
@@ -141,6 +150,7 @@ std::shared_ptr<Ticket> Scheduler::submit(Request request) {
   for (int32_t i = 0; i < active->request.samples; ++i) {
     active->sequences.push_back(std::make_unique<Sequence>(*active, i, cache_, max_tokens));
     active->sequences.back()->logits_next = active->request.logits_from.value_or(0);
+    prepare_drafts(*active->sequences.back());
     if (tokenizer_ != nullptr && active->request.text) {
       active->sequences.back()->text.emplace(*tokenizer_, active->request.stop_strings);
     }
@@ -219,6 +229,9 @@ EngineStats Scheduler::stats() const {
           .prompt_tokens = stats_.prompt_tokens,
           .reused_tokens = stats_.reused_tokens,
           .generated_tokens = stats_.generated_tokens,
+          .drafts = stats_.drafts,
+          .drafted_tokens = stats_.drafted_tokens,
+          .accepted_tokens = stats_.accepted_tokens,
           .finished_requests = stats_.finished_requests,
           .preemptions = stats_.preemptions,
           .running = stats_.running,
@@ -241,8 +254,9 @@ bool Scheduler::step() {
   if (requests_.empty()) return false;
   step_.clear();
   shape_ = {};
-  step_has_masks_ = step_shows_logits_ = false;
+  step_has_masks_ = step_shows_logits_ = step_may_draft_ = false;
   plan_decodes();
+  plan_drafts();
   plan_prompts();
   fetch_masks();
   if (!step_.empty()) run_step();
@@ -255,10 +269,13 @@ void Scheduler::run(const Ticket& ticket) {
   while (!ticket.is_done()) step();
 }
 
+bool Scheduler::is_cancelled(const ActiveRequest& request) const {
+  return request.is_cancelled() || request.cancels != cancels_.load(std::memory_order_relaxed);
+}
+
 void Scheduler::drop_cancelled() {
-  const uint64_t cancels = cancels_.load(std::memory_order_relaxed);
   for (const auto& request : requests_) {
-    if (!request->is_cancelled() && request->cancels == cancels) continue;
+    if (!is_cancelled(*request)) continue;
     for (const auto& sequence : request->sequences) finish(*sequence, StopReason::cancelled);
   }
   remove_done();
@@ -299,26 +316,14 @@ void Scheduler::run_step() {
   try {
     decoder_.clear();
     size_t rows = 0;
-    for (Sequence* s : step_) {
-      decoder_.add(s->kv, s->computed,
-                   std::span(s->tokens).subspan(static_cast<size_t>(s->computed), static_cast<size_t>(s->step_tokens)),
-                   s->step_rows);
-      for (int32_t i = 0; i < s->step_rows; ++i) samples_[rows++] = {};  // rows that are only looked at
-      if (!s->draws) continue;
-      const Request& request = s->request.request;
-      samples_[rows - 1] = {.settings = request.sampling,
-                            .sample_index = s->sample,
-                            .position = s->length(),
-                            .history = s->tokens,
-                            .allowed = s->allowed,
-                            .bias = request.bias,
-                            .top_logprobs = request.top_logprobs};
-    }
+    for (Sequence* s : step_) add_to_batch(*s, rows);
     decoder_.run(any_draw ? std::span<const SampleRequest>(samples_).first(rows) : std::span<const SampleRequest>());
     if (!any_draw) backend_.synchronize();
+    remove_guesses();
   } catch (...) {
     // Nobody knows how far the step came: all in it fail, and nothing of it is found in the cache later.
     const std::exception_ptr error = std::current_exception();
+    remove_guesses();
     for (Sequence* s : step_) fail(s->request, error);
     return;
   }
@@ -337,25 +342,71 @@ void Scheduler::run_step() {
     list_pages(*s);
     report_prompt(*s);
     if (s->done) continue;  // whoever was told failed
-    if (!s->draws) {
-      if (s->remaining() == 0) finish(*s, StopReason::length);
-      continue;
+    if (s->draws) {
+      take_tokens(*s, row - 1 - s->draft_count, end);
+    } else if (s->remaining() == 0) {
+      finish(*s, StopReason::length);
     }
-    const double ms = milliseconds(end - s->forward_begin);
-    s->forward_begin = s->last_token = end;
-    RequestMetrics& m = s->request.mutable_result().metrics;
-    if (s->sample == 0) {
-      m.forward_min_ms = s->forwards == 0 ? ms : std::min(m.forward_min_ms, ms);
-      m.forward_max_ms = std::max(m.forward_max_ms, ms);
-    }
-    if (s->forwards++ == 0) {
-      s->first_token = end;
-      if (s->sample == 0) m.time_to_first_token_ms = milliseconds(end - s->request.submitted);
-    }
-    s->forward_total_ms += ms;
-    s->request.prompt_done = true;
-    accept(*s, decoder_.sampled()[static_cast<size_t>(row) - 1], decoder_.logprobs(row - 1));
   }
+}
+
+// The sequence's tokens of the step and its guesses, and how its rows are sampled: each as if all guesses before it
+// were tokens.
+void Scheduler::add_to_batch(Sequence& s, size_t& row) {
+  const auto length = static_cast<size_t>(s.step_length);
+  // There is room: guesses are fewer than the tokens that are left to make.
+  for (int32_t i = 0; i < s.draft_count; ++i) s.tokens.push_back(s.draft[static_cast<size_t>(i)]);
+  const std::span<const int32_t> tokens = s.tokens;
+  decoder_.add(s.kv, s.computed,
+               tokens.subspan(static_cast<size_t>(s.computed), static_cast<size_t>(s.step_tokens + s.draft_count)),
+               s.step_rows);
+  for (int32_t i = 0; i < s.step_rows; ++i) samples_[row++] = {};  // rows that are only looked at
+  if (!s.draws) return;
+  const Request& request = s.request.request;
+  for (int32_t i = 0; i <= s.draft_count; ++i) {
+    const size_t position = length + static_cast<size_t>(i);
+    samples_[row - 1 - static_cast<size_t>(s.draft_count - i)] = {.settings = request.sampling,
+                                                                  .sample_index = s.sample,
+                                                                  .position = static_cast<int32_t>(position),
+                                                                  .history = tokens.first(position),
+                                                                  .allowed = s.allowed,
+                                                                  .bias = request.bias,
+                                                                  .top_logprobs = request.top_logprobs};
+  }
+}
+
+// Guesses are among the tokens while a step runs, and never afterwards.
+void Scheduler::remove_guesses() {
+  for (Sequence* s : step_) s->tokens.resize(static_cast<size_t>(s->step_length));
+}
+
+// What was drawn from the sequence's rows, up to and with the first token that was not guessed.
+void Scheduler::take_tokens(Sequence& s, int32_t first_row, SchedulerClock::time_point end) {
+  const double ms = milliseconds(end - s.forward_begin);
+  s.forward_begin = s.last_token = end;
+  RequestMetrics& m = s.request.mutable_result().metrics;
+  if (s.sample == 0) {
+    m.forward_min_ms = s.forwards == 0 ? ms : std::min(m.forward_min_ms, ms);
+    m.forward_max_ms = std::max(m.forward_max_ms, ms);
+  }
+  if (s.forwards++ == 0) {
+    s.first_token = end;
+    if (s.sample == 0) m.time_to_first_token_ms = milliseconds(end - s.request.submitted);
+  }
+  s.forward_total_ms += ms;
+  s.request.prompt_done = true;
+  int32_t right = 0;
+  for (int32_t row = first_row;; ++row) {
+    const int32_t token = decoder_.sampled()[static_cast<size_t>(row)];
+    ++s.drawn;
+    accept(s, token, decoder_.logprobs(row));
+    if (right == s.draft_count || token != s.draft[static_cast<size_t>(right)]) break;
+    ++right;
+    if (s.done || is_cancelled(s.request)) break;  // and what follows is as if it had never been computed
+    ++s.computed;
+    list_pages(s);
+  }
+  if (s.speculates) count_drafts(s, right);
 }
 
 void Scheduler::log_step(double seconds) {
@@ -367,10 +418,12 @@ void Scheduler::log_step(double seconds) {
   record.waiting = static_cast<int32_t>(waiting_.size());
   for (const Sequence* s : step_) {
     const bool decodes = s->step_tokens == 1 && s->computed >= s->prompt_length;
-    (decodes ? record.decodes : record.prompt_tokens) += s->step_tokens;
+    (decodes ? record.decodes : record.prompt_tokens) += s->step_tokens + s->draft_count;
     if (record.members == static_cast<int32_t>(record.member.size())) continue;
-    record.member[static_cast<size_t>(record.members++)] = {
-        .tag = s->request.request.tag, .tokens = s->step_tokens, .position = s->computed, .left = s->remaining()};
+    record.member[static_cast<size_t>(record.members++)] = {.tag = s->request.request.tag,
+                                                            .tokens = s->step_tokens + s->draft_count,
+                                                            .position = s->computed,
+                                                            .left = s->remaining()};
   }
   record.sequences = static_cast<int32_t>(step_.size());
   record.target_seconds = record.decodes > 0 ? latency_seconds_ : prompt_step_seconds_;
@@ -479,7 +532,11 @@ void Scheduler::fail(ActiveRequest& request, const std::exception_ptr& error) {
 void Scheduler::complete(ActiveRequest& request) {
   RequestMetrics& m = request.mutable_result().metrics;
   m.prompt_tokens = static_cast<int32_t>(request.request.prompt.size());
-  for (const auto& s : request.sequences) m.generated_tokens += s->generated();
+  for (const auto& s : request.sequences) {
+    m.generated_tokens += s->generated();
+    m.drafted_tokens += s->drafted;
+    m.accepted_tokens += s->accepted;
+  }
   const Sequence& first = *request.sequences.front();
   m.forwards = first.forwards;
   if (const double prompt_ms = m.time_to_first_token_ms - m.queue_ms; prompt_ms > 0) {
@@ -487,7 +544,8 @@ void Scheduler::complete(ActiveRequest& request) {
   }
   if (first.forwards > 0) m.forward_mean_ms = first.forward_total_ms / first.forwards;
   const double decode_ms = milliseconds(first.last_token - first.first_token);
-  if (first.forwards > 1 && decode_ms > 0) m.decode_tokens_per_second = (first.forwards - 1) / decode_ms * 1e3;
+  // The first forward made one token: guesses need one to follow.
+  if (first.drawn > 1 && decode_ms > 0) m.decode_tokens_per_second = (first.drawn - 1) / decode_ms * 1e3;
   stats_.finished_requests += 1;
   if (request.request.on_finish) {
     try {

@@ -5,6 +5,10 @@
 // prompt tokens as fit into the rest of a time target, chosen by a cost model that is fitted to the steps that ran
 // (step_cost.h). So a long prompt slows the others down by a bounded amount and never stops them.
 //
+// A sequence that decodes may have guesses of what follows in the step (draft_length.h), each with a logit row of its
+// own. What is drawn there is what would have been drawn later: guesses up to the first wrong one are tokens, the rest
+// is forgotten.
+//
 // Prompts go by the fewest tokens left, where every second of waiting counts like kAgeingTokens fewer: nothing starves.
 // What the cache holds of a prompt is not computed again; a prompt whose beginning is being computed for another
 // request waits for it. When no page is left, the youngest request gives its pages back and is recomputed later. On a
@@ -33,6 +37,7 @@
 
 namespace inferno {
 
+class DraftModel;
 class PageSaver;
 class Tokenizer;
 
@@ -42,6 +47,7 @@ struct SchedulerOptions {
   // kWholeSteps: as much as a step holds, for work that nobody waits for.
   static constexpr double kWholeSteps = std::numeric_limits<double>::infinity();
   double prompt_step_ms = 0;
+  double draft_price = 0;  // of a token guessed ahead, in tokens (draft_length.h); 0: what steps are expected to cost
 };
 
 // What the scheduler is made over; all of it outlives the scheduler.
@@ -54,6 +60,7 @@ struct SchedulerParts {
   const std::vector<int32_t>& end_tokens;
   const Tokenizer* tokenizer = nullptr;  // null: token ids only
   PageSaver* saver = nullptr;            // null: pages are not kept
+  DraftModel* draft_model = nullptr;     // null: there is none
   // What is wrong where the logits after these tokens of that sequence are no numbers (explain.h).
   std::function<std::string(const KvSequence& sequence, std::span<const int32_t> tokens)> explain;
   StepCost cost;
@@ -146,6 +153,20 @@ class Scheduler {
   [[nodiscard]] int32_t chunk_on_credit(const Sequence& sequence, double limit);
   void add_to_step(Sequence& sequence, int32_t tokens);
 
+  // ---- tokens guessed ahead (scheduler_drafts.cpp)
+  void prepare_drafts(Sequence& sequence);
+  void plan_drafts();
+  void plan_model_drafts(double limit);
+  [[nodiscard]] int32_t ask_for_guess(Sequence& sequence, std::span<int32_t> room);
+  // Tokens that may be guessed for the sequence by its own limits and the step's, and of so many those that `limit`
+  // seconds have room for.
+  [[nodiscard]] int32_t draft_room(const Sequence& sequence) const;
+  [[nodiscard]] int32_t drafts_within(const Sequence& sequence, int32_t count, double limit) const;
+  // What checking one more token takes, in tokens that the step makes.
+  [[nodiscard]] double draft_price(const Sequence& sequence) const;
+  void add_draft(Sequence& sequence);
+  void count_drafts(Sequence& sequence, int32_t accepted);
+
   // ---- pages (scheduler_pages.cpp)
   enum class Admission : uint8_t { running, deferred, no_pages };
   Admission admit(Sequence& sequence);
@@ -161,6 +182,10 @@ class Scheduler {
 
   // ---- the step
   void run_step();
+  void add_to_batch(Sequence& sequence, size_t& row);
+  void remove_guesses();
+  void take_tokens(Sequence& sequence, int32_t first_row, SchedulerClock::time_point end);
+  [[nodiscard]] bool is_cancelled(const ActiveRequest& request) const;
   void fetch_masks();
   void log_step(double seconds);
   void deliver_logits();
@@ -175,10 +200,12 @@ class Scheduler {
   const std::vector<int32_t>& end_tokens_;
   const Tokenizer* tokenizer_;
   PageSaver* saver_;
+  DraftModel* draft_model_;
   decltype(SchedulerParts::explain) explain_;
   StepCost cost_;
   double latency_seconds_;
   double prompt_step_seconds_;
+  double fixed_draft_price_;
   int32_t max_positions_;  // of a sequence that has all pages
 
   std::mutex mutex_;  // of the next four
@@ -197,7 +224,10 @@ class Scheduler {
   StepShape shape_;
   bool step_has_masks_ = false;  // some sequence of the step may have a mask, wants to see logits
   bool step_shows_logits_ = false;
-  double credit_seconds_ = 0;  // time that steps had left when not even the least chunk fitted
+  bool step_may_draft_ = false;      // some sequence of the step may have guesses
+  double step_alone_seconds_ = 0;    // of the step without any, as expected
+  std::vector<Sequence*> drafting_;  // those whose guesses the draft model makes
+  double credit_seconds_ = 0;        // time that steps had left when not even the least chunk fitted
   int32_t steps_without_prompt_ = 0;
   std::vector<SampleRequest> samples_;  // [max_logit_rows]
   std::vector<int32_t> found_pages_;    // [max_pages]
@@ -207,7 +237,7 @@ class Scheduler {
 
   struct {
     Gauge<int64_t> steps, prompt_tokens, reused_tokens, generated_tokens, finished_requests, preemptions;
-    Gauge<int64_t> evictions;
+    Gauge<int64_t> drafts, drafted_tokens, accepted_tokens, evictions;
     Gauge<int32_t> running, waiting, pages_used, pages_cached;
     Gauge<double> cost_error;
   } stats_;

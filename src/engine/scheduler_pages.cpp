@@ -1,6 +1,7 @@
 // Pages of sequences: taking them, sharing them, listing what they hold, giving them back.
 #include <algorithm>
 
+#include "engine/draft_model.h"
 #include "engine/scheduler.h"
 
 namespace inferno {
@@ -151,6 +152,7 @@ bool Scheduler::make_room(Sequence& s) {
 }
 
 void Scheduler::preempt(Sequence& s) {
+  if (s.draft_kv) draft_model_->leave(s);
   s.kv.clear();
   s.computed = 0;
   s.listed_pages = 0;
@@ -169,6 +171,7 @@ void Scheduler::leave(Sequence& s) {
     return;
   }
   list_pages(s);
+  if (s.draft_kv) draft_model_->leave(s);
   s.kv.clear();
   s.running = false;
   std::erase(running_, &s);

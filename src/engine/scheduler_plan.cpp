@@ -137,10 +137,13 @@ int32_t Scheduler::chunk_on_credit(const Sequence& s, double limit) {
 
 void Scheduler::add_to_step(Sequence& s, int32_t tokens) {
   const Request& request = s.request.request;
+  s.step_length = s.length();
   s.step_tokens = tokens;
   s.draws = tokens == s.remaining() && request.max_new_tokens != 0;
   s.step_rows = s.draws ? 1 : 0;
   s.allowed = {};
+  s.draft_count = 0;
+  step_may_draft_ = step_may_draft_ || s.speculates;
   step_has_masks_ = step_has_masks_ || (s.draws && request.allowed);
   if (request.logits_from && s.sample == 0 && s.computed < s.prompt_length) {
     const int32_t first = std::max(s.logits_next, s.computed);

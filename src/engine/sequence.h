@@ -2,11 +2,14 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "engine/draft_length.h"
+#include "engine/ngram_index.h"
 #include "engine/request.h"
 #include "engine/text_stream.h"
 #include "kv/kv_cache.h"
@@ -25,6 +28,7 @@ struct Sequence {
   int32_t sample;
   std::vector<int32_t> tokens;  // the prompt, then what was drawn
   int32_t prompt_length;
+  int32_t max_tokens;    // that it may have; there is memory for so many
   int32_t computed = 0;  // of tokens: their keys and values are in the cache
   KvSequence kv;
   std::optional<TextStream> text;
@@ -45,19 +49,40 @@ struct Sequence {
   bool muted = false;  // its callback wants no more
   StopReason reason = StopReason::length;
 
+  // Tokens guessed ahead, where they may be. By the draft model: what it has computed of the tokens, in pages of its
+  // own.
+  enum DraftSource : uint8_t { from_text, from_model };
+  bool speculates = false;
+  std::optional<NgramIndex> ngrams;
+  std::optional<KvSequence> draft_kv;
+  int32_t draft_computed = 0;
+  std::array<DraftLength, 2> draft_lengths;  // by source
+  int32_t drafted = 0;                       // so far
+  int32_t accepted = 0;
+
   // In the step being made.
+  int32_t step_length = 0;  // of the tokens; while the step runs, guesses follow them
   int32_t step_tokens = 0;
-  int32_t step_rows = 0;  // logit rows; the last one is drawn from when `draws`
+  int32_t step_rows = 0;  // logit rows; when `draws` the last 1 + draft_count are drawn from
   bool draws = false;
+  std::array<int32_t, kMostDraft> draft;  // what may follow the tokens
+  int32_t draft_count = 0;
+  int32_t draft_wanted = 0;
+  DraftSource draft_source = from_text;
+  double draft_price = 0;  // of each, and of guessing at all (draft_length.h)
+  double draft_entry = 0;
   std::span<const uint32_t> allowed;  // tokens; empty: all
 
   bool is_started = false;
   SchedulerClock::time_point forward_begin, first_token, last_token;
   double forward_total_ms = 0;
   int32_t forwards = 0;
+  int32_t drawn = 0;  // tokens, those that ended it included
 
   [[nodiscard]] int32_t length() const { return static_cast<int32_t>(tokens.size()); }
   [[nodiscard]] int32_t remaining() const { return length() - computed; }
+  // Of the draft model.
+  [[nodiscard]] int32_t remaining_draft() const { return length() - draft_computed; }
   [[nodiscard]] int32_t generated() const { return length() - prompt_length; }
   [[nodiscard]] std::span<const int32_t> generated_tokens() const {
     return std::span(tokens).subspan(static_cast<size_t>(prompt_length));

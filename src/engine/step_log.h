@@ -29,7 +29,7 @@ struct StepRecord {
   double expected_seconds = 0;  // by the cost model
   double target_seconds = 0;    // it was made for
   int32_t sequences = 0;
-  int32_t decodes = 0;        // tokens of sequences that decode
+  int32_t decodes = 0;        // tokens of sequences that decode, those guessed ahead included
   int32_t prompt_tokens = 0;  // of prompts
   int32_t waiting = 0;        // sequences
   int32_t members = 0;        // of `member`; there may be more sequences than places

@@ -58,6 +58,8 @@ Api::Api(Models& models, const ApiOptions& options, Post on_loop, Post on_worker
                .max_sequences = options.max_sequences,
                .max_sequences_per_key = options.max_sequences_per_key,
                .show_prompts = options.show_prompts,
+               .lookup = options.lookup,
+               .max_draft = options.max_draft,
                .on_loop = std::move(on_loop),
                .on_worker = std::move(on_worker),
                .keys = std::vector<CompletionContext::PerKey>(options.keys.size())},

@@ -26,6 +26,8 @@ struct ApiOptions {
   int64_t max_sequences_per_key = 0;      // the same of one API key; 0: no limit of its own
   std::optional<uint64_t> seed = {};      // of requests that name none; empty: random
   bool llama_metrics = false;             // llama-server's names, too
+  bool lookup = false;                    // guess tokens from the text, unless a request says no
+  int32_t max_draft = 15;                 // at a time
   bool show_prompts = false;              // in all answers, as where `verbose` asks for it
 };
 

@@ -271,6 +271,8 @@ Usage CompletionJob::usage() const {
     sum.prompt_tokens += metrics.prompt_tokens;
     sum.generated_tokens += metrics.generated_tokens;
     sum.cached_tokens += metrics.reused_tokens;
+    sum.drafted_tokens += metrics.drafted_tokens;
+    sum.accepted_tokens += metrics.accepted_tokens;
     sum.queue_ms = std::max(sum.queue_ms, metrics.queue_ms);
     sum.prefill_ms = std::max(sum.prefill_ms, metrics.time_to_first_token_ms - metrics.queue_ms);
   }

@@ -39,6 +39,8 @@ struct CompletionContext {
   int64_t max_sequences = 0;          // of all completions that are open
   int64_t max_sequences_per_key = 0;  // of those with one API key; 0: no limit of its own
   bool show_prompts = false;          // in all answers
+  bool lookup = false;                // tokens are guessed from the text, unless a request says no
+  int32_t max_draft = kMostDraft;     // at a time
   Post on_loop;
   Post on_worker;
   std::atomic<int64_t> sequences{0};

@@ -81,6 +81,25 @@ void check_sizes(const CompletionRequest& request, const CompletionLimits& limit
   }
 }
 
+// The text of OpenAI's `prediction`: a string, or parts of type text.
+std::string prediction_of(const Fields& fields) {
+  const Json* given = fields.object("prediction");
+  if (given == nullptr) return "";
+  const auto content = given->find("content");
+  if (content != given->end() && content->is_string()) return content->get<std::string>();
+  if (content == given->end() || !content->is_array())
+    fail_field("prediction.content", "must be a text or parts of one");
+  std::string text;
+  for (const Json& part : *content) {
+    const auto piece = part.is_object() ? part.find("text") : part.end();
+    if (!part.is_object() || piece == part.end() || !piece->is_string()) {
+      fail_field("prediction.content", "must hold parts with a `text`");
+    }
+    text += piece->get<std::string>();
+  }
+  return text;
+}
+
 // /v1/completions and /v1/chat/completions.
 void parse_openai(const Fields& fields, const CompletionLimits& limits, CompletionRequest& request) {
   const bool chat = request.dialect == Dialect::openai_chat;
@@ -102,6 +121,8 @@ void parse_openai(const Fields& fields, const CompletionLimits& limits, Completi
   settings.reuse_prefix = fields.boolean("cache_prompt").value_or(true);
   request.show_progress = fields.boolean("return_progress").value_or(false);
   settings.stop_at_end = !fields.boolean("ignore_eos").value_or(false);
+  speculation_of(fields, request);
+  request.prediction = prediction_of(fields);
   if (const auto best = fields.integer("best_of", 1, limits.choices); best && *best != settings.samples) {
     fail_field("best_of", "other than `n` is not supported");
   }

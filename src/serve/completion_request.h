@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,6 +53,8 @@ struct CompletionRequest {
   std::vector<TextBias> text_bias = {};             // native: of texts instead of ids
   std::vector<std::string> response_fields = {};    // native: all that the answer shall have; empty: everything
   std::string instructions = {};
+  std::optional<bool> lookup = {};    // guess tokens from the text; empty: as the server does
+  std::string prediction = {};        // a text that the answer may resemble
   Constraint constraint = {};         // what the answer must be
   std::string constraint_field = {};  // the field that says so
   ToolRequest tools = {};

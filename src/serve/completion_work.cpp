@@ -161,6 +161,11 @@ Request CompletionJob::engine_request(size_t prompt, std::vector<int32_t> ids) {
   request.prompt = std::move(ids);
   request.tag = tag_;
   lease_.engine().constraints().apply(request_.constraint, request);
+  request.lookup = request_.lookup.value_or(context_.lookup && !lease_.engine().cache().has_states());
+  request.max_draft = std::min(request.max_draft, context_.max_draft);
+  if (head_.tokenizer != nullptr && !request_.prediction.empty() && !lease_.engine().cache().has_states()) {
+    request.prediction = head_.tokenizer->encode(request_.prediction, {.parse_special = false});
+  }
   // Who has another key does not learn from the time an answer takes what was asked before.
   if (key_ < context_.keys.size()) request.cache_salt = context_.keys[key_].salt;
   const auto first = static_cast<int32_t>(prompt) * request.samples;

@@ -11,6 +11,9 @@ void parse_anthropic(const Fields& fields, const CompletionLimits& limits, Compl
 void parse_responses(const Fields& fields, const CompletionLimits& limits, CompletionRequest& request);
 void parse_ollama(const Fields& fields, const CompletionLimits& limits, CompletionRequest& request);
 
+// `lookup` and llama-server's `speculative.n_max`.
+void speculation_of(const Fields& fields, CompletionRequest& request);
+
 // The prompt of /v1/messages: system and messages.
 [[nodiscard]] Prompt anthropic_prompt(const Fields& fields, const CompletionLimits& limits);
 

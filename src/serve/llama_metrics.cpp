@@ -30,10 +30,12 @@ void add_llama_names(std::string& out, const Metrics& metrics, const EngineStats
   add(out, "counter", "tokens_predicted_seconds_total", "Time of generation.", metrics.decode_seconds);
   add(out, "counter", "n_decode_total", "Steps of the engine.", steps);
   add(out, "counter", "n_tokens_max", "Tokens of the longest text so far.", static_cast<double>(metrics.longest));
-  for (const char* name : {"spec_decode_num_draft_tokens_total", "spec_decode_num_accepted_tokens_total",
-                           "spec_decode_num_drafts_total"}) {
-    add(out, "counter", name, "Of speculation, which there is none of.", 0);
-  }
+  add(out, "counter", "spec_decode_num_draft_tokens_total", "Tokens guessed ahead.",
+      static_cast<double>(engine.drafted_tokens));
+  add(out, "counter", "spec_decode_num_accepted_tokens_total", "Of those, tokens that were right.",
+      static_cast<double>(engine.accepted_tokens));
+  add(out, "counter", "spec_decode_num_drafts_total", "Steps of one sequence with guesses.",
+      static_cast<double>(engine.drafts));
   add(out, "gauge", "prompt_tokens_seconds", "Prompt tokens per second.", ratio(prompt, metrics.prompt_seconds));
   add(out, "gauge", "predicted_tokens_seconds", "Tokens generated per second.", ratio(made, metrics.decode_seconds));
   add(out, "gauge", "requests_processing", "Texts that are computed.", engine.running);

@@ -90,6 +90,8 @@ std::string Metrics::text(const EngineStats& engine, const PageCounts& pages, co
   single(out, "inferno_prompt_tokens_total", "counter", "Prompt tokens computed.", engine.prompt_tokens);
   single(out, "inferno_reused_tokens_total", "counter", "Prompt tokens found in the cache.", engine.reused_tokens);
   single(out, "inferno_generated_tokens_total", "counter", "Tokens generated.", engine.generated_tokens);
+  single(out, "inferno_drafted_tokens_total", "counter", "Tokens guessed ahead.", engine.drafted_tokens);
+  single(out, "inferno_accepted_tokens_total", "counter", "Of those, tokens that were right.", engine.accepted_tokens);
   single(out, "inferno_preemptions_total", "counter", "Sequences whose pages were taken and recomputed.",
          engine.preemptions);
   single(out, "inferno_pages", "gauge", "Pages of the cache.", pages.total);

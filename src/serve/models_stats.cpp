@@ -11,6 +11,9 @@ void add(EngineStats& sum, const EngineStats& one) {
   sum.prompt_tokens += one.prompt_tokens;
   sum.reused_tokens += one.reused_tokens;
   sum.generated_tokens += one.generated_tokens;
+  sum.drafts += one.drafts;
+  sum.drafted_tokens += one.drafted_tokens;
+  sum.accepted_tokens += one.accepted_tokens;
   sum.finished_requests += one.finished_requests;
   sum.preemptions += one.preemptions;
   sum.running += one.running;

@@ -76,6 +76,12 @@ void refuse_samplers(const Fields& fields) {
 
 }  // namespace
 
+void speculation_of(const Fields& fields, CompletionRequest& request) {
+  request.lookup = fields.boolean("lookup");
+  const int64_t most = fields.integer("speculative.n_max", 0, INT32_MAX).value_or(kMostDraft);
+  request.settings.max_draft = static_cast<int32_t>(std::min<int64_t>(most, kMostDraft));
+}
+
 SamplingSettings native_sampling() {
   return {.temperature = 0.8F, .top_k = 40, .top_p = 0.95F, .min_p = 0.05F};
 }
@@ -98,6 +104,7 @@ void parse_native(const Fields& fields, const CompletionLimits& limits, Completi
   settings.reuse_prefix = fields.boolean("cache_prompt").value_or(true);
   request.show_progress = fields.boolean("return_progress").value_or(false);
   settings.stop_at_end = !fields.boolean("ignore_eos").value_or(false);
+  speculation_of(fields, request);
   request.token_ids = fields.boolean("return_tokens").value_or(false);
   request.response_fields = response_fields_of(fields);
   request.show_prompt = request.show_prompt || std::ranges::count(request.response_fields, "prompt") > 0;

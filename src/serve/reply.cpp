@@ -44,16 +44,21 @@ Json timings_json(const Usage& usage) {
   const double decode_ms = rounded(usage.decode_ms);
   const auto per_token = [](double ms, int64_t tokens) { return tokens > 0 ? ms / static_cast<double>(tokens) : 0.0; };
   const auto rate = [](double ms, int64_t tokens) { return ms > 0 ? 1e3 / ms * static_cast<double>(tokens) : 0.0; };
-  return {{"cache_n", usage.cached_tokens},
-          {"prompt_n", computed},
-          {"prompt_ms", rounded(usage.prefill_ms)},
-          {"prompt_per_token_ms", per_token(usage.prefill_ms, computed)},
-          {"prompt_per_second", rate(usage.prefill_ms, computed)},
-          {"predicted_n", usage.generated_tokens},
-          {"predicted_ms", decode_ms},
-          {"predicted_per_token_ms", per_token(decode_ms, steps)},
-          {"predicted_per_second", rate(decode_ms, steps)},
-          {"queue_ms", rounded(usage.queue_ms)}};
+  Json timings = {{"cache_n", usage.cached_tokens},
+                  {"prompt_n", computed},
+                  {"prompt_ms", rounded(usage.prefill_ms)},
+                  {"prompt_per_token_ms", per_token(usage.prefill_ms, computed)},
+                  {"prompt_per_second", rate(usage.prefill_ms, computed)},
+                  {"predicted_n", usage.generated_tokens},
+                  {"predicted_ms", decode_ms},
+                  {"predicted_per_token_ms", per_token(decode_ms, steps)},
+                  {"predicted_per_second", rate(decode_ms, steps)},
+                  {"queue_ms", rounded(usage.queue_ms)}};
+  if (usage.drafted_tokens > 0) {
+    timings["draft_n"] = usage.drafted_tokens;
+    timings["draft_n_accepted"] = usage.accepted_tokens;
+  }
+  return timings;
 }
 
 void add_progress(Json& body, const PromptUpdate& prompt) {
@@ -76,14 +81,19 @@ std::string ReplyWriter::text_of(int32_t id) const {
 namespace {
 
 Json usage_json(const Usage& usage) {
-  return {{"prompt_tokens", usage.prompt_tokens},
-          {"completion_tokens", usage.generated_tokens},
-          {"total_tokens", usage.prompt_tokens + usage.generated_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
-          {"reuse_end", to_string(usage.reuse_end)},
-          {"queue_ms", rounded(usage.queue_ms)},
-          {"prefill_ms", rounded(usage.prefill_ms)},
-          {"decode_ms", rounded(usage.decode_ms)}};
+  Json json = {{"prompt_tokens", usage.prompt_tokens},
+               {"completion_tokens", usage.generated_tokens},
+               {"total_tokens", usage.prompt_tokens + usage.generated_tokens},
+               {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+               {"reuse_end", to_string(usage.reuse_end)},
+               {"queue_ms", rounded(usage.queue_ms)},
+               {"prefill_ms", rounded(usage.prefill_ms)},
+               {"decode_ms", rounded(usage.decode_ms)}};
+  if (usage.drafted_tokens > 0) {
+    json["completion_tokens_details"] = {{"accepted_prediction_tokens", usage.accepted_tokens},
+                                         {"rejected_prediction_tokens", usage.drafted_tokens - usage.accepted_tokens}};
+  }
+  return json;
 }
 
 Json call_json(const ToolCall& call) {

@@ -61,6 +61,8 @@ struct Usage {
   int64_t prompt_tokens = 0;
   int64_t generated_tokens = 0;
   int64_t cached_tokens = 0;
+  int64_t drafted_tokens = 0;   // guessed ahead
+  int64_t accepted_tokens = 0;  // of those: right
   ReuseEnd reuse_end = ReuseEnd::off;
   double queue_ms = 0;
   double prefill_ms = 0;

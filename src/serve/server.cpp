@@ -113,6 +113,8 @@ ApiOptions api_options(const ServerOptions& options) {
           .max_sequences_per_key = options.max_queue_per_key,
           .seed = options.seed,
           .llama_metrics = options.llama_metrics,
+          .lookup = options.lookup,
+          .max_draft = options.max_draft,
           .show_prompts = options.show_prompts};
 }
 

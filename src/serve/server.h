@@ -30,6 +30,8 @@ struct ServerOptions {
   bool no_auth = false;               // without keys: serve others than this machine all the same
   bool any_model = false;             // of one model: requests may name any
   bool llama_metrics = false;         // /metrics has llama-server's names, too
+  bool lookup = false;                // guess tokens from the text, unless a request says no
+  int32_t max_draft = 15;             // at a time
   bool show_prompts = false;          // answers tell the prompt that was made of the request
   std::optional<uint64_t> seed = {};  // of requests that name none; empty: a random one for each
   int64_t max_queue = 512;

@@ -42,6 +42,17 @@ Outcome errors(const std::string& arguments, const std::string& environment = ""
 
 const std::string kModel = INFERNO_SOURCE_DIR "/tests/fixtures/qwen3-tied.gguf";
 
+TEST(Bench, DecodingWithGuessesIsARowBesideThatWithout) {
+  const Outcome outcome = inferno("bench " + kModel + " --prompt 0 --gen 8 --repeat 1 --lookup --draft " + kModel +
+                                  " --threads 1 --format json");
+  ASSERT_EQ(outcome.code, 0);
+  const Json rows = Json::parse(outcome.text);
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_TRUE(rows[0]["guesses_gain"].is_null());
+  EXPECT_GT(rows[1]["guesses_gain"].get<double>(), 0);
+  EXPECT_TRUE(rows[1]["guesses_right_percent"].is_number());
+}
+
 TEST(Bench, RowsHaveTheFieldsProgramsReadForEveryPhaseAndThreadCount) {
   const Outcome outcome =
       inferno("bench " + kModel + " --prompt 12 --gen 3 --batch 2 --depth 5 --threads 1,2 --repeat 2 --format json");

@@ -281,5 +281,27 @@ TEST(ServeCompletions, ThirtyTwoStreamsAtOnceAreEachWhatTheyAreAlone) {
   EXPECT_EQ(alone[1].size(), 25U);
 }
 
+TEST(ServeCompletions, GuessingAheadChangesNoTextAndIsCounted) {
+  TestServer server;
+  Client client(server.port());
+  Json body = {{"prompt", "The sea, the sea, the sea, the"}, {"max_tokens", 60}, {"seed", 5}, {"temperature", 0.4}};
+  const Json plain = client.post(kText, body.dump()).json();
+  EXPECT_FALSE(plain["usage"].contains("completion_tokens_details"));
+  body["lookup"] = true;
+  body["prediction"] = {{"type", "content"}, {"content", plain["choices"][0]["text"]}};
+  const Json made = client.post(kText, body.dump()).json();
+  EXPECT_EQ(made["choices"], plain["choices"]);
+  EXPECT_EQ(made["usage"]["completion_tokens"], plain["usage"]["completion_tokens"]);
+  const std::string metrics = client.get("/metrics").body;
+  for (const char* name : {"inferno_drafted_tokens_total", "inferno_accepted_tokens_total"}) {
+    EXPECT_NE(metrics.find(name), std::string::npos) << name;
+  }
+  body["lookup"] = 3;
+  EXPECT_EQ(client.post(kText, body.dump()).status, 400);
+  body["lookup"] = true;
+  body["prediction"] = {{"type", "content"}, {"content", {1}}};
+  EXPECT_EQ(client.post(kText, body.dump()).status, 400);
+}
+
 }  // namespace
 }  // namespace inferno::testing
