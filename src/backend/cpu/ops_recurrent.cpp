@@ -1,4 +1,5 @@
-// The ops that carry a state from token to token, on the CPU: the short convolution and the gated delta rule.
+// The ops that carry a state from token to token, on the CPU: the short convolution and the gated delta rule. Mamba-2
+// is in ops_mamba2.cpp.
 //
 // Workers divide channels, or value heads; what one computes does not depend on the others, so there is no barrier. The
 // tokens of a sequence follow each other in one order and the sums over a head in another that is fixed, so that
@@ -6,10 +7,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 
 #include "backend/cpu/cpu_ops.h"
 #include "backend/cpu/products.h"
+#include "backend/cpu/quad.h"
 
 namespace inferno::cpu {
 namespace {
@@ -68,6 +69,7 @@ void convolve_token(const ShortConvArgs& a, ConvBlock& block, int64_t token, int
     for (int64_t c = 0; c < block.count; ++c) sum[static_cast<size_t>(c)] += weight[c] * input[c];
   }
   float* out = a.out.f32() + at;
+  if (a.bias != nullptr) w.kernels->add(sum.data(), cpu(a.bias).vector() + block.first, sum.data(), block.count);
   if (a.silu) w.kernels->silu(sum.data(), sum.data(), block.count);
   if (a.gate.empty()) {
     std::copy_n(sum.data(), block.count, out);
@@ -103,19 +105,6 @@ void convolve(const ShortConvArgs& a, int64_t first, const Worker& w) noexcept {
 // Tokens whose queries and keys are prepared at a time.
 constexpr int64_t kTokens = 64;
 constexpr float kUnitEps = 1e-6F;
-
-// Four floats: a register of every machine. Compilers add and multiply them as they are.
-using Quad = float __attribute__((vector_size(16)));
-constexpr int64_t kQuad = 4;
-
-Quad load(const float* from) noexcept {
-  Quad value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
-}
-void store(float* to, const Quad& value) noexcept {
-  std::memcpy(to, &value, sizeof value);
-}
 
 // One value head over some tokens.
 struct HeadTask {
@@ -165,9 +154,6 @@ void scale_to_unit(const float* x, float length, float* out, int64_t n, const Ke
 
 float sigmoid(float x) noexcept {
   return 1 / (1 + std::exp(-x));
-}
-float softplus(float x) noexcept {
-  return x > 20 ? x : std::log1p(std::exp(x));
 }
 
 // Of local memory: queries, keys, decays and betas of kTokens tokens.
