@@ -11,6 +11,7 @@
 // that set_log_sink() installs.
 #pragma once
 
+#include "inferno/answer.h"
 #include "inferno/error.h"
 #include "inferno/llm.h"
 #include "inferno/log.h"

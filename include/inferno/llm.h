@@ -20,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "inferno/answer.h"
 #include "inferno/error.h"
 #include "inferno/types.h"
 
@@ -84,6 +85,11 @@ class INFERNO_API Llm {
   // The next answer of a conversation: generate() with the messages as its prompt.
   GenerateResult chat(std::vector<ChatMessage> messages, const GenerateOptions& options = {},
                       const TokenCallback& on_token = {});
+  // The next answer of a conversation, taken apart: thinking, words, calls of tools (inferno/answer.h). Calls are of
+  // the tools in `chat`, with arguments that fit their schemas (docs/tools.md).
+  ChatAnswer answer(const Prompt::Chat& chat, const GenerateOptions& options = {}, const AnswerCallback& on_piece = {});
+  // Takes the answer to that conversation apart, which generate() or submit() makes. `id_seed` makes the ids of calls.
+  [[nodiscard]] AnswerReader answer_reader(const Prompt::Chat& chat, uint64_t id_seed = 0) const;
   // Returns at once. What cannot be carried out is an Error here already. `on_done` is called when the result is there,
   // on the thread that computes; it must not throw.
   [[nodiscard]] Generation submit(const Prompt& prompt, const GenerateOptions& options = {},

@@ -33,6 +33,8 @@ struct ChatOptions {
   bool add_generation_prompt = true;  // end with the opening of the assistant's answer
   bool enable_thinking = true;        // false: asks the template for an answer without thinking
   std::string tools = {};             // JSON: an array of tools as in OpenAI's API; empty: none
+  std::string tool_choice = "auto";   // "auto", "none", "required", or the name of the tool to call
+  bool parallel_tool_calls = true;    // false: an answer calls one tool at most
   std::string chat_template = {};     // a known name ("chatml") or the text of a template; empty: the model's own
 };
 

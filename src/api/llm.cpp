@@ -13,6 +13,7 @@
 #include "engine/perplexity.h"
 #include "engine/prompt.h"
 #include "engine/suggested_sampling.h"
+#include "engine/tool_request.h"
 #include "inferno/inferno.h"
 #include "profile/profiling_backend.h"
 
@@ -75,12 +76,52 @@ Llm Llm::builtin(const LoadOptions& options) {
   return Llm(std::make_unique<Impl>(open_builtin_model(), options));
 }
 
+namespace {
+
+// The form that is asked for; without one, that of calls where a conversation has tools.
+void constrain(Engine& engine, const Prompt& prompt, const GenerateOptions& options, Request& request) {
+  const auto* chat = std::get_if<Prompt::Chat>(&prompt.content);
+  if (chat != nullptr && engine.tokenizer() != nullptr) {
+    const ToolRequest tools = tool_request(chat->options);
+    if (tools.required && !options.constraint.empty()) {
+      fail_usage("`tool_choice` asks for a call, `constraint` for an answer of another form");
+    }
+    const AnswerForm form = answer_form(*engine.tokenizer(), chat->options.chat_template, tools, true, request.prompt);
+    const auto calls = call_form(form, tools);
+    if (calls && options.constraint.empty() && !request.allowed) return engine.constraints().apply(*calls, request);
+  }
+  engine.constraints().apply(options.constraint, request);
+}
+
+}  // namespace
+
 GenerateResult Llm::generate(const Prompt& prompt, const GenerateOptions& options, const TokenCallback& on_token) {
   Engine& engine = impl().engine;
   const auto state = std::make_shared<Generation::State>();
   Request request = make_request(encode(prompt), options, on_token, state);
-  engine.constraints().apply(options.constraint, request);
+  constrain(engine, prompt, options, request);
   return state->finished(engine.driver().run(std::move(request)));
+}
+
+ChatAnswer Llm::answer(const Prompt::Chat& chat, const GenerateOptions& options, const AnswerCallback& on_piece) {
+  if (options.samples != 1)
+    fail_usage("an answer is one sample, not {}; read several with answer_reader()", options.samples);
+  AnswerReader reader = answer_reader(chat, options.sampling.seed);
+  const auto give = [&](const AnswerPiece& piece) { return piece.empty() || !on_piece || on_piece(piece); };
+  ChatAnswer made;
+  made.result = generate(Prompt(chat.messages, chat.options), options,
+                         [&](const TokenEvent& token) { return give(reader.push(token.text)); });
+  (void)give(reader.finish());
+  made.message = reader.message();
+  return made;
+}
+
+AnswerReader Llm::answer_reader(const Prompt::Chat& chat, uint64_t id_seed) const {
+  const ToolRequest tools = tool_request(chat.options);
+  AnswerForm form = answer_form(impl().tokenizer(), chat.options.chat_template, tools, true,
+                                encode(Prompt(chat.messages, chat.options)));
+  form.id_seed = id_seed;
+  return read_answer(std::move(form));
 }
 
 GenerateResult Llm::chat(std::vector<ChatMessage> messages, const GenerateOptions& options,
@@ -95,7 +136,7 @@ Generation Llm::submit(const Prompt& prompt, const GenerateOptions& options, Tok
   state->role = engine.driver().role();
   state->buffered = !on_token;
   Request request = make_request(encode(prompt), options, std::move(on_token), state, std::move(on_done));
-  engine.constraints().apply(options.constraint, request);
+  constrain(engine, prompt, options, request);
   state->ticket = engine.driver().submit(std::move(request));
   return Generation(state);
 }

@@ -11,6 +11,7 @@ namespace inferno::calls {
 struct Tool {
   std::string name;
   nlohmann::ordered_json parameters = nlohmann::ordered_json::object();  // a JSON schema of the arguments
+  bool strict = false;  // a schema that cannot be enforced is an Error, whatever is asked
 };
 
 using ToolList = std::vector<Tool>;

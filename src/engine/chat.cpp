@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "engine/tool_request.h"
 #include "engine/tools_as_text.h"
 #include "template/known_templates.h"
 #include "template/value_text.h"
@@ -70,7 +71,9 @@ std::string today(const char* format) {
   return {text.data(), std::strftime(text.data(), text.size(), format, &parts)};
 }
 
-std::string_view choose_source(const Tokenizer& tokenizer, std::string_view other) {
+}  // namespace
+
+std::string_view chat_template_of(const Tokenizer& tokenizer, std::string_view other) {
   if (other.empty() && !tokenizer.chat_template().empty()) return tokenizer.chat_template();
   if (other.empty()) {
     fail("this model has no chat template (tokenizer.chat_template): name one with `chat_template` (known: {})",
@@ -83,17 +86,16 @@ std::string_view choose_source(const Tokenizer& tokenizer, std::string_view othe
              meant.empty() ? "" : fmt::format(", did you mean {}?", meant), known_template_names());
 }
 
-}  // namespace
-
 ChatFormat::ChatFormat(std::string_view source, std::string_view bos_text, std::string_view eos_text)
     : template_(source), bos_text_(bos_text), eos_text_(eos_text) {}
 
 ChatFormat ChatFormat::from_tokenizer(const Tokenizer& tokenizer, std::string_view other) {
   const auto text_of = [&](std::optional<int32_t> id) { return id ? tokenizer.piece(*id) : std::string_view(); };
-  return {choose_source(tokenizer, other), text_of(tokenizer.bos()), text_of(tokenizer.eos())};
+  return {chat_template_of(tokenizer, other), text_of(tokenizer.bos()), text_of(tokenizer.eos())};
 }
 
-std::vector<PromptPiece> ChatFormat::render(std::span<const ChatMessage> messages, const ChatOptions& options) const {
+std::vector<PromptPiece> ChatFormat::render(std::span<const ChatMessage> messages, const ChatOptions& given) const {
+  const ChatOptions options = shown_options(given);
   ordered_json variables = {{"messages", ordered_json::array()},
                             {"add_generation_prompt", options.add_generation_prompt}};
   std::vector<ChatMessage> plain;

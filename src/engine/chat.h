@@ -14,11 +14,14 @@
 
 namespace inferno {
 
+// The text of the model's own template, or of another (ChatOptions::chat_template). An Error when there is none, naming
+// those that are known.
+[[nodiscard]] std::string_view chat_template_of(const Tokenizer& tokenizer, std::string_view other);
+
 // Immutable; may be used from several threads at once.
 class ChatFormat {
  public:
-  // The model's own template, or another (ChatOptions::chat_template). An Error when there is none, naming those that
-  // are known, or when it does not compile.
+  // Of that template; an Error when it does not compile.
   [[nodiscard]] static ChatFormat from_tokenizer(const Tokenizer& tokenizer, std::string_view other = {});
   ChatFormat(std::string_view source, std::string_view bos_text, std::string_view eos_text);
 

@@ -9,6 +9,7 @@
 
 #include "base/block_signals.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "base/platform.h"
 #include "grammar/source.h"
 #include "tokenizer/tokenizer.h"
@@ -43,7 +44,8 @@ constexpr size_t kLongest = 1 << 16;
 constexpr int32_t kMaxSamples = 1024;
 
 // On a thread of low priority, for which the caller waits.
-std::shared_ptr<SharedGrammar> compile(const grammar::Source& source, std::shared_ptr<const grammar::TokenTrie> trie) {
+std::shared_ptr<SharedGrammar> compile(const std::function<grammar::Rules(const grammar::Limits&)>& make,
+                                       std::shared_ptr<const grammar::TokenTrie> trie) {
   std::shared_ptr<SharedGrammar> made;
   std::exception_ptr error;
   const auto work = [&] {
@@ -51,7 +53,7 @@ std::shared_ptr<SharedGrammar> compile(const grammar::Source& source, std::share
     platform::lower_thread_priority();
     try {
       const grammar::Limits limits;
-      made = std::make_shared<SharedGrammar>(grammar::parse_source(source, limits), std::move(trie), limits);
+      made = std::make_shared<SharedGrammar>(make(limits), std::move(trie), limits);
     } catch (...) {
       error = std::current_exception();
     }
@@ -94,19 +96,18 @@ void Constraints::keep(const std::string& key, const std::shared_ptr<SharedGramm
   }
 }
 
-void Constraints::apply(const Constraint& constraint, Request& request) {
-  const std::optional<grammar::Source> source = source_of(constraint);
-  if (!source) return;
+std::shared_ptr<SharedGrammar> Constraints::get(const std::string& key, const Request& request, const MakeRules& make) {
   if (tokenizer_ == nullptr) fail("a constraint needs a vocabulary, and this model or build has none");
   if (request.allowed) fail_usage("a request has either a mask of its own or a constraint, not both");
-  const std::string key = key_of(*source);
   std::shared_ptr<SharedGrammar> grammar = find(key);
-  if (grammar == nullptr) grammar = compile(*source, trie());
-  {
-    const std::scoped_lock lock(mutex_);
-    keep(key, grammar);
-    worker_.start();
-  }
+  if (grammar == nullptr) grammar = compile(make, trie());
+  const std::scoped_lock lock(mutex_);
+  keep(key, grammar);
+  worker_.start();
+  return grammar;
+}
+
+void Constraints::set_masks(std::shared_ptr<SharedGrammar> grammar, Request& request) {
   const size_t longest = request.max_new_tokens < 0 ? kLongest : static_cast<size_t>(request.max_new_tokens);
   const auto masks = std::make_shared<Masks>(std::move(grammar), std::clamp(request.samples, 0, kMaxSamples),
                                              std::min(longest, kLongest), worker_);
@@ -116,7 +117,39 @@ void Constraints::apply(const Constraint& constraint, Request& request) {
   request.allowed = [masks](int32_t sample, std::span<const int32_t> generated) {
     return masks->mask(sample, generated);
   };
+}
+
+void Constraints::apply(const Constraint& constraint, Request& request) {
+  const std::optional<grammar::Source> source = source_of(constraint);
+  if (!source) return;
+  set_masks(get(key_of(*source), request,
+                [&](const grammar::Limits& limits) { return grammar::parse_source(*source, limits); }),
+            request);
   request.stop_at_end = true;
+}
+
+void Constraints::apply(const calls::CallForm& form, Request& request) {
+  std::vector<std::string> relaxed;
+  const auto make = [&](const calls::CallForm& of) {
+    return get("tools " + of.key(), request,
+               [&](const grammar::Limits& limits) { return calls::call_rules(of, limits, relaxed); });
+  };
+  std::shared_ptr<SharedGrammar> grammar;
+  try {
+    grammar = make(form);
+  } catch (const Error& error) {
+    // All of it is too large: the form of calls at least.
+    const bool must = form.required || std::ranges::any_of(*form.tools, &calls::Tool::strict);
+    if (must || form.any_arguments || tokenizer_ == nullptr || request.allowed) throw;
+    relaxed.emplace_back(error.what());
+    calls::CallForm any = form;
+    any.any_arguments = true;
+    grammar = make(any);
+  }
+  for (const std::string& reason : relaxed) log(LogLevel::warn, "not enforced in calls of tools: {}", reason);
+  set_masks(std::move(grammar), request);
+  // Where a call is all there may be, its end is the answer's.
+  if (form.required) request.stop_at_end = true;
 }
 
 }  // namespace inferno

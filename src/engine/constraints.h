@@ -6,11 +6,13 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <string>
 
+#include "calls/call_rules.h"
 #include "engine/masks.h"
 #include "engine/request.h"
 #include "inferno/types.h"
@@ -27,6 +29,9 @@ class Constraints {
   // Sets what the request may draw; it then stops at end tokens whatever it said. Nothing to enforce: nothing is done.
   // What is wrong with a constraint is an Error.
   void apply(const Constraint& constraint, Request& request);
+  // The same for an answer that may call tools: what it draws is free until a call begins. A schema that cannot be
+  // enforced is an Error where it must be; where not, the log is told.
+  void apply(const calls::CallForm& form, Request& request);
 
  private:
   static constexpr size_t kKeptBytes = size_t{256} << 20;
@@ -34,6 +39,11 @@ class Constraints {
     std::string key;
     std::shared_ptr<SharedGrammar> grammar;
   };
+  using MakeRules = std::function<grammar::Rules(const grammar::Limits& limits)>;
+  // The grammar of that key, kept or compiled.
+  [[nodiscard]] std::shared_ptr<SharedGrammar> get(const std::string& key, const Request& request,
+                                                   const MakeRules& make);
+  void set_masks(std::shared_ptr<SharedGrammar> grammar, Request& request);
   [[nodiscard]] std::shared_ptr<SharedGrammar> find(const std::string& key);
   void keep(const std::string& key, const std::shared_ptr<SharedGrammar>& grammar);
   [[nodiscard]] std::shared_ptr<const grammar::TokenTrie> trie();

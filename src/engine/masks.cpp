@@ -42,6 +42,7 @@ std::span<const uint32_t> Masks::mask(int32_t sample, std::span<const int32_t> g
   while (!ready(sample, generated)) std::this_thread::yield();
   Sample& s = samples_[static_cast<size_t>(sample)];
   if (s.error) std::rethrow_exception(s.error);
+  if (s.matcher.found_all()) return {};
   return s.matcher.found_mask();
 }
 

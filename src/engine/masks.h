@@ -35,7 +35,7 @@ class Masks : public std::enable_shared_from_this<Masks> {
 
   // Whether the mask after these tokens is there. On the thread that steps, as the next.
   [[nodiscard]] bool ready(int32_t sample, std::span<const int32_t> generated);
-  // Where it is; what went wrong with it is an Error. Waits where it is not.
+  // Where it is, empty where it has all tokens; what went wrong with it is an Error. Waits where it is not.
   [[nodiscard]] std::span<const uint32_t> mask(int32_t sample, std::span<const int32_t> generated);
 
  private:

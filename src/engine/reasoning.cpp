@@ -7,11 +7,8 @@
 namespace inferno {
 namespace {
 
-struct Markers {
-  std::string_view open, close;
-};
 // Qwen, DeepSeek, SmolLM and most others; Seed-OSS; Magistral; gpt-oss, whose messages name their channels.
-constexpr std::array<Markers, 4> kMarkers = {
+constexpr std::array<calls::ThinkingMarkers, 4> kMarkers = {
     {{"<think>", "</think>"},
      {"<seed:think>", "</seed:think>"},
      {"[THINK]", "[/THINK]"},
@@ -34,14 +31,22 @@ size_t partial_marker(std::string_view text, std::string_view marker) {
 
 }  // namespace
 
-ReasoningSplitter::ReasoningSplitter(std::string_view prompt_end, Sink sink) : sink_(std::move(sink)) {
+std::span<const calls::ThinkingMarkers> thinking_markers() {
+  return kMarkers;
+}
+
+int opened_thinking(std::string_view prompt_end) {
   const size_t last = prompt_end.find_last_not_of(kSpace);
   const std::string_view end = prompt_end.substr(0, last == std::string_view::npos ? 0 : last + 1);
-  for (size_t i = 0; i < kMarkers.size(); ++i) {
-    if (!end.ends_with(kMarkers[i].open)) continue;
-    state_ = State::thinking;
-    marker_ = i;
-  }
+  const auto* found = std::ranges::find_if(kMarkers, [&](const auto& markers) { return end.ends_with(markers.open); });
+  return found == kMarkers.end() ? -1 : static_cast<int>(found - kMarkers.begin());
+}
+
+ReasoningSplitter::ReasoningSplitter(std::string_view prompt_end, Sink sink) : sink_(std::move(sink)) {
+  const int opened = opened_thinking(prompt_end);
+  if (opened < 0) return;
+  state_ = State::thinking;
+  marker_ = static_cast<size_t>(opened);
 }
 
 void ReasoningSplitter::emit(bool thinking, size_t bytes) {

@@ -7,10 +7,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 
+#include "calls/call_rules.h"
+
 namespace inferno {
+
+// The markers that are known.
+[[nodiscard]] std::span<const calls::ThinkingMarkers> thinking_markers();
+// Which of them a prompt ends with; -1: none.
+[[nodiscard]] int opened_thinking(std::string_view prompt_end);
 
 class ReasoningSplitter {
  public:

@@ -42,6 +42,21 @@ ExprId ExprPool::repeat(ExprId body, uint32_t least, uint32_t most) {
   return add({.kind = ExprKind::repeat, .first = body, .least = least, .most = most});
 }
 
+ExprId ExprPool::append(const ExprPool& other, RuleId rules) {
+  const auto exprs = static_cast<uint32_t>(exprs_.size());
+  const auto lists = static_cast<uint32_t>(lists_.size());
+  const auto texts = static_cast<uint32_t>(texts_.size());
+  for (const ExprId id : other.lists_) lists_.push_back(id + exprs);
+  texts_ += other.texts_;
+  for (Expr e : other.exprs_) {
+    const bool is_list = e.kind == ExprKind::sequence || e.kind == ExprKind::choice;
+    e.first += is_list ? lists : e.kind == ExprKind::literal ? texts : e.kind == ExprKind::repeat ? exprs : 0;
+    e.rule += e.kind == ExprKind::call ? rules : 0;
+    (void)add(e);
+  }
+  return exprs;
+}
+
 ExprId ExprPool::chars(const CharSet& set) {
   std::vector<ExprId> forms;
   utf8_sequences(set, [&](std::span<const ByteRange> sequence_of_ranges) {

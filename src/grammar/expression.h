@@ -50,6 +50,8 @@ class ExprPool {
   [[nodiscard]] ExprId repeat(ExprId body, uint32_t least, uint32_t most);
   [[nodiscard]] ExprId optional(ExprId body) { return repeat(body, 0, 1); }
   [[nodiscard]] ExprId call(RuleId rule) { return add({.kind = ExprKind::call, .rule = rule}); }
+  // The expressions of another pool, whose calls are of rules numbered from `rules` on; what is added to their ids.
+  [[nodiscard]] ExprId append(const ExprPool& other, RuleId rules);
   // Any one of these characters, in UTF-8.
   [[nodiscard]] ExprId chars(const CharSet& set);
 

@@ -4,6 +4,7 @@
 // state name each rule once. Stored as arrays, because the machine of a long enum has a million states.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -33,12 +34,18 @@ class Machine {
   void add_edge(uint8_t low, uint8_t high, uint32_t target);
   void add_call(RuleId rule, uint32_t target) { calls_.push_back({rule, target}); }
 
+  // The rules that it calls have so much larger numbers.
+  void number_calls_from(RuleId first) {
+    for (CallEdge& call : calls_) call.rule += first;
+  }
+
   [[nodiscard]] uint32_t states() const { return static_cast<uint32_t>(states_.size()); }
   [[nodiscard]] size_t edge_count() const { return edges_.size() + calls_.size(); }
   [[nodiscard]] bool is_final(uint32_t state) const { return states_[state].final; }
   [[nodiscard]] std::span<const ByteEdge> edges(uint32_t state) const;
   [[nodiscard]] std::span<const CallEdge> calls(uint32_t state) const;
   [[nodiscard]] bool has_calls() const { return !calls_.empty(); }
+  [[nodiscard]] bool calls_rule(RuleId rule) const { return std::ranges::count(calls_, rule, &CallEdge::rule) > 0; }
   [[nodiscard]] bool is_deterministic() const { return deterministic_; }
   void set_nondeterministic() { deterministic_ = false; }
 

@@ -90,6 +90,7 @@ bool Matcher::may_end() {
 std::span<const uint32_t> Matcher::mask() {
   refresh();
   grammar_.masks_.fill(configs_.back(), mask_);
+  found_all_ = grammar_.masks_.is_all();
   return mask_;
 }
 

@@ -66,6 +66,8 @@ class Matcher {
   [[nodiscard]] bool find_mask_quickly();
   // The one that was found last.
   [[nodiscard]] std::span<const uint32_t> found_mask() const { return mask_; }
+  // It has all tokens.
+  [[nodiscard]] bool found_all() const { return found_all_; }
   // The bytes that must come next, as far as there is no choice and no possible end, at most `most`.
   [[nodiscard]] std::string forced_bytes(size_t most = 256);
   // The only token that may come next; empty: there are several.
@@ -81,6 +83,7 @@ class Matcher {
   std::vector<int32_t> tokens_;
   std::vector<ConfigId> configs_;  // [length + 1]
   std::vector<uint32_t> mask_;
+  bool found_all_ = false;
 };
 
 }  // namespace inferno::grammar

@@ -59,7 +59,9 @@ void Program::join(const std::vector<Machine>& machines, RuleId start_rule) {
     begins.push_back(next);
     next += machine.states();
   }
-  start_ = begins[start_rule];
+  start_ = root_begin_ = root_end_ = begins[start_rule];
+  const bool is_called = std::ranges::any_of(machines, [&](const Machine& m) { return m.calls_rule(start_rule); });
+  if (!is_called) root_end_ += machines[start_rule].states();
   states_.reserve(next + 1);
   for (size_t m = 0; m < machines.size(); ++m) {
     const Machine& machine = machines[m];

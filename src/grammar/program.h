@@ -21,6 +21,8 @@ class Program {
   [[nodiscard]] uint32_t start() const { return start_; }
   [[nodiscard]] uint32_t states() const { return static_cast<uint32_t>(states_.size() - 1); }
   [[nodiscard]] bool is_final(uint32_t state) const { return states_[state].final; }
+  // Of the rule a text begins with, where nothing calls that rule: there is nothing to return to.
+  [[nodiscard]] bool is_outermost(uint32_t state) const { return state >= root_begin_ && state < root_end_; }
   // Nothing more happens there: a call that returns to it need not return.
   [[nodiscard]] bool only_ends(uint32_t state) const {
     return is_final(state) && edges(state).empty() && calls(state).empty();
@@ -55,6 +57,7 @@ class Program {
   std::vector<ByteEdge> edges_;
   std::vector<CallEdge> calls_;
   uint32_t start_ = 0;
+  uint32_t root_begin_ = 0, root_end_ = 0;
   std::array<uint8_t, 256> class_of_{};
   std::vector<uint8_t> byte_of_class_;
 };

@@ -36,6 +36,18 @@ struct Rules {
     return rule;
   }
 
+  // All rules of another grammar; the number of the one it begins with.
+  [[nodiscard]] RuleId add(Rules other) {
+    const auto first = static_cast<RuleId>(rules.size());
+    const ExprId exprs = pool.append(other.pool, first);
+    for (Rule& rule : other.rules) {
+      if (rule.body) *rule.body += exprs;
+      if (rule.machine) rule.machine->number_calls_from(first);
+      rules.push_back(std::move(rule));
+    }
+    return first + other.start;
+  }
+
   ExprPool pool;
   std::vector<Rule> rules;
   RuleId start = 0;

@@ -31,7 +31,7 @@ TokenMasks::TokenMasks(std::shared_ptr<const TokenTrie> trie, Automaton& automat
       own_of_(automaton.program().states(), kUnknown),
       levels_(trie_->max_depth() + 1),
       scratch_(trie_->words()),
-      kept_(kKept, {Automaton::kDead, 0}),
+      kept_(kKept, {Automaton::kDead, 0, false}),
       kept_masks_(kKept * trie_->words()) {}
 
 template <bool with_ends>
@@ -78,12 +78,17 @@ TokenMasks::Own TokenMasks::find_own(uint32_t state) {
     std::ranges::fill(scratch_, 0);
     own.tree = &trie_->all();
   }
-  walk<true>(*own.tree, 0, alone, scratch_);
+  if (automaton_.program().is_outermost(state)) {
+    walk<false>(*own.tree, 0, alone, scratch_);
+  } else {
+    walk<true>(*own.tree, 0, alone, scratch_);
+  }
   nodes_end_ = nodes_.size();
   own.node_count = static_cast<uint32_t>(nodes_end_) - own.nodes;
   size_t tokens = 0;
   for (const uint32_t word : scratch_) tokens += static_cast<size_t>(std::popcount(word));
   own.is_list = tokens < scratch_.size();
+  own.is_all = tokens + trie_->end_tokens().size() == static_cast<size_t>(trie_->vocabulary());
   own.first = static_cast<uint32_t>(words_.size());
   if (!own.is_list) {
     words_.insert(words_.end(), scratch_.begin(), scratch_.end());
@@ -140,8 +145,10 @@ void TokenMasks::fill(ConfigId config, std::span<uint32_t> mask) {
   for (size_t i = 0; i < kept_.size(); ++i) {
     if (kept_[i].config != config || kept_[i].generation != automaton_.generation()) continue;
     std::ranges::copy(std::span(kept_masks_).subspan(i * words, words), mask.begin());
+    is_all_ = kept_[i].is_all;
     return;
   }
+  is_all_ = false;
   const bool is_deep =
       std::ranges::any_of(automaton_.items(config), [&](const Item& item) { return automaton_.is_deep(item.stack); });
   const int characters = plain_characters(config);
@@ -156,8 +163,10 @@ void TokenMasks::fill(ConfigId config, std::span<uint32_t> mask) {
   }
   if (automaton_.may_end(config)) {
     for (const int32_t token : trie_->end_tokens()) set_bit(mask, token);
+  } else {
+    is_all_ = false;
   }
-  kept_[next_kept_] = {config, automaton_.generation()};
+  kept_[next_kept_] = {config, automaton_.generation(), is_all_};
   std::ranges::copy(mask, kept_masks_.begin() + static_cast<std::ptrdiff_t>(next_kept_ * words));
   next_kept_ = (next_kept_ + 1) % kKept;
 }
@@ -175,6 +184,7 @@ void TokenMasks::fill_by_state(ConfigId config, std::span<uint32_t> mask) {
     const Item item = automaton_.items(config)[i];
     const Own found = own(item.state);
     add(found, mask);
+    is_all_ = is_all_ || found.is_all;
     if (item.stack == Automaton::kBottom || found.node_count == 0) continue;
     const ConfigId after = automaton_.after_return(item.stack);
     if (automaton_.items(after).empty()) continue;

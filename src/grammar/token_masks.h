@@ -28,6 +28,8 @@ class TokenMasks {
 
   // Sets the bits of the tokens that may follow, end tokens included, and clears the others. mask: trie's words().
   void fill(ConfigId config, std::span<uint32_t> mask);
+  // The last mask that was filled has all tokens.
+  [[nodiscard]] bool is_all() const { return is_all_; }
   // Finds what does not depend on stacks for states in the middle of texts, at most `states` of them.
   void prepare(size_t states);
   // Memory for states to come, and the automaton's.
@@ -41,12 +43,14 @@ class TokenMasks {
   struct Own {
     const TokenTree* tree;       // of `nodes`
     bool is_list;                // of token ids; otherwise a bitset
+    bool is_all;                 // of the vocabulary, but the end tokens
     uint32_t first, count;       // in words_
     uint32_t nodes, node_count;  // in nodes_: where its rule may end in the middle of a token
   };
   struct Kept {
     ConfigId config;
     uint64_t generation;
+    bool is_all;
   };
 
   [[nodiscard]] const Own& own(uint32_t state);
@@ -74,6 +78,7 @@ class TokenMasks {
   std::vector<Kept> kept_;
   std::vector<uint32_t> kept_masks_;  // [kKept][words]
   size_t next_kept_ = 0;
+  bool is_all_ = false;
 };
 
 }  // namespace inferno::grammar

@@ -1,7 +1,9 @@
 #include "grammar/token_trie.h"
 
 #include <algorithm>
+#include <deque>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "tokenizer/tokenizer.h"
@@ -9,12 +11,22 @@
 namespace inferno::grammar {
 namespace {
 
-std::vector<std::string_view> drawable_pieces(const Tokenizer& tokenizer) {
-  std::vector<std::string_view> pieces(static_cast<size_t>(tokenizer.vocab_size()));
+struct Pieces {
+  std::vector<std::string_view> of;  // [token]
+  std::deque<std::string> made;      // those that are no piece of the tokenizer
+};
+
+Pieces drawable_pieces(const Tokenizer& tokenizer) {
+  Pieces pieces{.of = std::vector<std::string_view>(static_cast<size_t>(tokenizer.vocab_size())), .made = {}};
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    if (tokenizer.is_end_token(id)) continue;
+    std::string_view& piece = pieces.of[static_cast<size_t>(id)];
+    piece = tokenizer.piece(id);
     const TokenType type = tokenizer.type(id);
     const bool is_text = type == TokenType::normal || type == TokenType::user_defined || type == TokenType::byte;
-    if (is_text && !tokenizer.is_end_token(id)) pieces[static_cast<size_t>(id)] = tokenizer.piece(id);
+    const bool has_control_byte = piece.find(TokenTrie::kControlByte) != std::string_view::npos;
+    if (is_text && !piece.empty() && !has_control_byte) continue;
+    piece = pieces.made.emplace_back(TokenTrie::kControlByte + std::string(piece));
   }
   return pieces;
 }
@@ -145,7 +157,7 @@ void TokenTree::find_kinds() {
 // ---- the vocabulary
 
 TokenTrie::TokenTrie(const Tokenizer& tokenizer)
-    : TokenTrie(drawable_pieces(tokenizer), {tokenizer.end_tokens().begin(), tokenizer.end_tokens().end()}) {}
+    : TokenTrie(drawable_pieces(tokenizer).of, {tokenizer.end_tokens().begin(), tokenizer.end_tokens().end()}) {}
 
 TokenTrie::TokenTrie(std::span<const std::string_view> pieces, std::vector<int32_t> end_tokens)
     : vocabulary_(static_cast<int32_t>(pieces.size())), end_tokens_(std::move(end_tokens)) {

@@ -1,8 +1,9 @@
 // The tokens of a vocabulary by their bytes, as a trie that is walked front to back.
 //
 // Nodes are in the order of a depth-first walk: the children of a node follow it, and `end` is where its subtree ends.
-// Control tokens have no bytes a grammar could ask for and are not in it, nor are tokens of 64 KiB and more; end tokens
-// are kept apart. Immutable.
+// Control tokens, and others that stand for no text, have their name behind a byte that no text has (kControlByte): a
+// grammar that does not ask for it never has them. End tokens are kept apart; tokens of 64 KiB and more are not in it.
+// Immutable.
 #pragma once
 
 #include <cstdint>
@@ -74,6 +75,7 @@ class TokenTrie {
   // any of these, or so many, its mask is theirs and what the tree of the others adds.
   static constexpr uint16_t kPlainKinds = kLowerCase | kUpperCase | kDigit | kSpace | kPunctuation | kMultibyte;
   static constexpr uint16_t kPlainBytes = 32;  // at most
+  static constexpr char kControlByte = '\xFF';
 
   explicit TokenTrie(const Tokenizer& tokenizer);
   // pieces[id]: the bytes of a token, empty where it may never be drawn.

@@ -149,9 +149,9 @@ std::shared_ptr<Exchange> Api::answer_on_worker(const Endpoint& endpoint, const 
   const bool needs_engine = endpoint.action != Action::show;
   auto job = std::make_shared<WorkerJob>(
       context_, head, responder, needs_engine,
-      [this, &endpoint](const nlohmann::json& parsed, const ServedModel& model, Engine* engine) {
+      [this, &endpoint](const nlohmann::json& parsed, std::string_view text, const ServedModel& model, Engine* engine) {
         if (engine == nullptr) return info_.show_json(model);
-        return run_text_tool(endpoint, parsed, model.limits, engine->tokenizer());
+        return run_text_tool(endpoint, parsed, text, model.limits, engine->tokenizer());
       });
   job->start(std::move(body));
   return job;

@@ -131,11 +131,11 @@ void CompletionJob::take(Delta& delta) {
     choices_[choice].tokens.push_back(std::move(delta));
     return;
   }
-  if (!splitters_.empty()) {
-    AnswerParts parts = splitters_[choice].push(delta.text);
-    delta.text = std::move(parts.content);
-    delta.thinking = std::move(parts.thinking);
-    delta.calls = std::move(parts.calls);
+  if (!readers_.empty()) {
+    AnswerPiece piece = readers_[choice].push(delta.text);
+    delta.text = std::move(piece.content);
+    delta.thinking = std::move(piece.reasoning);
+    delta.calls = std::move(piece.calls);
   }
   if (const auto responder = responder_.lock()) responder->write(writer_->token(delta));
 }
@@ -174,25 +174,21 @@ void CompletionJob::take_over(size_t index, Completion& made) {
   choice.stop = stop_of(made);
   choice.ids = std::move(made.ids);
   choice.text = (request_.echo ? echoes_[index / static_cast<size_t>(request_.settings.samples)] : "") + made.text;
-  if (splitters_.empty()) return;
-  AnswerSplitter& splitter = splitters_[index];
-  // Of a stream all but what is held back was taken apart; the last events may need all of it.
-  if (request_.stream) {
-    AnswerParts rest = splitter.finish();
-    if (const auto responder = responder_.lock()) {
-      responder->write(writer_->token({.choice = static_cast<int32_t>(index),
-                                       .text = std::move(rest.content),
-                                       .thinking = std::move(rest.thinking),
-                                       .calls = std::move(rest.calls)}));
-    }
-    splitter.restart();
+  if (readers_.empty()) return;
+  AnswerReader& reader = readers_[index];
+  // Of a stream all but what is held back was taken apart.
+  if (!request_.stream) (void)reader.push(choice.text);
+  AnswerPiece rest = reader.finish();
+  const auto responder = responder_.lock();
+  if (request_.stream && responder != nullptr) {
+    responder->write(writer_->token({.choice = static_cast<int32_t>(index),
+                                     .text = std::move(rest.content),
+                                     .thinking = std::move(rest.reasoning),
+                                     .calls = std::move(rest.calls)}));
   }
-  AnswerParts parts = splitter.push(choice.text);
-  AnswerParts held = splitter.finish();
-  choice.text = parts.content + held.content;
-  choice.thinking = parts.thinking + held.thinking;
-  join_calls(std::move(parts.calls), choice.calls);
-  join_calls(std::move(held.calls), choice.calls);
+  choice.text = reader.message().content;
+  choice.thinking = reader.message().reasoning_content;
+  choice.calls = reader.message().tool_calls;
 }
 
 // All tokens are in ids, the text ends before the stop string.

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "serve/answer_splitter.h"
+#include "engine/answer_reader.h"
 #include "serve/api_error.h"
 #include "serve/completion_request.h"
 #include "serve/http.h"
@@ -84,6 +84,8 @@ class CompletionJob final : public Exchange, public ModelWaiter, public std::ena
   void prepare(const Body& body) noexcept;
   void admit(const nlohmann::json& body, std::string_view text);
   void constrain();
+  // Where a prompt's answer may call tools: the grammar of it.
+  void constrain_calls(size_t prompt, Request& request);
   void add_text_bias(const Tokenizer* tokenizer);
   [[nodiscard]] Request engine_request(size_t prompt, std::vector<int32_t> ids);
   void build_answer() noexcept;
@@ -116,8 +118,7 @@ class CompletionJob final : public Exchange, public ModelWaiter, public std::ena
   [[nodiscard]] RequestNote note() const;
   [[nodiscard]] bool take_places();
   void give_places_back() noexcept;
-  [[nodiscard]] bool begins_thinking(std::span<const int32_t> prompt) const;
-  void split_answers(std::span<const std::vector<int32_t>> prompts);
+  void read_answers(std::span<const std::vector<int32_t>> prompts);
   [[nodiscard]] std::string stop_of(const Completion& made) const;
 
   CompletionContext& context_;
@@ -131,15 +132,16 @@ class CompletionJob final : public Exchange, public ModelWaiter, public std::ena
   ReplyHead head_;
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
 
-  ModelLease lease_;                       // a worker's until begin(), as the next five
-  CompletionRequest request_;              // then constant
-  std::unique_ptr<ReplyWriter> writer_;    // then the loop's
-  std::vector<AnswerSplitter> splitters_;  // [choice], where answers are taken apart; then the loop's
-  std::vector<std::string> echoes_;        // [prompt], where asked for
-  int64_t admitted_ = 0;                   // sequences counted in the context
-  Body body_;                              // the loop's: of one that waits for its model; as the next eight
-  bool will_stream_ = false;               // of such a one
-  bool in_stream_ = false;                 // the head of a stream was sent
+  ModelLease lease_;                     // a worker's until begin(), as the next six
+  CompletionRequest request_;            // then constant
+  std::unique_ptr<ReplyWriter> writer_;  // then the loop's
+  std::vector<AnswerForm> forms_;        // [prompt], where answers are taken apart
+  std::vector<AnswerReader> readers_;    // [choice], there; then the loop's
+  std::vector<std::string> echoes_;      // [prompt], where asked for
+  int64_t admitted_ = 0;                 // sequences counted in the context
+  Body body_;                            // the loop's: of one that waits for its model; as the next eight
+  bool will_stream_ = false;             // of such a one
+  bool in_stream_ = false;               // the head of a stream was sent
   bool begun_ = false;
   bool ended_ = false;  // all tokens were taken over
   bool closed_ = false;

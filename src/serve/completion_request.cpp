@@ -148,26 +148,28 @@ void add_constraint(ConstraintField given, CompletionRequest& request) {
   }
 }
 
-// Tools are shown by the model's template. A call that is required is an answer with a form of ours, whatever form the
-// model knows: that form can be demanded.
-void add_tools(ToolRequest tools, CompletionRequest& request) {
-  if (tools.empty()) return;
-  for (Prompt& prompt : request.prompts) std::get<Prompt::Chat>(prompt.content).options.tools = tools.json;
-  if (tools.required) {
-    if (!request.constraint_field.empty()) {
-      fail_field("tool_choice", "asks for a call, `{}` for an answer of another form", request.constraint_field);
-    }
-    add_constraint({.constraint = {.json_schema = call_schema(tools)}, .field = "tools"}, request);
-  }
-  request.tools = std::move(tools);
-}
-
 void refuse_tools(const Fields& fields) {
   const Json* tools = fields.array("tools");
   if (tools != nullptr && !tools->empty()) fail_unsupported("tools");
 }
 
 }  // namespace
+
+// Tools are shown by the model's template. A call that is required is all of the answer: there is no thinking before
+// it.
+void add_tools(const Fields& fields, std::string_view body, CompletionRequest& request) {
+  ToolRequest tools = tools_of(fields, body);
+  if (tools.empty()) return;
+  if (tools.required && !request.constraint_field.empty()) {
+    fail_field("tool_choice", "asks for a call, `{}` for an answer of another form", request.constraint_field);
+  }
+  for (Prompt& prompt : request.prompts) {
+    ChatOptions& options = std::get<Prompt::Chat>(prompt.content).options;
+    options.tools = tools.json;
+    if (tools.required) options.enable_thinking = false;
+  }
+  request.tools = std::move(tools);
+}
 
 bool wants_stream(const Json& body, Dialect dialect) {
   const bool is_ollama = dialect == Dialect::ollama_chat || dialect == Dialect::ollama_generate;
@@ -192,20 +194,20 @@ CompletionRequest parse_completion(const Json& body, std::string_view text, Dial
       parse_native(fields, limits, request);
       break;
     case Dialect::anthropic:
-      parse_anthropic(fields, limits, request);
+      parse_anthropic(fields, text, limits, request);
       break;
     case Dialect::responses:
       parse_responses(fields, limits, request);
       break;
     case Dialect::ollama_generate:
     case Dialect::ollama_chat:
-      parse_ollama(fields, limits, request);
+      parse_ollama(fields, text, limits, request);
       break;
   }
   check_sizes(request, limits);
   add_constraint(constraint_of(fields, text), request);
-  if (dialect == Dialect::openai_chat) {
-    add_tools(tools_of(fields, text), request);
+  if (is_chat(dialect) && dialect != Dialect::ollama_generate) {
+    add_tools(fields, text, request);
   } else {
     refuse_tools(fields);
   }

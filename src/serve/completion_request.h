@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "engine/request.h"
+#include "engine/tool_request.h"
 #include "inferno/types.h"
 #include "serve/dialect.h"
-#include "serve/tool_request.h"
 
 namespace inferno::serve {
 

@@ -67,7 +67,7 @@ void CompletionJob::admit(const Json& body, std::string_view text) {
     echoes_.push_back(text != nullptr ? *text : tokenizer != nullptr ? tokenizer->decode(ids) : "");
   }
   writer_ = make_writer(head_);
-  split_answers(prompts);
+  read_answers(prompts);
 
   if (!take_places()) throw ApiError(429, "too many requests wait here; try again later", {}, "queue_full");
   const auto choices = static_cast<size_t>(request_.choices());
@@ -131,28 +131,30 @@ void CompletionJob::give_places_back() noexcept {
   if (key_ < context_.keys.size()) context_.keys[key_].sequences -= admitted_;
 }
 
-bool CompletionJob::begins_thinking(std::span<const int32_t> prompt) const {
-  constexpr size_t kTail = 8;  // tokens: longer than any way to write the tag
-  const auto tail = prompt.last(std::min(prompt.size(), kTail));
-  return head_.tokenizer != nullptr && ends_in_thinking(head_.tokenizer->decode(tail));
+void CompletionJob::read_answers(std::span<const std::vector<int32_t>> prompts) {
+  if (head_.tokenizer == nullptr || !is_chat(dialect_)) return;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const auto* chat = std::get_if<Prompt::Chat>(&request_.prompts[i].content);
+    if (chat == nullptr) return;
+    AnswerForm form =
+        answer_form(*head_.tokenizer, chat->options.chat_template, request_.tools, request_.split_thinking, prompts[i]);
+    if (!form.reasoning && !form.calls) return;
+    for (int32_t sample = 0; sample < request_.settings.samples; ++sample) {
+      form.id_seed = tag_ + readers_.size();
+      readers_.push_back(read_answer(form));
+    }
+    forms_.push_back(std::move(form));
+  }
 }
 
-void CompletionJob::split_answers(std::span<const std::vector<int32_t>> prompts) {
-  if (head_.tokenizer == nullptr || !is_chat(dialect_)) return;
-  const calls::Format format = calls::detect_format(head_.tokenizer->chat_template());
-  SplitterSettings settings{.thinking = request_.split_thinking};
-  // gpt-oss: channels are part of every answer.
-  if (!request_.tools.empty() || (request_.split_thinking && format == calls::Format::harmony)) {
-    settings.calls = request_.tools.required ? calls::Format::llama_json : format;
-    settings.tools = request_.tools.tools;
-  }
-  if (!settings.thinking && !settings.calls) return;
-  for (const std::vector<int32_t>& ids : prompts) {
-    settings.begins_thinking = begins_thinking(ids);
-    for (int32_t i = 0; i < request_.settings.samples; ++i) {
-      settings.id_seed = tag_ + splitters_.size();
-      splitters_.emplace_back(settings);
-    }
+void CompletionJob::constrain_calls(size_t prompt, Request& request) {
+  if (prompt >= forms_.size() || !request_.constraint.empty()) return;
+  const auto form = call_form(forms_[prompt], request_.tools);
+  if (!form) return;
+  try {
+    lease_.engine().constraints().apply(*form, request);
+  } catch (const Error& error) {
+    throw ApiError(400, error.what(), "tools");
   }
 }
 
@@ -161,6 +163,7 @@ Request CompletionJob::engine_request(size_t prompt, std::vector<int32_t> ids) {
   request.prompt = std::move(ids);
   request.tag = tag_;
   lease_.engine().constraints().apply(request_.constraint, request);
+  constrain_calls(prompt, request);
   request.lookup = request_.lookup.value_or(context_.lookup && !lease_.engine().cache().has_states());
   request.max_draft = std::min(request.max_draft, context_.max_draft);
   if (head_.tokenizer != nullptr && !request_.prediction.empty() && !lease_.engine().cache().has_states()) {

@@ -144,4 +144,11 @@ const Json* Fields::object(const char* name) const {
   return value;
 }
 
+nlohmann::ordered_json ordered_field(std::string_view body, const char* name) {
+  nlohmann::ordered_json parsed = nlohmann::ordered_json::parse(body, nullptr, false);
+  const auto found = parsed.find(name);
+  if (found == parsed.end()) fail_field(name, "is not clear");
+  return std::move(*found);
+}
+
 }  // namespace inferno::serve

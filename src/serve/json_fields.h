@@ -39,6 +39,10 @@ class Fields {
   std::string prefix_;
 };
 
+// A field of the object that `body` is, with its members in the order in which they are written there: those of a
+// schema and of arguments mean something. A field that is there twice may be an ApiError.
+[[nodiscard]] nlohmann::ordered_json ordered_field(std::string_view body, const char* name);
+
 // "a string", "an array": for messages.
 [[nodiscard]] std::string_view kind_of(const Json& value);
 // The integer that a number is; empty: it is none, or does not fit.

@@ -3,6 +3,7 @@
 #include "serve/chat_prompt.h"
 #include "serve/dialect_requests.h"
 #include "serve/request_fields.h"
+#include "serve/tool_fields.h"
 
 namespace inferno::serve {
 namespace {
@@ -30,7 +31,8 @@ void refuse_images(const Fields& fields) {
 
 }  // namespace
 
-void parse_ollama(const Fields& fields, const CompletionLimits& limits, CompletionRequest& request) {
+void parse_ollama(const Fields& fields, std::string_view body, const CompletionLimits& limits,
+                  CompletionRequest& request) {
   request.split_thinking = true;
   Request& settings = request.settings;
   settings.sampling.temperature = 0.8F;
@@ -44,7 +46,9 @@ void parse_ollama(const Fields& fields, const CompletionLimits& limits, Completi
   if (request.dialect == Dialect::ollama_chat) {
     const Json* messages = fields.array("messages");
     if (messages == nullptr || messages->empty()) return;  // asks for the model to be loaded
-    request.prompts.emplace_back(messages_of(fields, "messages", kTextParts), options);
+    std::vector<ChatMessage> read = messages_of(fields, "messages", kTextParts);
+    order_arguments(body, read);
+    request.prompts.emplace_back(std::move(read), options);
     request.prefill = take_prefill(fields, request.prompts.back());
     return;
   }

@@ -101,7 +101,7 @@ Json call_json(const ToolCall& call) {
 }
 
 // The first piece of a call has its id, its type and its name.
-Json call_json(const CallDelta& piece) {
+Json call_json(const ToolCallPiece& piece) {
   Json body = {{"index", piece.index}};
   if (!piece.name.empty()) body.update({{"id", piece.id}, {"type", "function"}});
   body["function"] = Json::object();
@@ -259,7 +259,7 @@ std::string OpenAiWriter::token(const Delta& delta) {
   Json content = delta.text;
   if (is_chat()) content = Json::object();
   if (!delta.thinking.empty()) content["reasoning_content"] = delta.thinking;
-  for (const CallDelta& piece : delta.calls) content["tool_calls"].push_back(call_json(piece));
+  for (const ToolCallPiece& piece : delta.calls) content["tool_calls"].push_back(call_json(piece));
   if (is_chat() && (!delta.text.empty() || content.empty())) content["content"] = delta.text;
   size_t& offset = offsets_[static_cast<size_t>(delta.choice)];
   std::string written = chunk(delta.choice, std::move(content), logprobs({&delta, 1}, offset), nullptr);

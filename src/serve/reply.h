@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/request.h"
-#include "serve/answer_splitter.h"
+#include "inferno/answer.h"
 #include "serve/api_error.h"
 #include "serve/completion_request.h"
 #include "tokenizer/tokenizer.h"
@@ -41,7 +41,7 @@ struct Delta {
   int32_t id = -1;
   std::string text = {};
   std::string thinking = {};
-  std::vector<CallDelta> calls = {};
+  std::vector<ToolCallPiece> calls = {};
   std::vector<TokenLogprob> logprobs = {};  // where asked for: the drawn token, then the likeliest
   std::optional<PromptUpdate> prompt = {};
 };

@@ -1,4 +1,4 @@
-// Anthropic's form: blocks of thinking and text.
+// Anthropic's form: blocks of thinking, text and calls of tools.
 #include <nlohmann/json.hpp>
 
 #include "serve/reply.h"
@@ -21,7 +21,18 @@ Json usage_json(const Usage& usage) {
 
 Json stop_reason(const Choice& choice) {
   if (choice.reason == StopReason::stop_string) return "stop_sequence";
-  return finish_reason(choice.reason) == "length" ? "max_tokens" : "end_turn";
+  const std::string_view reason = finish_reason(choice);
+  return reason == "length" ? "max_tokens" : reason == "tool_calls" ? "tool_use" : "end_turn";
+}
+
+Json tool_use(const std::string& id, const std::string& name, Json input) {
+  return {{"type", "tool_use"}, {"id", id}, {"name", name}, {"input", std::move(input)}};
+}
+
+// Arguments that are no object, because the answer was cut, are none.
+Json input_of(const ToolCall& call) {
+  Json input = Json::parse(call.arguments, nullptr, false);
+  return input.is_object() ? input : Json::object();
 }
 
 Json stop_sequence(const Choice& choice) {
@@ -38,7 +49,10 @@ class AnthropicWriter final : public ReplyWriter {
     if (!choice.thinking.empty()) {
       content.push_back({{"type", "thinking"}, {"thinking", choice.thinking}, {"signature", ""}});
     }
-    if (!choice.text.empty() || content.empty()) content.push_back({{"type", "text"}, {"text", choice.text}});
+    if (!choice.text.empty() || (content.empty() && choice.calls.empty())) {
+      content.push_back({{"type", "text"}, {"text", choice.text}});
+    }
+    for (const ToolCall& call : choice.calls) content.push_back(tool_use(call.id, call.name, input_of(call)));
     Json body = message(std::move(content));
     body["stop_reason"] = stop_reason(choice);
     body["stop_sequence"] = stop_sequence(choice);
@@ -65,11 +79,18 @@ class AnthropicWriter final : public ReplyWriter {
     if (!delta.text.empty()) {
       events += open(Block::text) + block_delta({{"type", "text_delta"}, {"text", delta.text}});
     }
+    for (const ToolCallPiece& piece : delta.calls) {
+      if (!piece.name.empty()) {
+        events += close() + start(Block::call, tool_use(piece.id, piece.name, Json::object()));
+      }
+      if (piece.arguments.empty()) continue;
+      events += block_delta({{"type", "input_json_delta"}, {"partial_json", piece.arguments}});
+    }
     return events;
   }
 
   [[nodiscard]] std::string ending(std::span<const Choice> choices, const Usage& usage) override {
-    std::string events = block_ == Block::none ? open(Block::text) : "";
+    std::string events = block_ == Block::none && index_ == 0 ? open(Block::text) : "";
     events += close();
     const Choice& choice = choices.front();
     events += named({{"type", "message_delta"},
@@ -83,7 +104,7 @@ class AnthropicWriter final : public ReplyWriter {
   }
 
  private:
-  enum class Block : uint8_t { none, thinking, text };
+  enum class Block : uint8_t { none, thinking, text, call };
 
   // Events are named by their type.
   static std::string named(const Json& body) { return event(dump(body), body["type"].get<std::string>()); }
@@ -98,11 +119,14 @@ class AnthropicWriter final : public ReplyWriter {
 
   std::string open(Block block) {
     if (block_ == block) return {};
-    std::string events = close();
-    block_ = block;
     Json content = {{"type", "text"}, {"text", ""}};
     if (block == Block::thinking) content = {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}};
-    return events + named({{"type", "content_block_start"}, {"index", index_}, {"content_block", std::move(content)}});
+    return close() + start(block, std::move(content));
+  }
+
+  std::string start(Block block, Json content) {
+    block_ = block;
+    return named({{"type", "content_block_start"}, {"index", index_}, {"content_block", std::move(content)}});
   }
 
   std::string close() {

@@ -28,6 +28,7 @@ class OllamaWriter final : public ReplyWriter {
     }
     const Choice& choice = choices.front();
     Json body = line(choice.text, choice.thinking);
+    add_calls(body, choice.calls);
     finish(body, choice, usage);
     return dump(body);
   }
@@ -40,9 +41,17 @@ class OllamaWriter final : public ReplyWriter {
   }
 
   [[nodiscard]] std::string ending(std::span<const Choice> choices, const Usage& usage) override {
+    // Calls are given out whole, all at once.
+    std::string calls;
+    if (!choices.front().calls.empty()) {
+      Json body = line("", "");
+      add_calls(body, choices.front().calls);
+      body["done"] = false;
+      calls = dump(body) + "\n";
+    }
     Json body = line("", "");
     finish(body, choices.front(), usage);
-    return dump(body) + "\n";
+    return calls + dump(body) + "\n";
   }
 
   [[nodiscard]] std::string failure(const ApiError& error) const override {
@@ -60,6 +69,15 @@ class OllamaWriter final : public ReplyWriter {
       if (!thinking.empty()) body["thinking"] = thinking;
     }
     return body;
+  }
+
+  static void add_calls(Json& body, std::span<const ToolCall> calls) {
+    for (const ToolCall& call : calls) {
+      Json arguments = Json::parse(call.arguments, nullptr, false);
+      if (!arguments.is_object()) arguments = Json::object();  // the answer was cut
+      body["message"]["tool_calls"].push_back(
+          {{"id", call.id}, {"function", {{"name", call.name}, {"arguments", std::move(arguments)}}}});
+    }
   }
 
   static void finish(Json& body, const Choice& choice, const Usage& usage) {

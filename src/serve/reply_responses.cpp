@@ -1,4 +1,6 @@
-// OpenAI's /v1/responses: items of reasoning and message, and numbered events that build them up.
+// OpenAI's /v1/responses: items of reasoning, message and calls, and numbered events that build them up.
+#include <fmt/core.h>
+
 #include <nlohmann/json.hpp>
 
 #include "serve/reply.h"
@@ -38,13 +40,25 @@ class ResponsesWriter final : public ReplyWriter {
       text_ += delta.text;
       events += numbered("response.output_text.delta", at({{"delta", delta.text}, {"logprobs", Json::array()}}));
     }
+    for (const ToolCallPiece& piece : delta.calls) {
+      if (!piece.name.empty()) {
+        events += close();
+        call_ = {.id = piece.id, .name = piece.name};
+        events += open(Item::call);
+      }
+      if (piece.arguments.empty()) continue;
+      text_ += piece.arguments;
+      events += numbered("response.function_call_arguments.delta", at_item({{"delta", piece.arguments}}));
+    }
     return events;
   }
 
   [[nodiscard]] std::string ending(std::span<const Choice> choices, const Usage& usage) override {
-    std::string events = item_ == Item::none ? open(Item::message) : "";
+    std::string events = item_ == Item::none && index_ == 0 ? open(Item::message) : "";
     events += close();
-    const Json body = final_response(choices.front(), usage);
+    Json body = final_response(choices.front(), usage);
+    // As the events built them: words may follow calls.
+    if (body["status"] == "completed") body["output"] = done_;
     return events +
            numbered(body["status"] == "completed" ? "response.completed" : "response.incomplete", {{"response", body}});
   }
@@ -59,7 +73,7 @@ class ResponsesWriter final : public ReplyWriter {
   }
 
  private:
-  enum class Item : uint8_t { none, reasoning, message };
+  enum class Item : uint8_t { none, reasoning, message, call };
 
   std::string numbered(std::string_view type, const Json& fields) {
     Json body = {{"type", type}, {"sequence_number", number_++}};
@@ -80,17 +94,36 @@ class ResponsesWriter final : public ReplyWriter {
             {"max_output_tokens", tokens < 0 ? Json() : Json(tokens)},
             {"model", head().model},
             {"output", Json::array()},
-            {"parallel_tool_calls", true},
+            {"parallel_tool_calls", request().tools.parallel},
             {"previous_response_id", nullptr},
             {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
             {"store", false},
             {"temperature", rounded(sampling.temperature)},
             {"text", {{"format", {{"type", "text"}}}}},
-            {"tool_choice", "auto"},
-            {"tools", Json::array()},
+            {"tool_choice", tool_choice()},
+            {"tools", tools()},
             {"top_p", rounded(sampling.top_p)},
             {"truncation", "disabled"},
             {"metadata", Json::object()}};
+  }
+
+  [[nodiscard]] Json tool_choice() const {
+    const ToolRequest& asked = request().tools;
+    if (!asked.name.empty()) return {{"type", "function"}, {"name", asked.name}};
+    return asked.required ? "required" : "auto";
+  }
+
+  // Without the `function` around each that chat completions have.
+  [[nodiscard]] Json tools() const {
+    Json shown = Json::array();
+    if (request().tools.empty()) return shown;
+    size_t index = 0;
+    for (const Json& tool : Json::parse(request().tools.json)) {
+      Json flat = {{"type", "function"}, {"strict", (*request().tools.tools)[index++].strict}};
+      flat.update(tool["function"]);
+      shown.push_back(std::move(flat));
+    }
+    return shown;
   }
 
   [[nodiscard]] Json final_response(const Choice& choice, const Usage& usage) const {
@@ -98,7 +131,12 @@ class ResponsesWriter final : public ReplyWriter {
     Json body = response(is_cut ? "incomplete" : "completed");
     if (is_cut) body["incomplete_details"] = {{"reason", "max_output_tokens"}};
     if (!choice.thinking.empty()) body["output"].push_back(item(Item::reasoning, choice.thinking, "completed"));
-    body["output"].push_back(item(Item::message, choice.text, is_cut ? "incomplete" : "completed"));
+    if (!choice.text.empty() || choice.calls.empty()) {
+      body["output"].push_back(item(Item::message, choice.text, is_cut ? "incomplete" : "completed"));
+    }
+    for (const ToolCall& call : choice.calls) {
+      body["output"].push_back(call_item(call, call.arguments, is_cut ? "incomplete" : "completed"));
+    }
     body["usage"] = {{"input_tokens", usage.prompt_tokens},
                      {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}, {"cache_write_tokens", 0}}},
                      {"output_tokens", usage.generated_tokens},
@@ -111,9 +149,24 @@ class ResponsesWriter final : public ReplyWriter {
     return body;
   }
 
-  [[nodiscard]] std::string item_id(Item item) const { return (item == Item::message ? "msg_" : "rs_") + head().id; }
+  // Of items after the first of their kind in a stream, with a number.
+  [[nodiscard]] std::string item_id(Item item) const {
+    if (item == Item::call) return fmt::format("fc_{}_{}", head().id, call_.id);
+    const bool again = item == Item::message && messages_ > 1;
+    return (item == Item::message ? "msg_" : "rs_") + head().id + (again ? fmt::format("_{}", messages_) : "");
+  }
+
+  [[nodiscard]] Json call_item(const ToolCall& call, std::string_view arguments, std::string_view status) const {
+    return {{"id", fmt::format("fc_{}_{}", head().id, call.id)},
+            {"type", "function_call"},
+            {"status", status},
+            {"arguments", arguments},
+            {"call_id", call.id},
+            {"name", call.name}};
+  }
 
   [[nodiscard]] Json item(Item kind, std::string_view text, std::string_view status) const {
+    if (kind == Item::call) return call_item(call_, text, status);
     if (kind == Item::reasoning) {
       Json content = Json::array();
       if (status != "in_progress") content.push_back({{"type", "reasoning_text"}, {"text", text}});
@@ -132,9 +185,14 @@ class ResponsesWriter final : public ReplyWriter {
             {"content", std::move(content)}};
   }
 
-  // Where in the output the open item's only part is.
+  // Where in the output the open item is, and its only part.
+  [[nodiscard]] Json at_item(const Json& fields) const {
+    Json body = {{"item_id", item_id(item_)}, {"output_index", index_}};
+    body.update(fields);
+    return body;
+  }
   [[nodiscard]] Json at(const Json& fields) const {
-    Json body = {{"item_id", item_id(item_)}, {"output_index", index_}, {"content_index", 0}};
+    Json body = at_item({{"content_index", 0}});
     body.update(fields);
     return body;
   }
@@ -143,6 +201,7 @@ class ResponsesWriter final : public ReplyWriter {
     if (item_ == kind) return {};
     std::string events = close();
     item_ = kind;
+    messages_ += kind == Item::message ? 1 : 0;
     events +=
         numbered("response.output_item.added", {{"output_index", index_}, {"item", item(kind, "", "in_progress")}});
     if (kind == Item::message) events += numbered("response.content_part.added", at({{"part", text_part("")}}));
@@ -155,11 +214,14 @@ class ResponsesWriter final : public ReplyWriter {
     if (item_ == Item::message) {
       events += numbered("response.output_text.done", at({{"text", text_}, {"logprobs", Json::array()}}));
       events += numbered("response.content_part.done", at({{"part", text_part(text_)}}));
+    } else if (item_ == Item::call) {
+      events +=
+          numbered("response.function_call_arguments.done", at_item({{"name", call_.name}, {"arguments", text_}}));
     } else {
       events += numbered("response.reasoning_text.done", at({{"text", text_}}));
     }
-    events +=
-        numbered("response.output_item.done", {{"output_index", index_}, {"item", item(item_, text_, "completed")}});
+    done_.push_back(item(item_, text_, "completed"));
+    events += numbered("response.output_item.done", {{"output_index", index_}, {"item", done_.back()}});
     item_ = Item::none;
     text_.clear();
     ++index_;
@@ -168,7 +230,10 @@ class ResponsesWriter final : public ReplyWriter {
 
   Item item_ = Item::none;
   std::string text_;  // of the open item
+  ToolCall call_;     // that it is, where it is one
+  Json done_ = Json::array();
   int32_t index_ = 0;
+  int32_t messages_ = 0;
   int64_t number_ = 0;
 };
 

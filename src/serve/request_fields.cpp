@@ -160,9 +160,6 @@ std::string content_of(const Json& content, const std::string& path, std::span<c
     if (!part.is_object()) fail_field(path, "holds {}, must hold objects", kind_of(part));
     const Fields of_part(part, path + ".");
     const std::string* type = of_part.string("type");
-    if (type != nullptr && (*type == "tool_use" || *type == "tool_result")) {
-      fail_unsupported(path, "with a part of type \"" + *type + "\" ");
-    }
     // What the model thought before is no part of the conversation.
     if (type != nullptr && (*type == "thinking" || *type == "redacted_thinking")) continue;
     if (type == nullptr || std::ranges::count(text_types, *type) == 0)

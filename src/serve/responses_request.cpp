@@ -1,4 +1,4 @@
-// OpenAI's POST /v1/responses, for texts.
+// OpenAI's POST /v1/responses, for texts and calls of functions.
 #include "base/text.h"
 #include "serve/api_error.h"
 #include "serve/dialect_requests.h"
@@ -7,13 +7,50 @@
 namespace inferno::serve {
 namespace {
 
+const std::string& text_field(const Fields& item, const char* name) {
+  const std::string* text = item.string(name);
+  if (text == nullptr) fail_field(item.path(name), "is missing");
+  return *text;
+}
+
+// A call of an earlier answer belongs to its words, or to the call before it.
+void add_call(const Fields& item, std::vector<ChatMessage>& messages) {
+  if (messages.empty() || messages.back().role != "assistant") messages.push_back({.role = "assistant"});
+  const std::string* arguments = item.string("arguments");
+  messages.back().tool_calls.push_back({.id = text_field(item, "call_id"),
+                                        .name = text_field(item, "name"),
+                                        .arguments = arguments == nullptr ? "{}" : *arguments});
+}
+
+void add_result(const Fields& item, std::vector<ChatMessage>& messages) {
+  ChatMessage result{.role = "tool", .tool_call_id = text_field(item, "call_id")};
+  if (const Json* output = item.find("output")) {
+    result.content = content_of(*output, item.path("output"), kResponseParts);
+  }
+  for (const ChatMessage& message : messages) {
+    for (const ToolCall& call : message.tool_calls) {
+      if (call.id == result.tool_call_id) result.name = call.name;
+    }
+  }
+  messages.push_back(std::move(result));
+}
+
 void add_items(const Json& items, std::vector<ChatMessage>& messages) {
   size_t index = 0;
   for (const Json& item : items) {
     const std::string path = fmt::format("input[{}]", index++);
     if (!item.is_object()) fail_field(path, "is {}, must be an object", kind_of(item));
-    const std::string* type = Fields(item, path + ".").string("type");
+    const Fields fields(item, path + ".");
+    const std::string* type = fields.string("type");
     if (type != nullptr && *type == "reasoning") continue;  // of an earlier answer
+    if (type != nullptr && *type == "function_call") {
+      add_call(fields, messages);
+      continue;
+    }
+    if (type != nullptr && *type == "function_call_output") {
+      add_result(fields, messages);
+      continue;
+    }
     if (type != nullptr && *type != "message") fail_unsupported(path, "of type \"" + printable(*type) + "\" ");
     messages.push_back(message_of(item, path, kResponseParts));
   }
@@ -24,6 +61,12 @@ void refuse_what_is_kept(const Fields& fields) {
     if (fields.find(name) != nullptr) fail_unsupported(name);
   }
   if (fields.boolean("background").value_or(false)) fail_unsupported("background");
+  const Json* tools = fields.array("tools");
+  for (size_t i = 0; tools != nullptr && i < tools->size(); ++i) {
+    const Json& tool = (*tools)[i];
+    if (!tool.is_object() || !tool.contains("type") || tool["type"] == "function") continue;
+    fail_unsupported(fmt::format("tools[{}].type", i), "other than function ");
+  }
 }
 
 }  // namespace

@@ -14,14 +14,18 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 // A conversation as /v1/chat/completions would begin with it.
-std::vector<PromptPiece> chat_text(const Fields& fields, const CompletionLimits& limits, const Tokenizer& tokenizer) {
-  Prompt prompt = chat_of(fields, limits);
-  const std::string prefill = take_prefill(fields, prompt);
-  return chat_pieces(tokenizer, std::get<Prompt::Chat>(prompt.content), prefill);
+std::vector<PromptPiece> chat_text(const Fields& fields, std::string_view body, const CompletionLimits& limits,
+                                   const Tokenizer& tokenizer) {
+  CompletionRequest request;
+  request.prompts.push_back(chat_of(fields, limits));
+  const std::string prefill = take_prefill(fields, request.prompts.back());
+  add_tools(fields, body, request);
+  return chat_pieces(tokenizer, std::get<Prompt::Chat>(request.prompts.back().content), prefill);
 }
 
 // llama-server's form, {"content"} to {"tokens"}, or vLLM's, {"prompt"} or {"messages"} to {"count", "tokens"}.
-OrderedJson tokenize(const Fields& fields, const CompletionLimits& limits, const Tokenizer& tokenizer) {
+OrderedJson tokenize(const Fields& fields, std::string_view body, const CompletionLimits& limits,
+                     const Tokenizer& tokenizer) {
   if (const std::string* content = fields.string("content")) {
     const std::vector<int32_t> ids =
         tokenizer.encode(*content, {.parse_special = fields.boolean("parse_special").value_or(true),
@@ -36,7 +40,7 @@ OrderedJson tokenize(const Fields& fields, const CompletionLimits& limits, const
     ids = tokenizer.encode(*prompt,
                            {.add_bos = fields.boolean("add_special_tokens").value_or(true) && tokenizer.wants_bos()});
   } else if (fields.find("messages") != nullptr) {
-    ids = tokenizer.encode(chat_text(fields, limits, tokenizer));
+    ids = tokenizer.encode(chat_text(fields, body, limits, tokenizer));
   } else {
     fail_field("content", "is missing; give it, `prompt` or `messages`");
   }
@@ -55,44 +59,47 @@ OrderedJson detokenize(const Fields& fields, const Tokenizer& tokenizer) {
   return {{"content", text}, {"prompt", text}};
 }
 
-OrderedJson apply_template(const Fields& fields, const CompletionLimits& limits, const Tokenizer& tokenizer) {
+OrderedJson apply_template(const Fields& fields, std::string_view body, const CompletionLimits& limits,
+                           const Tokenizer& tokenizer) {
   std::string text;
-  for (const PromptPiece& piece : chat_text(fields, limits, tokenizer)) text += piece.text;
+  for (const PromptPiece& piece : chat_text(fields, body, limits, tokenizer)) text += piece.text;
   return {{"prompt", text}};
 }
 
-OrderedJson count_tokens(Dialect dialect, const Fields& fields, const CompletionLimits& limits,
+OrderedJson count_tokens(Dialect dialect, const Fields& fields, std::string_view body, const CompletionLimits& limits,
                          const Tokenizer& tokenizer) {
   refuse_unsupported(fields);
   if (dialect == Dialect::openai_chat) {
     return {{"object", "response.input_tokens"},
-            {"input_tokens", tokenizer.encode(chat_text(fields, limits, tokenizer)).size()}};
+            {"input_tokens", tokenizer.encode(chat_text(fields, body, limits, tokenizer)).size()}};
   }
   CompletionRequest request;
   if (dialect == Dialect::responses) {
     parse_responses(fields, limits, request);
+    add_tools(fields, body, request);
     return {{"object", "response.input_tokens"}, {"input_tokens", prompt_tokens(&tokenizer, request, 0).size()}};
   }
-  request.prompts.push_back(anthropic_prompt(fields, limits));
+  request.prompts.push_back(anthropic_prompt(fields, body, limits));
   request.prefill = take_prefill(fields, request.prompts.back());
+  add_tools(fields, body, request);
   return {{"input_tokens", prompt_tokens(&tokenizer, request, 0).size()}};
 }
 
 }  // namespace
 
-std::string run_text_tool(const Endpoint& endpoint, const Json& body, const CompletionLimits& limits,
-                          const Tokenizer* tokenizer) {
-  const Fields fields(body);
+std::string run_text_tool(const Endpoint& endpoint, const Json& parsed, std::string_view body,
+                          const CompletionLimits& limits, const Tokenizer* tokenizer) {
+  const Fields fields(parsed);
   if (tokenizer == nullptr) throw ApiError(501, "this model has no vocabulary, or this build no tokenizers");
   switch (endpoint.action) {
     case Action::tokenize:
-      return dump(tokenize(fields, limits, *tokenizer));
+      return dump(tokenize(fields, body, limits, *tokenizer));
     case Action::detokenize:
       return dump(detokenize(fields, *tokenizer));
     case Action::apply_template:
-      return dump(apply_template(fields, limits, *tokenizer));
+      return dump(apply_template(fields, body, limits, *tokenizer));
     default:
-      return dump(count_tokens(endpoint.dialect, fields, limits, *tokenizer));
+      return dump(count_tokens(endpoint.dialect, fields, body, limits, *tokenizer));
   }
 }
 

@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/tool_request.h"
 #include "inferno/types.h"
 #include "serve/json_fields.h"
-#include "serve/tool_request.h"
 
 namespace inferno::serve {
 
@@ -15,12 +15,10 @@ namespace inferno::serve {
 // the order of a schema's properties is only there.
 [[nodiscard]] ToolRequest tools_of(const Fields& fields, std::string_view body);
 
-// A JSON schema of what an answer must be where a call is required: {"name": ..., "parameters": {...}} of one of the
-// tools, the form that calls::Format::llama_json reads.
-[[nodiscard]] std::string call_schema(const ToolRequest& request);
-
 // The calls of an earlier answer: `tool_calls` of a message.
 [[nodiscard]] std::vector<ToolCall> tool_calls_of(const Fields& message);
+// Arguments that were sent as objects, in the order of their members in `body`, whose field `messages` these are.
+void order_arguments(std::string_view body, std::vector<ChatMessage>& messages);
 // JSON arguments as text: a string as it is, an object as it reads.
 [[nodiscard]] std::string arguments_text(const Json& arguments);
 

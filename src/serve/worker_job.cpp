@@ -23,9 +23,9 @@ void WorkerJob::start(std::string body) {
 std::optional<std::string> WorkerJob::try_answer(const Body& body) {
   const Json parsed = parse_object(body->text());
   ServedModel& model = context_.models.find(model_of(Fields(parsed)));
-  if (!needs_engine_) return answer_(parsed, model, nullptr);
+  if (!needs_engine_) return answer_(parsed, body->text(), model, nullptr);
   if (!lease_) lease_ = context_.models.try_lease(model);
-  if (lease_) return answer_(parsed, model, &lease_.engine());
+  if (lease_) return answer_(parsed, body->text(), model, &lease_.engine());
   context_.on_loop([self = shared_from_this(), &model, body] {
     self->body_ = body;
     self->context_.models.wait_for(model, self);

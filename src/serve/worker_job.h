@@ -15,9 +15,10 @@ namespace inferno::serve {
 
 class WorkerJob final : public Exchange, public ModelWaiter, public std::enable_shared_from_this<WorkerJob> {
  public:
-  // Makes the answer's body of the request's; an exception is the answer otherwise. The engine is null for one that
-  // does not need it.
-  using Answer = std::function<std::string(const nlohmann::json& body, const ServedModel& model, Engine* engine)>;
+  // Makes the answer's body of the request's, parsed and as text; an exception is the answer otherwise. The engine is
+  // null for one that does not need it.
+  using Answer = std::function<std::string(const nlohmann::json& body, std::string_view text, const ServedModel& model,
+                                           Engine* engine)>;
 
   WorkerJob(CompletionContext& context, const HttpHead& head, std::weak_ptr<Responder> responder, bool needs_engine,
             Answer answer);

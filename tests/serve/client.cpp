@@ -65,6 +65,32 @@ std::vector<std::string> Reply::events() const {
   return found;
 }
 
+std::vector<std::pair<std::string, Json>> Reply::named_events() const {
+  std::vector<std::pair<std::string, Json>> found;
+  for (std::string_view rest = body; !rest.empty();) {
+    const size_t end = rest.find("\n\n");
+    const std::string event(rest.substr(0, end));
+    const size_t data = event.find("\ndata: ");
+    if (event.starts_with("event: ") && data != std::string::npos) {
+      found.emplace_back(event.substr(7, data - 7), Json::parse(event.substr(data + 7)));
+      EXPECT_EQ(found.back().second["type"], found.back().first);
+    }
+    if (end == std::string_view::npos) break;
+    rest.remove_prefix(end + 2);
+  }
+  return found;
+}
+
+std::vector<Json> Reply::lines() const {
+  std::vector<Json> found;
+  for (std::string_view rest = body; !rest.empty();) {
+    const size_t end = std::min(rest.find('\n'), rest.size());
+    found.push_back(Json::parse(rest.substr(0, end)));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return found;
+}
+
 Client::Client(uint16_t port, int receive_bytes) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
   sockaddr_in address{};
   address.sin_family = AF_INET;

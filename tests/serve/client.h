@@ -28,6 +28,10 @@ struct Reply {
   [[nodiscard]] Json json() const { return Json::parse(body); }
   // Of a stream: what follows each "data: ", [DONE] included.
   [[nodiscard]] std::vector<std::string> events() const;
+  // The same with "event: NAME" before each, which is its type.
+  [[nodiscard]] std::vector<std::pair<std::string, Json>> named_events() const;
+  // One JSON value per line.
+  [[nodiscard]] std::vector<Json> lines() const;
 };
 
 class Client {

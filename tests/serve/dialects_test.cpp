@@ -22,33 +22,6 @@ std::string expected_chat(Client& client) {
       .json()["choices"][0]["message"]["content"];
 }
 
-// "event: NAME" of each event, and its data.
-std::vector<std::pair<std::string, Json>> named_events(const Reply& reply) {
-  std::vector<std::pair<std::string, Json>> found;
-  for (std::string_view rest = reply.body; !rest.empty();) {
-    const size_t end = rest.find("\n\n");
-    const std::string event(rest.substr(0, end));
-    const size_t data = event.find("\ndata: ");
-    if (event.starts_with("event: ") && data != std::string::npos) {
-      found.emplace_back(event.substr(7, data - 7), Json::parse(event.substr(data + 7)));
-      EXPECT_EQ(found.back().second["type"], found.back().first);
-    }
-    if (end == std::string_view::npos) break;
-    rest.remove_prefix(end + 2);
-  }
-  return found;
-}
-
-std::vector<Json> lines_of(const Reply& reply) {
-  std::vector<Json> lines;
-  for (std::string_view rest = reply.body; !rest.empty();) {
-    const size_t end = std::min(rest.find('\n'), rest.size());
-    lines.push_back(Json::parse(rest.substr(0, end)));
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
-  return lines;
-}
-
 TEST(ServeAnthropic, MessagesAreAnsweredWholeAndAsEvents) {
   TestServer server;
   Client client(server.port());
@@ -65,7 +38,7 @@ TEST(ServeAnthropic, MessagesAreAnsweredWholeAndAsEvents) {
 
   body["stream"] = true;
   body["system"] = {{{"type", "text"}, {"text", "Be brief."}, {"cache_control", {{"type", "ephemeral"}}}}};
-  const auto events = named_events(client.post("/v1/messages", body.dump()));
+  const auto events = client.post("/v1/messages", body.dump()).named_events();
   ASSERT_GE(events.size(), 6U);
   EXPECT_EQ(events.front().first, "message_start");
   EXPECT_GT(events.front().second["message"]["usage"]["input_tokens"], 0);
@@ -107,7 +80,7 @@ TEST(ServeResponses, AreAnsweredWholeAndAsNumberedEvents) {
   EXPECT_EQ(whole["usage"]["output_tokens"], 12);
   body["input"] = {{{"role", "user"}, {"content", {{{"type", "input_text"}, {"text", "Tell me of the sea."}}}}}};
   body["stream"] = true;
-  const auto events = named_events(client.post("/v1/responses", body.dump()));
+  const auto events = client.post("/v1/responses", body.dump()).named_events();
   std::string streamed;
   for (size_t i = 0; i < events.size(); ++i) {
     EXPECT_EQ(events[i].second["sequence_number"], i);
@@ -120,8 +93,9 @@ TEST(ServeResponses, AreAnsweredWholeAndAsNumberedEvents) {
   EXPECT_EQ(events.front().first, "response.created");
   EXPECT_EQ(events.back().first, "response.incomplete");
   EXPECT_EQ(events.back().second["response"]["output"][0]["content"][0]["text"], text);
-  for (const char* refused : {R"({"input":"a","tools":[{}]})", R"({"input":"a","previous_response_id":"x"})",
-                              R"({"input":[{"type":"function_call"}]})"}) {
+  for (const char* refused :
+       {R"({"input":"a","tools":[{"type":"web_search"}]})", R"({"input":"a","previous_response_id":"x"})",
+        R"({"input":[{"type":"item_reference"}]})"}) {
     EXPECT_EQ(client.post("/v1/responses", refused).status, 501) << refused;
   }
 }
@@ -136,7 +110,7 @@ TEST(ServeOllama, ChatAndGenerateAreLinesOfJson) {
   const Reply reply = client.post("/api/chat", body.dump());
   EXPECT_EQ(reply.headers.at("content-type"), "application/x-ndjson");
   std::string streamed;
-  const std::vector<Json> lines = lines_of(reply);
+  const std::vector<Json> lines = reply.lines();
   for (const Json& line : lines) streamed += line["message"]["content"];
   EXPECT_EQ(streamed, text);
   EXPECT_EQ(lines.front()["done"], false);
