@@ -13,6 +13,7 @@ class Token(str):
     the drawn token and then of the likeliest ones, where they were asked for.
     """
 
+    __slots__ = ("id", "sample", "logprobs")
     id: int
     sample: int
     logprobs: list[tuple[int, float]]
