@@ -177,22 +177,27 @@ class Llm:
 
     @property
     def vocabulary(self) -> int:
+        """How many tokens the model knows."""
         return self._model.vocabulary()
 
     @property
     def end_tokens(self) -> list[int]:
+        """Tokens that end a text."""
         return self._model.end_tokens()
 
     @property
     def backend(self) -> str:
+        """What computes: "parallel", "simd", "cuda", ..."""
         return self._model.backend()
 
     @property
     def kv_type(self) -> str:
+        """Of the values in the cache: "bf16", ..."""
         return self._model.kv_type()
 
     @property
     def has_chat_template(self) -> bool:
+        """Whether the model's file says how conversations are written; chat() needs it, or chat_template."""
         return self._model.has_chat_template()
 
     def suggested_sampling(self) -> dict[str, Any] | None:
@@ -216,6 +221,8 @@ class Llm:
     def _repr_html_(self) -> str:
         import html
 
+        if self._model.is_closed():
+            return html.escape(repr(self))
         rows = {"backend": self.backend, "context": self.context, "cache": self.kv_type, **self.stats()}
         cells = "".join(f"<tr><td>{name}</td><td>{html.escape(str(value))}</td></tr>" for name, value in rows.items())
         return f"<b>{html.escape(self.path or 'built-in model')}</b><table>{cells}</table>"

@@ -42,6 +42,7 @@ class Model {
   Model(const std::optional<std::string>& path, const LoadOptions& options, const nb::object& on_progress) {
     LoadOptions with_progress = options;
     with_progress.on_progress = progress_to(on_progress);
+    with_progress.on_step = [outbox = outbox_] { outbox->send(); };
     const nb::gil_scoped_release released;
     llm_.reset(new Llm(path ? Llm::load(*path, with_progress) : Llm::builtin(with_progress)), drop);
   }
@@ -51,6 +52,7 @@ class Model {
     if (llm_ != nullptr) llm_->cancel();
     llm_.reset();
   }
+  [[nodiscard]] bool is_closed() const { return llm_ == nullptr; }
   // A copy: who uses it while another thread closes the model keeps it.
   [[nodiscard]] std::shared_ptr<Llm> llm() const {
     if (llm_ == nullptr) throw Error("this model was closed");
@@ -58,7 +60,7 @@ class Model {
   }
 
   std::unique_ptr<Request> submit(const Prompt& prompt, GenerateOptions options, nb::object on_token) {
-    auto queue = std::make_shared<TokenQueue>();
+    auto queue = std::make_shared<TokenQueue>(outbox_);
     TokenCallback callback = [queue](const TokenEvent& event) {
       queue->add(event);
       return true;
@@ -98,6 +100,7 @@ class Model {
     };
   }
 
+  std::shared_ptr<Outbox> outbox_ = std::make_shared<Outbox>();
   std::shared_ptr<Llm> llm_;
 };
 
@@ -141,6 +144,7 @@ void bind_model(nb::module_& m) {
       .def(nb::init<const std::optional<std::string>&, const LoadOptions&, const nb::object&>(), nb::arg("path").none(),
            nb::arg("options"), nb::arg("on_progress").none())
       .def("close", &Model::close, "Ends what runs; calls after it are errors.")
+      .def("is_closed", &Model::is_closed, "Whether close() was called.")
       .def("submit", &Model::submit, nb::arg("prompt"), nb::arg("options"), nb::arg("on_token").none(),
            "Returns at once.")
       .def(

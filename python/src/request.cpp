@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace inferno::python {
@@ -41,17 +42,34 @@ std::vector<Waker::Ready> Waker::take() {
   return made;
 }
 
-void Waker::wake(uint64_t request, std::weak_ptr<TokenQueue> queue) {
+void Waker::add(uint64_t request, std::weak_ptr<TokenQueue> queue) {
   const std::scoped_lock lock(mutex_);
   ready_.emplace_back(request, std::move(queue));
-  if (!told_) told_ = write(pipe_[1], "", 1) == 1;
 }
 
-void TokenQueue::wake() {
+void Waker::tell() noexcept {
+  const std::scoped_lock lock(mutex_);
+  if (!told_ && !ready_.empty()) told_ = write(pipe_[1], "", 1) == 1;
+}
+
+void Outbox::add(const std::shared_ptr<Waker>& waker) {
+  if (std::ranges::find(wakers_, waker) == wakers_.end()) wakers_.push_back(waker);
+}
+
+void Outbox::send() noexcept {
+  for (const std::shared_ptr<Waker>& waker : wakers_) waker->tell();
+  wakers_.clear();
+}
+
+bool TokenQueue::add_to_waker() {
+  if (waker_ == nullptr || told_) return false;
+  waker_->add(request_, weak_from_this());
+  return told_ = true;
+}
+
+void TokenQueue::wake_after_step() {
   arrived_.notify_all();
-  if (waker_ == nullptr || told_) return;
-  waker_->wake(request_, weak_from_this());
-  told_ = true;
+  if (add_to_waker()) outbox_->add(waker_);
 }
 
 void TokenQueue::add(const TokenEvent& event) {
@@ -60,14 +78,14 @@ void TokenQueue::add(const TokenEvent& event) {
                      .id = event.id,
                      .text = std::string(event.text),
                      .logprobs = {event.logprobs.begin(), event.logprobs.end()}});
-  wake();
+  wake_after_step();
 }
 
 void TokenQueue::end() {
   const std::scoped_lock lock(mutex_);
   ended_ = true;
   finished_.notify_all();
-  wake();
+  wake_after_step();
 }
 
 std::vector<Token> TokenQueue::take() {
@@ -100,7 +118,7 @@ void TokenQueue::notify(std::shared_ptr<Waker> waker, uint64_t request) {
   waker_ = std::move(waker);
   request_ = request;
   told_ = false;
-  if (ended_ || !tokens_.empty()) wake();
+  if ((ended_ || !tokens_.empty()) && add_to_waker()) waker_->tell();
 }
 
 Request::Request(std::shared_ptr<TokenQueue> queue, Generation generation)

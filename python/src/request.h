@@ -28,8 +28,8 @@ struct Token {
 
 class TokenQueue;
 
-// Wakes one event loop for all of its requests: a step that made a token for each of them is one byte in the pipe, and
-// one call takes them all.
+// Wakes one event loop for all of its requests: the tokens of a step are one byte in the pipe, and one call takes them
+// all.
 class Waker {
  public:
   // What a request has for its loop.
@@ -48,8 +48,9 @@ class Waker {
   [[nodiscard]] int descriptor() const { return pipe_[0]; }
   // Everything since the last call.
   [[nodiscard]] std::vector<Ready> take();
-  // From any thread: that request has something.
-  void wake(uint64_t request, std::weak_ptr<TokenQueue> queue);
+  // From any thread: that request has something, which tell() says.
+  void add(uint64_t request, std::weak_ptr<TokenQueue> queue);
+  void tell() noexcept;
 
  private:
   std::mutex mutex_;  // of the next two
@@ -58,13 +59,24 @@ class Waker {
   int pipe_[2] = {-1, -1};
 };
 
+// Of a model: the wakers that are told after the step. Used on the thread that computes alone.
+class Outbox {
+ public:
+  void add(const std::shared_ptr<Waker>& waker);
+  void send() noexcept;
+
+ private:
+  std::vector<std::shared_ptr<Waker>> wakers_;
+};
+
 // What the engine's thread and Python share.
 class TokenQueue : public std::enable_shared_from_this<TokenQueue> {
  public:
-  TokenQueue() = default;
+  explicit TokenQueue(std::shared_ptr<Outbox> outbox) : outbox_(std::move(outbox)) {}
   TokenQueue(const TokenQueue&) = delete;
   TokenQueue& operator=(const TokenQueue&) = delete;
 
+  // On the thread that computes.
   void add(const TokenEvent& event);
   void end();
   // Everything since the last call.
@@ -78,8 +90,11 @@ class TokenQueue : public std::enable_shared_from_this<TokenQueue> {
   void notify(std::shared_ptr<Waker> waker, uint64_t request);
 
  private:
-  void wake();
+  void wake_after_step();
+  // Whether the waker is to be told.
+  bool add_to_waker();
 
+  std::shared_ptr<Outbox> outbox_;
   mutable std::mutex mutex_;
   mutable std::condition_variable arrived_;   // a token, or the end
   mutable std::condition_variable finished_;  // the end: who waits for that sleeps through the tokens
