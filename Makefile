@@ -14,7 +14,7 @@ TIDY_FILES ?= (build-asan/)?src/(?!.*_test[./]).*\.c(pp|xx)$$
 .DEFAULT_GOAL := help
 .PHONY: help build run dev test test-slow check format check-format check-tidy check-asan check-avx2 check-macos \
         check-metal check-metal-sources metal-cpp tsan bench install \
-        model clean deps deps-check check-fuzz fuzz check-templates check-schemas check-page check-clients check-answers check-faults check-ray \
+        model clean deps deps-check check-fuzz fuzz check-templates check-schemas check-page check-clients check-answers check-faults check-ray check-python check-python-asan \
         compare-quantize \
         test-threadpool-parity-quick test-threadpool-parity test-threadpool-parity-verbose test-gemv-omp \
         test-fusion-gemv test-model-check test-idle llamacpp-parity-full
@@ -92,6 +92,15 @@ test-idle: build/idle_test ## loads, generates, waits 5 s: under 1 % CPU while w
 llamacpp-parity-full: test-threadpool-parity build/kernel_results ## that suite, and the kernels against llama.cpp's results (from PyPI)
 	@tools/install_deps check python
 	@"$$(bench/compare --peer-python)" tests/llamacpp/compare_kernels.py build/tests/llamacpp/kernel_results
+
+check-python: deps ## the Python package as a wheel in a fresh environment, its types, and its examples (from PyPI)
+	@tools/install_deps python
+	@tools/check_python
+
+check-python-asan: deps-check build-asan/build.ninja ## the Python package's tests, the module under ASan and UBSan
+	@tools/python_env build-asan
+	@cmake --build build-asan --target inferno_python -j $(JOBS) $(QUIET)
+	@tools/run_tests asan $(JOBS) -R '^python'
 
 check-ray: deps ## the example for Ray Serve: two replicas, 200 requests, one replica killed (ray from PyPI)
 	@tools/install_deps python

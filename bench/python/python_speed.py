@@ -4,8 +4,9 @@
     bench/python/python_speed.py MODEL.gguf [--inferno build/inferno] [--package build/python] [--threads 2] [--rounds 5]
 
 One stream: `inferno generate` beside a loop over Llm.stream(). Eight: `inferno bench --batch 8` beside eight asyncio
-tasks, each with `async for` over its own request, counted while all eight run. Tokens per second of decoding; the
-median of the rounds, and of their ratios.
+tasks, each with `async for` over its own request. Tokens per second of decoding, prompts not counted, while all streams
+run: on both sides steps that make a token for each. The median of the rounds, and of their ratios. Needs a machine that
+does nothing else.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import time
 TOKENS = 128
 PROMPT = 16
 STREAMS = 8
+CONTEXT = 4096
 
 
 def prompt_ids(stream):
@@ -26,8 +28,8 @@ def prompt_ids(stream):
 
 
 def program(args, *command):
-    made = subprocess.run([args.inferno, *command, "--threads", str(args.threads), "--quiet"], check=True,
-                          capture_output=True, text=True)
+    made = subprocess.run([args.inferno, *command, "--threads", str(args.threads), "-c", str(CONTEXT), "--quiet"],
+                          check=True, capture_output=True, text=True)
     return json.loads(made.stdout)
 
 
@@ -43,9 +45,12 @@ def cpp_eight(args):
     return next(row for row in made if row["phase"] == "decode")["tokens_per_second"]
 
 
-def python_one(llm):
-    times = [time.perf_counter() for _ in llm.stream(prompt_ids(0), max_tokens=TOKENS, stop_at_end=False)]
+def speed(times):
     return (len(times) - 1) / (times[-1] - times[0])
+
+
+def python_one(llm):
+    return speed([time.perf_counter() for _ in llm.stream(prompt_ids(0), max_tokens=TOKENS, stop_at_end=False)])
 
 
 async def python_eight(llm):
@@ -53,8 +58,10 @@ async def python_eight(llm):
         return [time.perf_counter() async for _ in llm.submit(prompt_ids(stream), max_tokens=TOKENS, stop_at_end=False)]
 
     times = await asyncio.gather(*map(follow, range(STREAMS)))
+    # From the first token of the last to begin to the last token of the first to end. The tokens of a step come one
+    # after the other: each stream is measured between two tokens of its own.
     begin, end = max(t[0] for t in times), min(t[-1] for t in times)
-    return sum(begin < t <= end for ts in times for t in ts) / (end - begin)
+    return sum(speed([t for t in stream if begin <= t <= end]) for stream in times)
 
 
 def main():
@@ -68,7 +75,7 @@ def main():
     sys.path.insert(0, args.package)
     import inferno
 
-    llm = inferno.Llm(args.model, threads=args.threads, context=4096)
+    llm = inferno.Llm(args.model, threads=args.threads, context=CONTEXT)
     for name, cpp, python in (("1 stream", cpp_one, python_one),
                               (f"{STREAMS} streams", cpp_eight, lambda llm: asyncio.run(python_eight(llm)))):
         python(llm)  # memory that was never touched

@@ -42,7 +42,10 @@ struct LoadOptions {
   bool profile = false;  // measure every op for Llm::profile()
   // Room for the logits of many positions in one step: makes logits() and perplexity() fast.
   bool all_logits = false;
-  OnProgress on_progress = {};                                // of loading, in bytes
+  OnProgress on_progress = {};  // of loading, in bytes
+  // After each step, when the callbacks for its tokens were called, on the thread that computes: who hands tokens on to
+  // others can wake them once. Must not throw.
+  std::function<void()> on_step = {};
   std::function<void(const std::string& line)> on_info = {};  // the device, when it is not the host
 };
 

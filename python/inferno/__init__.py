@@ -11,7 +11,8 @@ Every failure is an inferno.Error with a message of one line.
 """
 
 from ._inferno import Error, version as _version
-from .llm import Generation, Llm
+from .generation import Generation
+from .llm import Llm
 from .results import Completion, Result, Token
 from .tools import Profile, bench, inspect, plan, quantize, verify
 

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
-import itertools
-import json
 import os
-import random
 import weakref
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Union
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from . import _inferno
+from .generation import Generation
+from .options import Message, Prompt, Tools, chat_of, generate_options, prompt_of
 from .results import Result, Token
 from .tools import Profile, load_options, progress_of
 
 if TYPE_CHECKING:
     import numpy
 
-Prompt = Union[str, Sequence[int]]
-Message = Mapping[str, Any]
 OnToken = Callable[[Token], Any]
 
 # Python's threads are gone when it takes its modules apart: what still runs must end before.
@@ -31,110 +27,6 @@ _models: weakref.WeakSet[Llm] = weakref.WeakSet()
 def _close_all() -> None:
     for model in list(_models):
         model.close()
-
-
-class Generation:
-    """A request that was submitted. Iterate over it, in a loop or with `async for`, or await it or ask for its result.
-
-    It goes on when nobody looks. Leaving a loop over it does not end it; cancel() does.
-    """
-
-    def __init__(self, request: _inferno.Request):
-        self._request = request
-        self._ready: list[Token] = []
-        self._loop: _EventLoop | None = None  # that is told of tokens, under this number
-        self._number = 0
-
-    def result(self) -> Result:
-        """Waits for the end. Raises what the request ended with."""
-        return Result._of(self._request.result())
-
-    def cancel(self) -> None:
-        """Ends it before its next step; what was made so far is its result."""
-        self._request.cancel()
-
-    def done(self) -> bool:
-        return self._request.has_ended()
-
-    def _keep(self, tokens: list[tuple[str, int, int, list[tuple[int, float]]]]) -> bool:
-        self._ready += [Token(*token) for token in tokens]
-        return bool(self._ready)
-
-    def __iter__(self) -> Iterator[Token]:
-        return self
-
-    def __next__(self) -> Token:
-        if not self._ready and not self._keep(self._request.next()):
-            self._request.result()  # raises what went wrong
-            raise StopIteration
-        return self._ready.pop(0)
-
-    def __aiter__(self) -> AsyncIterator[Token]:
-        return self
-
-    async def __anext__(self) -> Token:
-        while not self._ready:
-            ended = self._request.has_ended()  # before taking: what is taken afterwards is all there is
-            if self._keep(self._request.take()):
-                break
-            if ended:
-                self._request.result()
-                raise StopAsyncIteration
-            await self._change()
-        return self._ready.pop(0)
-
-    def __await__(self) -> Generator[Any, None, Result]:
-        return self._finish().__await__()
-
-    async def _finish(self) -> Result:
-        while not self._request.has_ended():
-            self._ready += [Token(*token) for token in self._request.take()]
-            await self._change()
-        return self.result()
-
-    async def _change(self) -> None:
-        """Until there is something to take. A task that is cancelled meanwhile cancels the request."""
-        try:
-            await _EventLoop.running().change(self)
-        except asyncio.CancelledError:
-            self.cancel()
-            raise
-
-
-class _EventLoop:
-    """Wakes the tasks of one event loop: all requests they wait for share a pipe, which is watched once."""
-
-    _of: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _EventLoop] = weakref.WeakKeyDictionary()
-
-    def __init__(self, loop: asyncio.AbstractEventLoop):
-        self._waker = _inferno.Waker()
-        self._waiting: dict[int, list[asyncio.Future[None]]] = {}
-        self._numbers = itertools.count()
-        loop.add_reader(self._waker.descriptor(), self._wake)
-
-    @classmethod
-    def running(cls) -> _EventLoop:
-        loop = asyncio.get_running_loop()
-        made = cls._of.get(loop)
-        if made is None:
-            made = cls._of[loop] = cls(loop)
-        return made
-
-    def change(self, generation: Generation) -> asyncio.Future[None]:
-        """Done when the request has something to take."""
-        if generation._loop is not self:
-            generation._loop, generation._number = self, next(self._numbers)
-            generation._request.notify(self._waker, generation._number)
-        changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(generation._number, []).append(changed)
-        return changed
-
-    def _wake(self) -> None:
-        numbers = self._waker.take()
-        for number in list(self._waiting) if numbers is None else numbers:
-            for changed in self._waiting.pop(number, ()):
-                if not changed.done():
-                    changed.set_result(None)
 
 
 class Llm:
@@ -210,7 +102,7 @@ class Llm:
 
     def submit(self, prompt: Prompt, *, on_token: OnToken | None = None, **options: Any) -> Generation:
         """Returns at once, with a Generation; options as for generate()."""
-        return self._submit(_prompt(prompt), on_token, options)
+        return self._submit(prompt_of(prompt), on_token, options)
 
     def chat(self, messages: Sequence[Message], *, on_token: OnToken | None = None, **options: Any) -> Result:
         """The next answer of a conversation, a list of {"role": ..., "content": ...} in the form of OpenAI's API.
@@ -225,10 +117,10 @@ class Llm:
         return _stream(self.submit_chat(messages, **options))
 
     def submit_chat(self, messages: Sequence[Message], *, on_token: OnToken | None = None,
-                    tools: Sequence[Mapping[str, Any]] | None = None, enable_thinking: bool = True,
+                    tools: Tools | None = None, enable_thinking: bool = True,
                     chat_template: str | None = None, **options: Any) -> Generation:
         """Returns at once, with a Generation; options as for chat()."""
-        prompt = _chat(messages, tools, enable_thinking, chat_template, True)
+        prompt = chat_of(messages, tools, enable_thinking, chat_template, True)
         return self._submit(prompt, on_token, options)
 
     def _submit(self, prompt: _inferno.Prompt, on_token: OnToken | None, options: dict[str, Any]) -> Generation:
@@ -236,7 +128,7 @@ class Llm:
         if on_token is not None:
             def called(text: str, id: int, sample: int, logprobs: list[tuple[int, float]]) -> bool:
                 return on_token(Token(text, id, sample, logprobs)) is not False
-        return Generation(self._model.submit(prompt, _generate_options(**options), called))
+        return Generation(self._model.submit(prompt, generate_options(**options), called))
 
     def cancel(self) -> None:
         """Ends all that runs or waits."""
@@ -252,16 +144,16 @@ class Llm:
         """The text of ids; bytes that are no UTF-8 become replacement characters."""
         return self._model.detokenize(list(ids)).decode("utf-8", "replace")
 
-    def apply_chat_template(self, messages: Sequence[Message], *, tools: Sequence[Mapping[str, Any]] | None = None,
+    def apply_chat_template(self, messages: Sequence[Message], *, tools: Tools | None = None,
                             enable_thinking: bool = True, chat_template: str | None = None,
                             add_generation_prompt: bool = True, tokenize: bool = False) -> str | list[int]:
         """A conversation as the text that the model's template makes of it, or as the ids that chat() begins with."""
-        prompt = _chat(messages, tools, enable_thinking, chat_template, add_generation_prompt)
+        prompt = chat_of(messages, tools, enable_thinking, chat_template, add_generation_prompt)
         return self._model.encode(prompt) if tokenize else self._model.render(prompt)
 
     def logits(self, prompt: Prompt, first: int = -1) -> numpy.ndarray:
         """A float32 array [positions, vocabulary] of the prompt's positions from `first` on; -1: of the last alone."""
-        return self._model.logits(_prompt(prompt), first)
+        return self._model.logits(prompt_of(prompt), first)
 
     def logprobs(self, prompt: Prompt, first: int = 0) -> numpy.ndarray:
         """The same as log-probabilities, by default of every position."""
@@ -285,22 +177,27 @@ class Llm:
 
     @property
     def vocabulary(self) -> int:
+        """How many tokens the model knows."""
         return self._model.vocabulary()
 
     @property
     def end_tokens(self) -> list[int]:
+        """Tokens that end a text."""
         return self._model.end_tokens()
 
     @property
     def backend(self) -> str:
+        """What computes: "parallel", "simd", "cuda", ..."""
         return self._model.backend()
 
     @property
     def kv_type(self) -> str:
+        """Of the values in the cache: "bf16", ..."""
         return self._model.kv_type()
 
     @property
     def has_chat_template(self) -> bool:
+        """Whether the model's file says how conversations are written; chat() needs it, or chat_template."""
         return self._model.has_chat_template()
 
     def suggested_sampling(self) -> dict[str, Any] | None:
@@ -324,6 +221,8 @@ class Llm:
     def _repr_html_(self) -> str:
         import html
 
+        if self._model.is_closed():
+            return html.escape(repr(self))
         rows = {"backend": self.backend, "context": self.context, "cache": self.kv_type, **self.stats()}
         cells = "".join(f"<tr><td>{name}</td><td>{html.escape(str(value))}</td></tr>" for name, value in rows.items())
         return f"<b>{html.escape(self.path or 'built-in model')}</b><table>{cells}</table>"
@@ -334,81 +233,3 @@ def _stream(generation: Generation) -> Iterator[Token]:
         yield from generation
     finally:
         generation.cancel()
-
-
-def _prompt(prompt: Prompt) -> _inferno.Prompt:
-    if isinstance(prompt, str):
-        return _inferno.Prompt.text(prompt.encode())
-    return _inferno.Prompt.ids([int(id) for id in prompt])
-
-
-def _text_of(content: Any) -> str:
-    """The text of a message: a string, nothing, or OpenAI's list of parts."""
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    for part in content:
-        if not isinstance(part, Mapping) or part.get("type") != "text":
-            raise _inferno.Error("a message's content may hold text only")
-    return "".join(part["text"] for part in content)
-
-
-def _chat(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None, enable_thinking: bool,
-          chat_template: str | None, add_generation_prompt: bool) -> _inferno.Prompt:
-    made = []
-    for message in messages:
-        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-            raise _inferno.Error('a message is a dictionary with "role" and "content"')
-        m = _inferno.ChatMessage()
-        m.role = message["role"]
-        m.content = _text_of(message.get("content"))
-        m.reasoning_content = message.get("reasoning_content") or ""
-        m.tool_call_id = message.get("tool_call_id") or ""
-        m.name = message.get("name") or ""
-        calls = []
-        for call in message.get("tool_calls") or ():
-            c = _inferno.ToolCall()
-            c.id = call.get("id") or ""
-            c.name = call["function"]["name"]
-            arguments = call["function"].get("arguments", "")
-            c.arguments = arguments if isinstance(arguments, str) else json.dumps(arguments)
-            calls.append(c)
-        m.tool_calls = calls
-        made.append(m)
-    options = _inferno.ChatOptions()
-    options.add_generation_prompt = add_generation_prompt
-    options.enable_thinking = enable_thinking
-    options.tools = json.dumps(list(tools)) if tools else ""
-    options.chat_template = chat_template or ""
-    return _inferno.Prompt.chat(made, options)
-
-
-def _generate_options(*, max_tokens: int = 128, temperature: float = 0, top_k: int = 0, top_p: float = 1,
-                      min_p: float = 0, repeat_penalty: float = 1, presence_penalty: float = 0,
-                      frequency_penalty: float = 0, penalty_window: int = 64, seed: int | None = None, n: int = 1,
-                      stop: str | Sequence[str] = (), stop_ids: Sequence[int] = (), stop_at_end: bool = True,
-                      logprobs: bool | int | None = None, logit_bias: Mapping[int, float] | None = None,
-                      cache_salt: str = "", reuse_prefix: bool = True, lookup: bool = False,
-                      json_schema: str | Mapping[str, Any] | bool | None = None, regex: str = "", grammar: str = "",
-                      choice: Sequence[str] = ()) -> _inferno.GenerateOptions:
-    sampling = _inferno.SamplingSettings()
-    sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p = temperature, top_k, top_p, min_p
-    sampling.repeat_penalty, sampling.penalty_window = repeat_penalty, penalty_window
-    sampling.presence_penalty, sampling.frequency_penalty = presence_penalty, frequency_penalty
-    sampling.seed = random.getrandbits(63) if seed is None else seed
-    options = _inferno.GenerateOptions()
-    options.max_new_tokens, options.samples, options.sampling = max_tokens, n, sampling
-    options.stop = [stop] if isinstance(stop, str) else list(stop)
-    options.stop_ids, options.stop_at_end = list(stop_ids), stop_at_end
-    options.cache_salt, options.reuse_prefix, options.lookup = cache_salt, reuse_prefix, lookup
-    if logprobs is not None and logprobs is not False:
-        options.top_logprobs = 0 if logprobs is True else logprobs
-    constraint = _inferno.Constraint()
-    if json_schema is not None:
-        constraint.json_schema = json_schema if isinstance(json_schema, str) else json.dumps(json_schema)
-    constraint.regex, constraint.grammar, constraint.choice = regex, grammar, list(choice)
-    options.constraint = constraint
-    for id, bias in (logit_bias or {}).items():
-        options.add_bias(int(id), bias)
-    return options

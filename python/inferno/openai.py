@@ -17,7 +17,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from ._inferno import Error
-from .llm import Generation, Llm
+from .generation import Generation
+from .llm import Llm
 from .results import Completion, Result, Token
 
 __all__ = ["Client"]
@@ -27,9 +28,11 @@ class Record(SimpleNamespace):
     """An answer, or a part of one; attributes as in OpenAI's API."""
 
     def model_dump(self) -> dict[str, Any]:
+        """As dictionaries and lists."""
         return {name: _plain(value) for name, value in vars(self).items()}
 
     def model_dump_json(self) -> str:
+        """The same as JSON."""
         return json.dumps(self.model_dump())
 
 

@@ -13,6 +13,7 @@ class Token(str):
     the drawn token and then of the likeliest ones, where they were asked for.
     """
 
+    __slots__ = ("id", "sample", "logprobs")
     id: int
     sample: int
     logprobs: list[tuple[int, float]]
@@ -42,18 +43,22 @@ class Result:
 
     @property
     def text(self) -> str:
+        """Of the first sample, as the next three."""
         return self.samples[0].text
 
     @property
     def ids(self) -> list[int]:
+        """The tokens that were made."""
         return self.samples[0].ids
 
     @property
     def reason(self) -> str:
+        """Why it ended; see Completion."""
         return self.samples[0].reason
 
     @property
     def logprobs(self) -> list[list[tuple[int, float]]]:
+        """Of each id, where they were asked for; see Completion."""
         return self.samples[0].logprobs
 
     def __str__(self) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from . import _inferno
+from .options import Prompt, prompt_of
 
 
 def load_options(**options: Any) -> _inferno.LoadOptions:
@@ -30,7 +31,7 @@ def progress_of(progress: bool | Callable[[int, int], Any], what: str) -> Iterat
         yield progress
         return
     try:
-        from tqdm.auto import tqdm
+        from tqdm.auto import tqdm  # type: ignore[import-untyped,unused-ignore]
     except ImportError:
         yield None
         return
@@ -67,12 +68,10 @@ def quantize(source: str | os.PathLike[str], target: str | os.PathLike[str], typ
         return _inferno.quantize(os.fspath(source), os.fspath(target), type, options, on_progress)
 
 
-def verify(path: str | os.PathLike[str] = "", *, prompt: str | Sequence[int] = "Once upon a time",
+def verify(path: str | os.PathLike[str] = "", *, prompt: Prompt = "Once upon a time",
            against: str = "scalar", tokens: int = 8, plant: str = "", **options: Any) -> dict[str, Any]:
     """Every op of a run on two backends, each with the reference's inputs. options: those of Llm."""
-    text = isinstance(prompt, str)
-    begin = _inferno.Prompt.text(prompt.encode()) if text else _inferno.Prompt.ids([int(id) for id in prompt])
-    return _inferno.verify(os.fspath(path), load_options(**options), begin, against, tokens, plant)
+    return _inferno.verify(os.fspath(path), load_options(**options), prompt_of(prompt), against, tokens, plant)
 
 
 def bench(path: str | os.PathLike[str] = "", *, prompt: int = 512, generate: int = 64, depth: int = 0,
@@ -83,11 +82,11 @@ def bench(path: str | os.PathLike[str] = "", *, prompt: int = 512, generate: int
     return _inferno.bench(os.fspath(path), load_options(**options), what)
 
 
-class Profile(dict):
+class Profile(dict[str, Any]):
     """Where the time went: a dictionary that prints as a table and draws itself."""
 
     def __str__(self) -> str:
-        return self["text"]
+        return str(self["text"])
 
     def _repr_html_(self) -> str:
         import html

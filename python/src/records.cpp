@@ -6,10 +6,6 @@ namespace {
 // dictionary("name", value, ...): every kind of value that reports have.
 template <typename T>
 nb::object value(const T& v);
-template <typename... Rest>
-void put(nb::dict& /*into*/, Rest&&... rest) {
-  static_assert(sizeof...(Rest) == 0);
-}
 template <typename T, typename... Rest>
 void put(nb::dict& into, const char* name, const T& v, const Rest&... rest) {
   into[name] = value(v);

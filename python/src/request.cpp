@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace inferno::python {
@@ -22,21 +23,53 @@ Waker::~Waker() {
   for (const int descriptor : pipe_) close(descriptor);
 }
 
-std::optional<std::vector<uint64_t>> Waker::take() {
-  std::vector<uint64_t> requests(kMost);
-  const ssize_t bytes = read(pipe_[0], requests.data(), kMost * sizeof(uint64_t));
-  if (bytes == static_cast<ssize_t>(kMost * sizeof(uint64_t))) return std::nullopt;
-  requests.resize(bytes > 0 ? static_cast<size_t>(bytes) / sizeof(uint64_t) : 0);
-  return requests;
+std::vector<Waker::Ready> Waker::take() {
+  char told = 0;
+  [[maybe_unused]] const ssize_t bytes = read(pipe_[0], &told, 1);
+  std::vector<std::pair<uint64_t, std::weak_ptr<TokenQueue>>> ready;
+  {
+    const std::scoped_lock lock(mutex_);
+    told_ = false;
+    ready = std::exchange(ready_, {});
+  }
+  std::vector<Ready> made;
+  made.reserve(ready.size());
+  for (auto& [request, weak] : ready) {
+    const std::shared_ptr<TokenQueue> queue = weak.lock();
+    Ready one{.request = request};
+    if (queue != nullptr && queue->take_for(*this, one)) made.push_back(std::move(one));
+  }
+  return made;
 }
 
-bool Waker::wake(uint64_t request) noexcept {
-  return write(pipe_[1], &request, sizeof request) == sizeof request;
+void Waker::add(uint64_t request, std::weak_ptr<TokenQueue> queue) {
+  const std::scoped_lock lock(mutex_);
+  ready_.emplace_back(request, std::move(queue));
 }
 
-void TokenQueue::wake() noexcept {
-  changed_.notify_all();
-  if (waker_ != nullptr && !told_) told_ = waker_->wake(request_);
+void Waker::tell() noexcept {
+  const std::scoped_lock lock(mutex_);
+  if (!told_ && !ready_.empty()) told_ = write(pipe_[1], "", 1) == 1;
+}
+
+void Outbox::add(const std::shared_ptr<Waker>& waker) {
+  if (std::ranges::find(wakers_, waker) == wakers_.end()) wakers_.push_back(waker);
+}
+
+void Outbox::send() noexcept {
+  for (const std::shared_ptr<Waker>& waker : wakers_) waker->tell();
+  wakers_.clear();
+}
+
+bool TokenQueue::add_to_waker() {
+  if (waker_ == nullptr || told_) return false;
+  waker_->add(request_, weak_from_this());
+  return told_ = true;
+}
+
+void TokenQueue::wake_after_step() {
+  arrived_.notify_all();
+  if (add_to_waker()) outbox_->add(waker_);
 }
 
 void TokenQueue::add(const TokenEvent& event) {
@@ -45,19 +78,28 @@ void TokenQueue::add(const TokenEvent& event) {
                      .id = event.id,
                      .text = std::string(event.text),
                      .logprobs = {event.logprobs.begin(), event.logprobs.end()}});
-  wake();
+  wake_after_step();
 }
 
-void TokenQueue::end() noexcept {
+void TokenQueue::end() {
   const std::scoped_lock lock(mutex_);
   ended_ = true;
-  wake();
+  finished_.notify_all();
+  wake_after_step();
 }
 
 std::vector<Token> TokenQueue::take() {
   const std::scoped_lock lock(mutex_);
-  told_ = false;
   return std::exchange(tokens_, {});
+}
+
+bool TokenQueue::take_for(const Waker& waker, Waker::Ready& into) {
+  const std::scoped_lock lock(mutex_);
+  if (waker_.get() != &waker) return false;
+  told_ = false;
+  into.tokens = std::exchange(tokens_, {});
+  into.ended = ended_;
+  return true;
 }
 
 bool TokenQueue::has_ended() const {
@@ -67,7 +109,8 @@ bool TokenQueue::has_ended() const {
 
 bool TokenQueue::wait(std::chrono::milliseconds time, bool until_end) const {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, time, [&] { return ended_ || (!until_end && !tokens_.empty()); });
+  std::condition_variable& changed = until_end ? finished_ : arrived_;
+  return changed.wait_for(lock, time, [&] { return ended_ || (!until_end && !tokens_.empty()); });
 }
 
 void TokenQueue::notify(std::shared_ptr<Waker> waker, uint64_t request) {
@@ -75,7 +118,7 @@ void TokenQueue::notify(std::shared_ptr<Waker> waker, uint64_t request) {
   waker_ = std::move(waker);
   request_ = request;
   told_ = false;
-  if (ended_ || !tokens_.empty()) wake();
+  if ((ended_ || !tokens_.empty()) && add_to_waker()) waker_->tell();
 }
 
 Request::Request(std::shared_ptr<TokenQueue> queue, Generation generation)
@@ -104,11 +147,6 @@ void Request::wait(bool until_end) {
 
 std::vector<Token> Request::next() {
   wait(false);
-  return queue_->take();
-}
-
-std::vector<Token> Request::take() {
-  check_process();
   return queue_->take();
 }
 

@@ -1,7 +1,7 @@
 // A request that Python waits for: its tokens, kept until they are asked for.
 //
 // The engine's thread never takes Python's lock (the GIL) for them: it appends to a list under a mutex of our own and
-// wakes who waits, a thread by a condition variable or an event loop by a number in a pipe.
+// wakes who waits, a thread by a condition variable or an event loop by a byte in a pipe.
 #pragma once
 
 #include <sys/types.h>
@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "inferno/llm.h"
@@ -26,9 +26,19 @@ struct Token {
   std::vector<TokenLogprob> logprobs = {};
 };
 
-// Says to one event loop which of its requests have something to take.
+class TokenQueue;
+
+// Wakes one event loop for all of its requests: the tokens of a step are one byte in the pipe, and one call takes them
+// all.
 class Waker {
  public:
+  // What a request has for its loop.
+  struct Ready {
+    uint64_t request = 0;
+    std::vector<Token> tokens = {};
+    bool ended = false;
+  };
+
   Waker();
   ~Waker();
   Waker(const Waker&) = delete;
@@ -36,38 +46,58 @@ class Waker {
 
   // Readable when take() would give something.
   [[nodiscard]] int descriptor() const { return pipe_[0]; }
-  // The requests since the last call. Nothing: so many that some had no room, any of them may have something.
-  [[nodiscard]] std::optional<std::vector<uint64_t>> take();
-  // From any thread. False: there was no room.
-  bool wake(uint64_t request) noexcept;
+  // Everything since the last call.
+  [[nodiscard]] std::vector<Ready> take();
+  // From any thread: that request has something, which tell() says.
+  void add(uint64_t request, std::weak_ptr<TokenQueue> queue);
+  void tell() noexcept;
 
  private:
-  static constexpr size_t kMost = 4096;  // numbers that take() reads, and half of what a pipe holds
+  std::mutex mutex_;  // of the next two
+  std::vector<std::pair<uint64_t, std::weak_ptr<TokenQueue>>> ready_;
+  bool told_ = false;  // there is a byte in the pipe
   int pipe_[2] = {-1, -1};
 };
 
-// What the engine's thread and Python share.
-class TokenQueue {
+// Of a model: the wakers that are told after the step. Used on the thread that computes alone.
+class Outbox {
  public:
-  TokenQueue() = default;
+  void add(const std::shared_ptr<Waker>& waker);
+  void send() noexcept;
+
+ private:
+  std::vector<std::shared_ptr<Waker>> wakers_;
+};
+
+// What the engine's thread and Python share.
+class TokenQueue : public std::enable_shared_from_this<TokenQueue> {
+ public:
+  explicit TokenQueue(std::shared_ptr<Outbox> outbox) : outbox_(std::move(outbox)) {}
   TokenQueue(const TokenQueue&) = delete;
   TokenQueue& operator=(const TokenQueue&) = delete;
 
+  // On the thread that computes.
   void add(const TokenEvent& event);
-  void end() noexcept;
+  void end();
   // Everything since the last call.
   [[nodiscard]] std::vector<Token> take();
+  // The same for a waker, and whether that was all; false: it is not that one's any more.
+  [[nodiscard]] bool take_for(const Waker& waker, Waker::Ready& into);
   [[nodiscard]] bool has_ended() const;
   // False: nothing happened for so long.
   [[nodiscard]] bool wait(std::chrono::milliseconds time, bool until_end) const;
-  // From now on the waker is told `request` when there is something to take, once until it was taken, and at the end.
+  // From now on that waker is told `request` when there is something to take, once until it was taken, and at the end.
   void notify(std::shared_ptr<Waker> waker, uint64_t request);
 
  private:
-  void wake() noexcept;
+  void wake_after_step();
+  // Whether the waker is to be told.
+  bool add_to_waker();
 
+  std::shared_ptr<Outbox> outbox_;
   mutable std::mutex mutex_;
-  mutable std::condition_variable changed_;
+  mutable std::condition_variable arrived_;   // a token, or the end
+  mutable std::condition_variable finished_;  // the end: who waits for that sleeps through the tokens
   std::vector<Token> tokens_;
   bool ended_ = false;
   std::shared_ptr<Waker> waker_;
@@ -82,7 +112,6 @@ class Request {
   // All below throw an Error in a child of fork().
   // Waits for tokens; an empty list at the end. Runs Python's signal handlers meanwhile: what they raise cancels.
   [[nodiscard]] std::vector<Token> next();
-  [[nodiscard]] std::vector<Token> take();
   [[nodiscard]] bool has_ended() const;
   void notify(std::shared_ptr<Waker> waker, uint64_t request);
   [[nodiscard]] GenerateResult result();

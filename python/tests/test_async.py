@@ -5,6 +5,8 @@ import threading
 
 import pytest
 
+import inferno
+
 
 def test_texts_of_an_event_loop_are_those_of_requests_alone(llm):
     prompts = ["Once upon a time", "The old man", "In the forest", "She opened", "The sea was", "At last", "The king",
@@ -36,6 +38,45 @@ def test_a_request_can_be_awaited_while_other_tasks_run(llm):
 
     result, ticks = asyncio.run(main())
     assert result.text == llm.generate("Once upon a time", max_tokens=20).text and ticks > 1
+
+
+def test_an_event_loop_is_woken_once_for_the_tokens_of_a_step(llm, monkeypatch):
+    wakes = 0
+    wake = inferno.generation._EventLoop._wake
+
+    def counted(self):
+        nonlocal wakes
+        wakes += 1
+        wake(self)
+
+    monkeypatch.setattr(inferno.generation._EventLoop, "_wake", counted)
+
+    async def follow(i):
+        return [token.id async for token in llm.submit([100 + i, 5, 6], max_tokens=24, stop_at_end=False)]
+
+    async def all_of_them():
+        return await asyncio.gather(*map(follow, range(8)))
+
+    before = llm.stats()["steps"]
+    assert sum(map(len, asyncio.run(all_of_them()))) >= 8 * 24
+    # Requests that have tokens already when they are first asked, and their ends, count too.
+    assert wakes <= llm.stats()["steps"] - before + 2 * 8
+
+
+def test_a_request_goes_from_one_event_loop_to_another(llm):
+    generation = llm.submit("Once upon a time", max_tokens=20)
+
+    async def take(most):
+        made = []
+        async for token in generation:
+            made.append(token)
+            if len(made) == most:
+                break
+        return made
+
+    text = "".join(asyncio.run(take(3)) + asyncio.run(take(1000)))
+    assert text == llm.generate("Once upon a time", max_tokens=20).text
+    assert "".join(generation) == ""
 
 
 def test_a_task_that_is_cancelled_cancels_its_request(llm):

@@ -46,6 +46,7 @@ EngineOptions engine_options(const LoadOptions& options) {
   result.all_logits = options.all_logits;
   result.on_progress = options.on_progress;
   result.on_info = options.on_info;
+  result.on_step = options.on_step;
   return result;
 }
 

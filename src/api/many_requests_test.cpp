@@ -2,9 +2,13 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <numeric>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "inferno/inferno.h"
 #include "support/test_data.h"
@@ -54,6 +58,31 @@ TEST(ManyRequests, NextGivesTheWholeTextPieceByPiece) {
   EXPECT_EQ(text, generation.result().text());
   EXPECT_GT(pieces, 0);
   EXPECT_TRUE(generation.is_done());
+}
+
+TEST(ManyRequests, OnStepComesOnceAfterTheTokensOfAStep) {
+  // Both are called on the thread that computes.
+  int tokens = 0;
+  std::vector<int> tokens_of_steps;
+  std::atomic<int> done{0};
+  {
+    LoadOptions load{.backend = "simd", .max_sequences = 4};
+    load.on_step = [&] { tokens_of_steps.push_back(std::exchange(tokens, 0)); };
+    Llm llm = Llm::load(testing::kLlamaFile, load);
+    std::vector<Generation> together;
+    for (int i = 0; i < 4; ++i) {
+      const GenerateOptions options{.max_new_tokens = 12, .stop_at_end = false};
+      together.push_back(llm.submit(
+          prompt_of(i), options, [&](const TokenEvent& token) { return (tokens += token.id >= 0 ? 1 : 0) > 0; },
+          [&] { ++done; }));
+    }
+    for (const Generation& generation : together) generation.wait();
+  }
+  EXPECT_EQ(done, 4);
+  EXPECT_EQ(std::accumulate(tokens_of_steps.begin(), tokens_of_steps.end(), 0), 4 * 12);
+  EXPECT_LE(*std::max_element(tokens_of_steps.begin(), tokens_of_steps.end()), 4);
+  // A request that comes late decodes for some steps alone; most steps make a token for all.
+  EXPECT_GE(std::count(tokens_of_steps.begin(), tokens_of_steps.end(), 4), 1);
 }
 
 TEST(ManyRequests, GenerateAndSubmitFromSeveralThreadsAllFinish) {

@@ -85,16 +85,22 @@ RequestResult Driver::run(Request request, const std::atomic<bool>* cancel) {
   return result;
 }
 
+bool Driver::step() {
+  const bool more = scheduler_.step();
+  if (on_step_) on_step_();
+  return more;
+}
+
 void Driver::step_until_done(Ticket& ticket, const std::atomic<bool>* cancel) {
   try {
     while (!ticket.is_done() && !has_thread_.load(std::memory_order_relaxed)) {
       if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) ticket.cancel();
-      scheduler_.step();
+      step();
     }
   } catch (...) {
     // Its callbacks may refer to what the caller is about to lose.
     ticket.cancel();
-    scheduler_.step();
+    step();
     throw;
   }
 }
@@ -118,9 +124,9 @@ void Driver::step_on_thread() noexcept {
   prefer_performance_cores();
   role_->take();
   while (!ending_.load(std::memory_order_relaxed)) {
-    if (!scheduler_.step()) scheduler_.wait_for_work(scheduler_.tidy());
+    if (!step()) scheduler_.wait_for_work(scheduler_.tidy());
   }
-  while (scheduler_.step()) {
+  while (step()) {
   }
   role_->leave();
 }

@@ -12,9 +12,11 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "engine/scheduler.h"
 
@@ -43,7 +45,9 @@ class StepperRole {
 
 class Driver {
  public:
-  explicit Driver(Scheduler& scheduler) : scheduler_(scheduler), role_(std::make_shared<StepperRole>()) {}
+  // `on_step` is called after each step, on the thread that makes it.
+  explicit Driver(Scheduler& scheduler, std::function<void()> on_step = {})
+      : scheduler_(scheduler), on_step_(std::move(on_step)), role_(std::make_shared<StepperRole>()) {}
   // Closes the scheduler: all requests end as cancelled.
   ~Driver();
   Driver(const Driver&) = delete;
@@ -56,11 +60,13 @@ class Driver {
   [[nodiscard]] const std::shared_ptr<StepperRole>& role() const { return role_; }
 
  private:
+  bool step();
   void start_thread();
   void step_on_thread() noexcept;
   void step_until_done(Ticket& ticket, const std::atomic<bool>* cancel);
 
   Scheduler& scheduler_;
+  std::function<void()> on_step_;
   std::shared_ptr<StepperRole> role_;
   std::mutex mutex_;  // of thread_
   std::thread thread_;

@@ -188,7 +188,7 @@ Engine::Engine(const ModelFile& file, const EngineOptions& options) : backend_(m
                      .explain = [this](const auto& sequence, auto tokens) { return explain(sequence, tokens); },
                      .cost = first_guess(model_->config(), model_->weight_bytes(), *backend_)},
       options.scheduler);
-  driver_ = std::make_unique<Driver>(*scheduler_);
+  driver_ = std::make_unique<Driver>(*scheduler_, options.on_step);
 }
 
 Engine::~Engine() = default;

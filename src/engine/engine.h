@@ -41,6 +41,7 @@ struct EngineOptions {
   // What a user may want to see while the engine is made; nothing is printed. Warnings go to the log (base/log.h).
   OnProgress on_progress = {};                           // of loading the weights, in bytes
   std::function<void(const std::string&)> on_info = {};  // one line: the device, when it is not the host
+  std::function<void()> on_step = {};                    // after each step, on the thread that makes it
   // Puts decorators around the backend (profiles, checks) before anything is loaded.
   std::function<std::unique_ptr<Backend>(std::unique_ptr<Backend>)> decorate = {};
 };
