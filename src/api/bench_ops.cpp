@@ -49,6 +49,15 @@ struct OpShape {
 
   [[nodiscard]] bool decode() const { return tokens == 1; }
   [[nodiscard]] Shape x() const { return {tokens, kWidth}; }
+  [[nodiscard]] LatentShape latent() const {
+    return {.sequences = attention().sequences,
+            .heads = kQHeads,
+            .latent = 512,
+            .kept = 256,
+            .rotated = 64,
+            .weight = weight,
+            .kv = kv};
+  }
   // Scores of one head.
   [[nodiscard]] Shape scores() const { return {tokens, decode() ? kDepth : tokens}; }
   [[nodiscard]] AttentionShape attention() const {
@@ -218,6 +227,19 @@ OpImage make_image(OpId op, int64_t tokens, DType weight, DType kv) {
                              .v_heads = kStateHeads,
                              .head_dim = kHeadDim},
                             kSeed);
+    case OpId::mamba2:
+      return mamba2_case({.sequences = shape.attention().sequences,
+                          .k_heads = 1,
+                          .v_heads = kStateHeads,
+                          .head_dim = kHeadDim / 2,
+                          .state_size = kHeadDim},
+                         kSeed);
+    case OpId::layer_input:
+      return layer_input_case({.tokens = tokens, .width = kWidth, .inputs = 256, .weight = weight}, kSeed);
+    case OpId::latent_store:
+      return latent_store_case(shape.latent(), kSeed);
+    case OpId::head_linear:
+      return head_linear_case(shape.latent(), kSeed);
     case OpId::logits:
       return logits_case({.tokens = tokens, .width = kWidth, .vocabulary = kVocabulary, .weight = weight}, kSeed);
     default:
@@ -242,6 +264,9 @@ std::vector<DType> types_of(OpId op) {
     case OpId::qkv_rope_store:
     case OpId::gated_mlp:
     case OpId::moe_mlp:
+    case OpId::layer_input:
+    case OpId::latent_store:
+    case OpId::head_linear:
     case OpId::logits:
       return {DType::q8_0, DType::q4_0, DType::q5_0, DType::q4_k, DType::q6_k, DType::f16, DType::bf16};
     case OpId::attention:

@@ -98,7 +98,8 @@ uint64_t scratch_estimate(const std::vector<OpRecord>& step) {
     CollectWeights collect;
     visit_fields(record, collect);
     uint64_t bytes = 0;
-    if (record.op() == OpId::gated_mlp || record.op() == OpId::qkv_rope_store || record.op() == OpId::linear) {
+    if (record.op() == OpId::gated_mlp || record.op() == OpId::qkv_rope_store || record.op() == OpId::linear ||
+        record.op() == OpId::layer_input) {
       int64_t tokens = 0;
       record.visit([&](const auto& args) {
         if constexpr (requires { args.x.rows(); }) tokens = args.x.rows();

@@ -69,6 +69,7 @@ void linear(Backend& b, const LinearArgs& a) {
     if (a.post_norm != nullptr) b.rms_norm({.x = product, .weight = a.post_norm, .eps = a.eps, .out = product});
     if (a.residual_scale != 1) b.scale({.x = product, .s = a.residual_scale, .out = product});
     if (apart) b.add({.a = product, .b = a.residual, .out = a.out[i]});
+    if (a.out_scale != 1) b.scale({.x = a.out[i], .s = a.out_scale, .out = a.out[i]});
   }
 }
 
@@ -240,6 +241,7 @@ void gated_mlp(Backend& b, const GatedMlpArgs& a) {
             .post_norm = a.post_norm,
             .eps = a.eps,
             .residual_scale = a.residual_scale,
+            .out_scale = a.out_scale,
             .out = {a.out}});
 }
 

@@ -1,4 +1,5 @@
-// The definitions of the ops that carry a state from token to token: short_conv and delta_net.
+// The definitions of the ops that carry a state from token to token: short_conv, delta_net and
+// mamba2.
 //
 // Sequence by sequence and token by token, in the order of the formulas in op_args.h. States lie in the sequence's slot
 // and are changed in place.
@@ -35,13 +36,19 @@ void scale_heads(Backend& b, const Tensor& x, int64_t head_dim, float scale) {
   b.scale({.x = heads, .s = scale / std::sqrt(n), .out = heads});
 }
 
-// exp(a * softplus(alpha + dt)), as sigmoid(x) / sigmoid(-x) of the exponent, which is negative.
-Tensor decays(Backend& b, const DeltaNetArgs& a) {
-  const Tensor x = temporary(b, a.alpha.shape);
-  const Tensor below = temporary(b, a.alpha.shape);
-  b.add({.a = a.alpha, .b = vector_of(b, *a.dt), .out = x});
+// softplus(dt + bias)
+Tensor steps(Backend& b, const Tensor& dt, const Weight& bias) {
+  const Tensor x = temporary(b, dt.shape);
+  b.add({.a = dt, .b = vector_of(b, bias), .out = x});
   b.activate({.x = x, .activation = Activation::softplus, .out = x});
-  b.hadamard({.a = x, .b = vector_of(b, *a.a), .out = x});
+  return x;
+}
+
+// exp(a * step), as sigmoid(x) / sigmoid(-x) of the exponent, which is negative.
+Tensor decays(Backend& b, const Tensor& step, const Weight& a) {
+  const Tensor x = temporary(b, step.shape);
+  const Tensor below = temporary(b, step.shape);
+  b.hadamard({.a = step, .b = vector_of(b, a), .out = x});
   b.scale({.x = x, .s = -1, .out = below});
   b.activate({.x = below, .activation = Activation::sigmoid, .out = below});
   b.rsqrt_elem({.x = below, .out = below});
@@ -83,6 +90,7 @@ void short_conv(Backend& b, const ShortConvArgs& a) {
       b.hadamard({.a = all.row_range(k, tokens), .b = tap, .out = part});
       if (k > 0) b.add({.a = out, .b = part, .out = out});
     }
+    if (a.bias != nullptr) b.add({.a = out, .b = vector_of(b, *a.bias), .out = out});
     if (a.silu) b.silu({.x = out, .out = out});
     if (!a.gate.empty()) b.hadamard({.a = out, .b = a.gate.row_range(first, tokens), .out = out});
     b.reshape_data({.x = all.row_range(tokens, taps - 1), .out = state});
@@ -98,7 +106,7 @@ void delta_net(Backend& b, const DeltaNetArgs& a) {
   const Tensor v = columns(b, a.qkv, 2 * k_width, v_heads * d);
   scale_heads(b, q, d, 1 / std::sqrt(static_cast<float>(d)));
   scale_heads(b, k, d, 1);
-  const Tensor decay = decays(b, a);
+  const Tensor decay = decays(b, steps(b, a.alpha, *a.dt), *a.a);
   const Tensor beta = temporary(b, a.beta.shape);
   b.activate({.x = a.beta, .activation = Activation::sigmoid, .out = beta});
   const Tensor seen = temporary(b, Shape(1, d));
@@ -128,6 +136,46 @@ void delta_net(Backend& b, const DeltaNetArgs& a) {
   }
   b.rms_norm({.x = a.out, .weight = a.norm, .eps = a.eps, .out = a.out});
   b.activate({.x = a.z, .factor = a.out, .activation = Activation::silu, .out = a.out});
+}
+
+void mamba2(Backend& b, const Mamba2Args& a) {
+  const int64_t d = a.head_dim();
+  const int64_t n = a.state_size();
+  const int64_t heads = a.heads();
+  const Tensor x = columns(b, a.xbc, 0, heads * d);
+  const Tensor step = steps(b, a.dt, *a.dt_bias);
+  const Tensor decay = decays(b, step, *a.a);
+  const Tensor skip = vector_of(b, *a.skip);
+  const Tensor input = temporary(b, Shape(1, d));
+  const Tensor update = temporary(b, Shape(n, d));
+  const Tensor factors = temporary(b, Shape(n, d));
+  const auto group = [&](int64_t first, int64_t token, int64_t h) {
+    return Tensor{a.xbc.f32() + token * a.xbc.cols() + heads * d + first + h / (heads / a.groups) * n, Shape(1, n)};
+  };
+  for (int32_t s = 0; s < a.batch.sequences; ++s) {
+    if (a.batch.q_begin[s] == a.batch.q_begin[s + 1]) continue;
+    const Tensor states = begin_state(b, a.state, a.batch, s, d);
+    for (int64_t t = a.batch.q_begin[s]; t < a.batch.q_begin[s + 1]; ++t) {
+      for (int64_t h = 0; h < heads; ++h) {
+        const Tensor m = states.row_range(h * n, n);
+        const Tensor own{x.f32() + t * x.cols() + h * d, Shape(1, d)};
+        const Tensor out{a.out.f32() + t * a.out.cols() + h * d, Shape(1, d)};
+        multiply_by(b, m, decay.f32() + t * heads + h, factors);
+        b.reshape_data({.x = own, .out = input});
+        multiply_by(b, input, step.f32() + t * heads + h, factors);
+        b.matmul({.a = group(0, t, h).view(Shape(n, 1)), .b = input, .out = update});
+        b.add({.a = m, .b = update, .out = m});
+        b.matmul({.a = group(a.groups * n, t, h), .b = m, .out = out});
+        b.reshape_data({.x = own, .out = input});
+        multiply_by(b, input, skip.f32() + h, factors);
+        b.add({.a = out, .b = input, .out = out});
+      }
+    }
+  }
+  b.activate({.x = a.z, .factor = a.out, .activation = Activation::silu, .out = a.out});
+  const Tensor groups = a.out.view(Shape(a.out.rows() * a.groups, a.out.cols() / a.groups));
+  b.rms_norm({.x = groups, .eps = a.eps, .out = groups});
+  b.hadamard({.a = a.out, .b = vector_of(b, *a.norm), .out = a.out});
 }
 
 }  // namespace inferno::fused_defaults

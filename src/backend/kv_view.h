@@ -23,9 +23,12 @@ struct KvLayerView {
   int32_t head_dim = 0;   // elements of a key of one head
   DType dtype = DType::f32;
   int32_t v_head_dim = 0;  // elements of a value; 0: as many as of a key
+  // A value is the first value_dim elements of its key and stored with it: v is k, or a copy of it.
+  bool v_in_k = false;
+  int32_t stored_dim = 0;  // elements of a stored row; 0: head_dim
 
   [[nodiscard]] int32_t value_dim() const { return v_head_dim == 0 ? head_dim : v_head_dim; }
-  [[nodiscard]] int64_t row_bytes() const { return inferno::row_bytes(dtype, head_dim); }
+  [[nodiscard]] int64_t row_bytes() const { return inferno::row_bytes(dtype, stored_dim == 0 ? head_dim : stored_dim); }
   [[nodiscard]] int64_t head_bytes() const { return page_size * row_bytes(); }
   [[nodiscard]] int64_t page_bytes() const { return kv_heads * head_bytes(); }
   // Byte offset, in k, of the row of `head` at cache slot `slot` (page * page_size + offset).
@@ -37,6 +40,7 @@ struct KvLayerView {
     KvLayerView view = *this;
     view.k = v;
     view.head_dim = value_dim();
+    if (v_in_k) view.stored_dim = head_dim;
     return view;
   }
 };

@@ -68,7 +68,13 @@ struct Routing {
   int32_t used = 1;       // experts of a token
   bool normalize = true;  // their weights are divided by their sum
   float scale = 1;        // and multiplied by this
+  float logit_scale = 1;  // logits are multiplied by this first
+  // Experts in groups of equal size: those of the best groups alone can be chosen, a group being worth its best two.
+  int32_t groups = 1;
+  int32_t groups_used = 1;
 };
+// More than any model has.
+inline constexpr int32_t kMaxExpertGroups = 64;
 
 #define INFERNO_FIELDS(...)                      \
   template <typename Self, typename Visitor>     \
@@ -226,6 +232,7 @@ struct ArgmaxWithProbArgs {  // per row: index of the maximum (the first of equa
   INFERNO_FIELDS(visit(in, "x", a.x); visit(out, "index", a.index); visit(out, "prob", a.prob);)
 };
 // Rows of k [T, kv_heads * head_dim] and v [T, kv_heads * value_dim] into the cache at batch.slot, rounded to its type.
+// v is left out where the cache keeps values in its keys.
 struct KvStoreArgs {
   Tensor k, v;
   KvLayerView kv;
@@ -255,7 +262,8 @@ struct RouteArgs {
   INFERNO_FIELDS(visit(in, "logits", a.logits); visit(in, "selection_bias", a.selection_bias);
                  visit(attr, "score", a.routing.score); visit(attr, "used", a.routing.used);
                  visit(attr, "normalize", a.routing.normalize); visit(attr, "scale", a.routing.scale);
-                 visit(out, "out", a.out);)
+                 visit(attr, "logit_scale", a.routing.logit_scale); visit(attr, "groups", a.routing.groups);
+                 visit(attr, "groups_used", a.routing.groups_used); visit(out, "out", a.out);)
 };
 
 // ---- fused ops ----------------------------------------------------------------------------------------------------
@@ -282,7 +290,7 @@ enum class Epilogue : uint8_t {
   swiglu,  // two weights: out[0] = silu(x w[0]^T) * (x w[1]^T)
 };
 // out[i] [T, N_i] = x [T, K] * w[i]^T + bias[i] (+ residual); up to three weights share one reading of x. With one
-// weight, of its output y: residual + residual_scale * norm(y).
+// weight, of its output y: out_scale * (residual + residual_scale * norm(y)).
 struct LinearArgs {
   static constexpr int kMaxWeights = 3;
   Tensor x;
@@ -291,16 +299,18 @@ struct LinearArgs {
   Tensor residual;                       // [T, N], optional, only with one weight; may be out[0]
   Tensor rows;                           // i32 [R], optional: only these rows of x, outputs are [R, N_i]
   Epilogue epilogue = Epilogue::none;
-  const Weight* post_norm = nullptr;  // [N], optional, only with one weight
+  const Weight* post_norm = nullptr;  // [N], or of each [N / n] columns; optional, only with one weight
   float eps = 0;                      // of post_norm
   float residual_scale = 1;           // 1 with several weights
+  float out_scale = 1;                // the same
   Tensor out[kMaxWeights];
   INFERNO_FIELDS(visit(in, "x", a.x); visit(weight, "w", a.w[0]); visit(weight, "w1", a.w[1]);
                  visit(weight, "w2", a.w[2]); visit(weight, "bias", a.bias[0]); visit(weight, "bias1", a.bias[1]);
                  visit(weight, "bias2", a.bias[2]); visit(in, "residual", a.residual); visit(in, "rows", a.rows);
                  visit(attr, "epilogue", a.epilogue); visit(weight, "post_norm", a.post_norm);
                  visit(attr, "eps", a.eps); visit(attr, "residual_scale", a.residual_scale);
-                 visit(out, "out", a.out[0]); visit(out, "out1", a.out[1]); visit(out, "out2", a.out[2]);)
+                 visit(attr, "out_scale", a.out_scale); visit(out, "out", a.out[0]); visit(out, "out1", a.out[1]);
+                 visit(out, "out2", a.out[2]);)
 };
 
 // Norm, the projections, norms of q, k and v, rotation; K and V go into the cache, q comes out.
@@ -358,8 +368,8 @@ struct AttentionArgs {
                  visit(a.private_result ? private_out : out, "out", a.out);)
 };
 
-// out [T, d] = residual + residual_scale * post_norm(down(f(gate(h)) * up(h))), h = norm(x) or x. Without a gate the
-// middle is f(up(h)).
+// out [T, d] = out_scale * (residual + residual_scale * post_norm(down(f(gate(h)) * up(h)))), h = norm(x) or x. Without
+// a gate the middle is f(up(h)).
 struct GatedMlpArgs {
   Tensor x;
   const Weight* norm = nullptr;  // optional
@@ -371,6 +381,7 @@ struct GatedMlpArgs {
   Activation activation = Activation::silu;
   const Weight* post_norm = nullptr;  // [d], optional
   float residual_scale = 1;
+  float out_scale = 1;
   Tensor residual;  // optional; may be out
   Tensor out;
   INFERNO_FIELDS(visit(in, "x", a.x); visit(weight, "norm", a.norm); visit(attr, "eps", a.eps);
@@ -378,62 +389,74 @@ struct GatedMlpArgs {
                  visit(weight, "gate_bias", a.bias[0]); visit(weight, "up_bias", a.bias[1]);
                  visit(weight, "down_bias", a.bias[2]); visit(attr, "activation", a.activation);
                  visit(weight, "post_norm", a.post_norm); visit(attr, "residual_scale", a.residual_scale);
-                 visit(in, "residual", a.residual); visit(out, "out", a.out);)
+                 visit(attr, "out_scale", a.out_scale); visit(in, "residual", a.residual); visit(out, "out", a.out);)
 };
 
-// A mixture of experts: out [T, d] = residual + residual_scale * post_norm(y), h = norm(x) or x, and per token
-//   y = sum over its experts e of weight_e * (down_e(f(gate_e(h)) * up_e(h)) + bias) + shared_gate(h) * shared
-// The weights come from the router (Routing); the sum begins with the best expert and ends with `shared`.
+// A mixture of experts: out [T, d] = out_scale * (residual + residual_scale * post_norm(y)), h = norm(x) or x, and per
+// token
+//   y = experts_norm(sum over its experts e of weight_e * (down_e(f(gate_e(h)) * up_e(h)) + bias))
+//       + shared_gate(h) * shared
+// Without a gate the middle is f(up_e(h)). The weights come from the router (Routing), which reads h or router_norm(x),
+// and are multiplied by expert_scale; the sum begins with the best expert and ends with `shared`.
 struct MoeMlpArgs {
   Tensor x;
   const Weight* norm = nullptr;            // [d], optional
-  float eps = 0;                           // of both norms
+  float eps = 0;                           // of all norms here
+  const Weight* router_norm = nullptr;     // [d], optional: the router has a norm of its own
   const Weight* router = nullptr;          // [experts, d]
   const Weight* router_bias = nullptr;     // [experts], optional: of the logits
   const Weight* selection_bias = nullptr;  // [experts], optional: as RouteArgs
   Routing routing;
-  const Weight *gate = nullptr, *up = nullptr;  // [experts, ffn, d]
+  const Weight* expert_scale = nullptr;         // [experts], optional
+  const Weight *gate = nullptr, *up = nullptr;  // [experts, ffn, d]; gate optional
   const Weight* down = nullptr;                 // [experts, d, ffn]
   const Weight* bias[3] = {};                   // of gate, up and down: [experts * ffn], [experts * d]; optional
   Activation activation = Activation::silu;
-  Tensor shared;                        // [T, d], optional: what experts of all tokens make of x
-  const Weight* shared_gate = nullptr;  // [d], optional: shared is multiplied by sigmoid(h . shared_gate)
-  const Weight* post_norm = nullptr;    // [d], optional
+  const Weight* experts_norm = nullptr;  // [d], optional
+  Tensor shared;                         // [T, d], optional: what experts of all tokens make of x
+  const Weight* shared_gate = nullptr;   // [d], optional: shared is multiplied by sigmoid(h . shared_gate)
+  const Weight* post_norm = nullptr;     // [d], optional
   float residual_scale = 1;
+  float out_scale = 1;
   Tensor residual;  // optional; may be out
   Tensor out;
   INFERNO_FIELDS(visit(in, "x", a.x); visit(weight, "norm", a.norm); visit(attr, "eps", a.eps);
-                 visit(weight, "router", a.router); visit(weight, "router_bias", a.router_bias);
-                 visit(weight, "selection_bias", a.selection_bias); visit(attr, "score", a.routing.score);
-                 visit(attr, "used", a.routing.used); visit(attr, "normalize", a.routing.normalize);
-                 visit(attr, "scale", a.routing.scale); visit(weight, "gate", a.gate); visit(weight, "up", a.up);
-                 visit(weight, "down", a.down); visit(weight, "gate_bias", a.bias[0]);
-                 visit(weight, "up_bias", a.bias[1]); visit(weight, "down_bias", a.bias[2]);
-                 visit(attr, "activation", a.activation); visit(in, "shared", a.shared);
+                 visit(weight, "router_norm", a.router_norm); visit(weight, "router", a.router);
+                 visit(weight, "router_bias", a.router_bias); visit(weight, "selection_bias", a.selection_bias);
+                 visit(attr, "score", a.routing.score); visit(attr, "used", a.routing.used);
+                 visit(attr, "normalize", a.routing.normalize); visit(attr, "scale", a.routing.scale);
+                 visit(attr, "logit_scale", a.routing.logit_scale); visit(attr, "groups", a.routing.groups);
+                 visit(attr, "groups_used", a.routing.groups_used); visit(weight, "expert_scale", a.expert_scale);
+                 visit(weight, "gate", a.gate); visit(weight, "up", a.up); visit(weight, "down", a.down);
+                 visit(weight, "gate_bias", a.bias[0]); visit(weight, "up_bias", a.bias[1]);
+                 visit(weight, "down_bias", a.bias[2]); visit(attr, "activation", a.activation);
+                 visit(weight, "experts_norm", a.experts_norm); visit(in, "shared", a.shared);
                  visit(weight, "shared_gate", a.shared_gate); visit(weight, "post_norm", a.post_norm);
-                 visit(attr, "residual_scale", a.residual_scale); visit(in, "residual", a.residual);
-                 visit(out, "out", a.out);)
+                 visit(attr, "residual_scale", a.residual_scale); visit(attr, "out_scale", a.out_scale);
+                 visit(in, "residual", a.residual); visit(out, "out", a.out);)
 };
 
 // More than any model has.
 inline constexpr int32_t kMaxConvTaps = 8;
 
 // A causal convolution of each channel over the positions of a sequence, K taps long: with u = x * factor,
-//   out[p] = f(sum over k of weight[k] * u[p - (K - 1) + k]) * gate[p]
+//   out[p] = f(sum over k of weight[k] * u[p - (K - 1) + k] + bias) * gate[p]
 // The sum begins with the oldest input. Inputs of earlier steps are kept in the sequence's state; before position 0
 // they are zero, whatever the state holds.
 struct ShortConvArgs {
   Tensor x;                        // [T, C]
   Tensor factor;                   // [T, C], optional
   const Weight* weight = nullptr;  // [C * K]: the taps of each channel, the oldest first
+  const Weight* bias = nullptr;    // [C], optional
   bool silu = false;               // f is silu, else nothing
   Tensor gate;                     // [T, C], optional
   Tensor state;                    // [slots, (K - 1) * C]: by batch.state_slot, the last K - 1 inputs, the oldest first
   StepBatch batch;
   Tensor out;  // [T, C]; may be x
   INFERNO_FIELDS(visit(in, "x", a.x); visit(in, "factor", a.factor); visit(FieldTag::weight, "weight", a.weight);
-                 visit(attr, "silu", a.silu); visit(in, "gate", a.gate); visit(FieldTag::state, "state", a.state);
-                 visit(FieldTag::batch, "batch", a.batch); visit(out, "out", a.out);)
+                 visit(FieldTag::weight, "bias", a.bias); visit(attr, "silu", a.silu); visit(in, "gate", a.gate);
+                 visit(FieldTag::state, "state", a.state); visit(FieldTag::batch, "batch", a.batch);
+                 visit(out, "out", a.out);)
 };
 
 // The gated delta rule, an attention without a cache: per value head a matrix M [head_dim, head_dim] of keys by values
@@ -460,6 +483,79 @@ struct DeltaNetArgs {
                  visit(attr, "eps", a.eps); visit(attr, "k_heads", a.k_heads); visit(attr, "grouped", a.grouped);
                  visit(FieldTag::state, "state", a.state); visit(FieldTag::batch, "batch", a.batch);
                  visit(out, "out", a.out);)
+};
+
+// Mamba-2, an attention without a cache: per head a matrix M [state, head_dim] is carried from token to token. With
+// s = softplus(dt + dt_bias) and x, B and C of the token,
+//   M = exp(a * s) * M + B (x) (s * x);  y = C M + skip * x;  out = norm(y * silu(z))
+// The heads of a group, which follow each other, have B and C in common; the norm is of the columns of each group. At
+// position 0 M begins with zeros, whatever the state holds.
+struct Mamba2Args {
+  Tensor xbc;                       // [T, heads * head_dim + 2 * groups * state]: x, then B of all groups, then C
+  Tensor z;                         // [T, heads * head_dim]
+  Tensor dt;                        // [T, heads]
+  const Weight* a = nullptr;        // [heads], negative
+  const Weight* dt_bias = nullptr;  // [heads]
+  const Weight* skip = nullptr;     // [heads]
+  const Weight* norm = nullptr;     // [heads * head_dim]
+  float eps = 0;                    // of norm
+  int32_t groups = 1;
+  Tensor state;  // [slots, heads * state * head_dim]: by batch.state_slot, M of each head
+  StepBatch batch;
+  Tensor out;  // [T, heads * head_dim]
+  [[nodiscard]] int64_t heads() const { return dt.cols(); }
+  [[nodiscard]] int64_t head_dim() const { return z.cols() / dt.cols(); }  // a multiple of 4
+  [[nodiscard]] int64_t state_size() const { return (xbc.cols() - z.cols()) / (2 * int64_t{groups}); }
+  INFERNO_FIELDS(visit(in, "xbc", a.xbc); visit(in, "z", a.z); visit(in, "dt", a.dt); visit(weight, "a", a.a);
+                 visit(weight, "dt_bias", a.dt_bias); visit(weight, "skip", a.skip); visit(weight, "norm", a.norm);
+                 visit(attr, "eps", a.eps); visit(attr, "groups", a.groups); visit(FieldTag::state, "state", a.state);
+                 visit(FieldTag::batch, "batch", a.batch); visit(out, "out", a.out);)
+};
+
+// What a layer adds for an input that it alone has of each token, with `part` the n columns from first_column on of
+// `inputs`: out [T, d] = out_scale * (x + post_norm(proj(f(gate(x)) * part))).
+struct LayerInputArgs {
+  Tensor x;
+  const Weight* gate = nullptr;  // [n, d]
+  Activation activation = Activation::silu;
+  Tensor inputs;  // [T, columns of all layers]
+  int64_t first_column = 0;
+  const Weight* proj = nullptr;       // [d, n]
+  const Weight* post_norm = nullptr;  // [d]
+  float eps = 0;
+  float out_scale = 1;
+  Tensor out;  // may be x
+  INFERNO_FIELDS(visit(in, "x", a.x); visit(weight, "gate", a.gate); visit(attr, "activation", a.activation);
+                 visit(in, "inputs", a.inputs); visit(attr, "first_column", a.first_column);
+                 visit(weight, "proj", a.proj); visit(weight, "post_norm", a.post_norm); visit(attr, "eps", a.eps);
+                 visit(attr, "out_scale", a.out_scale); visit(out, "out", a.out);)
+};
+
+// Multi-head latent attention: all heads share one row per position, whose first elements, the latent ones, are also
+// the value. The rest rotates.
+//   row = [norm(latent[:L]) | rotate(latent[L:])];  q of head h = [k_b[h] heads_h[:n] | rotate(heads_h[n:])]
+struct LatentStoreArgs {
+  Tensor heads;                  // [T, q_heads * (n + rotated)]
+  Tensor latent;                 // [T, L + rotated]
+  const Weight* norm = nullptr;  // [L]
+  float eps = 0;                 // of norm
+  const Weight* k_b = nullptr;   // [q_heads, L, n]
+  RopeParams rope;
+  KvLayerView kv;  // one head of L + rotated elements with values in its keys
+  StepBatch batch;
+  Tensor q;  // out [T, q_heads * (L + rotated)]
+  INFERNO_FIELDS(visit(in, "heads", a.heads); visit(in, "latent", a.latent); visit(weight, "norm", a.norm);
+                 visit(attr, "eps", a.eps); visit(weight, "k_b", a.k_b); visit(in, "rope", a.rope.table);
+                 visit(attr, "rotated_dims", a.rope.rotated_dims); visit(attr, "pairing", a.rope.pairing);
+                 visit(kv_out, "kv", a.kv); visit(FieldTag::batch, "batch", a.batch); visit(out, "q", a.q);)
+};
+
+// A matrix for each head: head h of out [T, heads * N] = w[h] * head h of x [T, heads * K]
+struct HeadLinearArgs {
+  Tensor x;
+  const Weight* w = nullptr;  // [heads, N, K]
+  Tensor out;
+  INFERNO_FIELDS(visit(in, "x", a.x); visit(weight, "w", a.w); visit(out, "out", a.out);)
 };
 
 // out [R, vocabulary] = norm(x[rows]) * head^T * scale, then cap * tanh(out / cap)

@@ -23,7 +23,7 @@ double product(double tokens, const Weight* w) {
 
 // A key and a value of one head.
 int64_t both_row_bytes(const KvLayerView& view) {
-  return view.row_bytes() + view.values().row_bytes();
+  return view.row_bytes() + (view.v_in_k ? 0 : view.values().row_bytes());
 }
 
 // An array of the batch in host memory; copied there only when the host cannot see it.
@@ -164,6 +164,27 @@ void refine(const ShortConvArgs& a, OpCost& cost, Backend& /*backend*/) {
 void refine(const DeltaNetArgs& a, OpCost& cost, Backend& /*backend*/) {
   count_states(a.state, a.batch, cost);
   cost.operations = 7 * as_double(a.z.elements()) * as_double(a.head_dim());
+}
+
+// Per element of a head's matrix: the decay and the change, a product with C.
+void refine(const Mamba2Args& a, OpCost& cost, Backend& /*backend*/) {
+  count_states(a.state, a.batch, cost);
+  cost.operations = 5 * as_double(a.z.elements()) * as_double(a.state_size());
+}
+
+void refine(const LayerInputArgs& a, OpCost& cost, Backend& /*backend*/) {
+  cost.activation_bytes -= as_double(a.x.rows() * (a.inputs.cols() - a.gate->rows()) * 4);
+  cost.operations = product(as_double(a.x.rows()), a.gate) + product(as_double(a.x.rows()), a.proj);
+}
+
+void refine(const LatentStoreArgs& a, OpCost& cost, Backend& /*backend*/) {
+  cost.activation_bytes =
+      as_double(a.heads.bytes() + a.latent.bytes() + a.q.bytes() + a.heads.rows() * a.rope.rotated_dims * 4);
+  cost.operations = product(as_double(a.heads.rows()), a.k_b);
+}
+
+void refine(const HeadLinearArgs& a, OpCost& cost, Backend& /*backend*/) {
+  cost.operations = product(as_double(a.x.rows()), a.w);
 }
 
 void refine(const LogitsArgs& a, OpCost& cost, Backend& /*backend*/) {

@@ -33,6 +33,7 @@ template <typename F>
 void visit_extras(const LinearArgs& a, F&& f) {
   f("post_norm", a.post_norm != nullptr);
   f("residual_scale", a.residual_scale != 1);
+  f("out_scale", a.out_scale != 1);
 }
 template <typename F>
 void visit_extras(const QkvRopeStoreArgs& a, F&& f) {
@@ -61,6 +62,21 @@ void visit_extras(const GatedMlpArgs& a, F&& f) {
   f("bias", a.bias[0] != nullptr || a.bias[1] != nullptr || a.bias[2] != nullptr);
   f("post_norm", a.post_norm != nullptr);
   f("residual_scale", a.residual_scale != 1);
+  f("out_scale", a.out_scale != 1);
+}
+template <typename F>
+void visit_extras(const MoeMlpArgs& a, F&& f) {
+  f("router_norm", a.router_norm != nullptr);
+  f("logit_scale", a.routing.logit_scale != 1);
+  f("groups", a.routing.groups != 1);
+  f("expert_scale", a.expert_scale != nullptr);
+  f("no gate", a.gate == nullptr);
+  f("experts_norm", a.experts_norm != nullptr);
+  f("out_scale", a.out_scale != 1);
+}
+template <typename F>
+void visit_extras(const ShortConvArgs& a, F&& f) {
+  f("bias", a.bias != nullptr);
 }
 template <typename F>
 void visit_extras(const LogitsArgs& a, F&& f) {

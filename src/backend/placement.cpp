@@ -78,6 +78,12 @@ int64_t product_rows(const OpRecord& record) {
       return record.args<GatedMlpArgs>().x.rows();
     case OpId::moe_mlp:
       return record.args<MoeMlpArgs>().x.rows();
+    case OpId::layer_input:
+      return record.args<LayerInputArgs>().x.rows();
+    case OpId::latent_store:
+      return record.args<LatentStoreArgs>().heads.rows();
+    case OpId::head_linear:
+      return record.args<HeadLinearArgs>().x.rows();
     default:
       return INT64_MAX;
   }

@@ -51,6 +51,30 @@ TEST(Routing, ASelectionBiasChangesTheChoiceAndNoWeight) {
   EXPECT_FLOAT_EQ(routed.weights[0], 0.5F);
 }
 
+TEST(Routing, ExpertsOutsideTheBestGroupsAreNotChosen) {
+  // The best expert is alone in its group; two good ones are worth more.
+  const std::vector<float> logits = {5, -9, 2, 3, 1, 1, 2, 2.5F};
+  Routing routing{.score = RouterScore::sigmoid, .used = 2, .groups = 4, .groups_used = 1};
+  EXPECT_EQ(route(logits, routing).ids, (std::vector<int32_t>{3, 2}));
+  routing.groups_used = 2;
+  EXPECT_EQ(route(logits, routing).ids, (std::vector<int32_t>{3, 7}));
+  routing.groups_used = 4;
+  EXPECT_EQ(route(logits, routing).ids, (std::vector<int32_t>{0, 3}));
+  const Routed equal = route({0, 0, 0, 0}, {.used = 2, .groups = 2, .groups_used = 1});
+  EXPECT_EQ(equal.ids, (std::vector<int32_t>{0, 1})) << "of equal groups the first";
+  const std::vector<float> bias = {0, 0, 0, 0, 0, 0, 3, 3};
+  routing.groups_used = 1;
+  const Routed biased = route(logits, routing, bias);
+  EXPECT_EQ(biased.ids, (std::vector<int32_t>{7, 6})) << "groups are chosen with the bias too";
+  const Routed alone = route({1, 3, 2}, {.used = 2, .groups = 3, .groups_used = 2});
+  EXPECT_EQ(alone.ids, (std::vector<int32_t>{1, 2}));
+}
+
+TEST(Routing, LogitsAreScaledFirst) {
+  const Routed routed = route({2, 0}, {.used = 2, .normalize = false, .logit_scale = 0.5F});
+  EXPECT_FLOAT_EQ(routed.weights[0], std::exp(1.0F) / (std::exp(1.0F) + 1));
+}
+
 // Damaged weights show as NaN in the result, not as an expert that does not exist.
 TEST(Routing, LogitsThatAreNoNumbersChooseDifferentExpertsThatExist) {
   for (int score = 0; score < kRouterScores; ++score) {
@@ -60,6 +84,9 @@ TEST(Routing, LogitsThatAreNoNumbersChooseDifferentExpertsThatExist) {
       EXPECT_TRUE(std::isnan(routed.weights[j]));
     }
     EXPECT_NE(routed.ids[0], routed.ids[1]);
+    const Routed grouped = route({NAN, NAN, NAN, NAN},
+                                 {.score = static_cast<RouterScore>(score), .used = 2, .groups = 2, .groups_used = 1});
+    EXPECT_NE(grouped.ids[0], grouped.ids[1]);
   }
 }
 

@@ -15,8 +15,17 @@ KvLayerView empty_view(const KvConfig& config, size_t layer) {
   view.kv_heads = config.layers[layer].kv_heads;
   view.head_dim = config.layers[layer].head_dim;
   view.v_head_dim = config.layers[layer].v_head_dim;
+  view.v_in_k = config.layers[layer].v_in_k;
   view.dtype = config.dtype;
   return view;
+}
+
+// Keys and values, or keys that hold both.
+template <typename F>
+void for_parts(const KvLayerView& view, F f) {
+  if (view.page_bytes() == 0) return;
+  f(view);
+  if (!view.v_in_k) f(view.values());
 }
 
 StateConfig states_of(const KvConfig& config) {
@@ -39,7 +48,7 @@ int32_t KvCache::pages_for(int64_t positions) {
 
 uint64_t KvCache::layer_page_bytes(const KvConfig& config, size_t layer) {
   const KvLayerView view = empty_view(config, layer);
-  return static_cast<uint64_t>(view.page_bytes() + view.values().page_bytes());
+  return static_cast<uint64_t>(view.page_bytes() + (view.v_in_k ? 0 : view.values().page_bytes()));
 }
 
 uint64_t KvCache::page_bytes(const KvConfig& config) {
@@ -72,19 +81,17 @@ KvLayerView KvCache::layer(int32_t index) const {
   KvLayerView view = empty_view(config_, i);
   view.pages = config_.pages;
   view.k = memory_[i].data();
-  view.v = static_cast<std::byte*>(view.k) + view.pages * view.page_bytes();
+  view.v = static_cast<std::byte*>(view.k) + (view.v_in_k ? 0 : view.pages * view.page_bytes());
   return view;
 }
 
 void KvCache::copy_page(int32_t from, int32_t to) {
   for (int32_t i = 0; i < static_cast<int32_t>(config_.layers.size()); ++i) {
-    const KvLayerView view = layer(i);
-    if (view.page_bytes() == 0) continue;
-    for (const KvLayerView& rows : {view, view.values()}) {
+    for_parts(layer(i), [&](const KvLayerView& rows) {
       auto* memory = static_cast<std::byte*>(rows.k);
       backend_.copy_cache(i, memory + to * rows.page_bytes(), memory + from * rows.page_bytes(),
                           static_cast<size_t>(rows.page_bytes()));
-    }
+    });
   }
 }
 
@@ -94,12 +101,10 @@ namespace {
 template <typename Use>
 void each_part(const KvCache& cache, int32_t page, const Use& use) {
   for (int32_t i = 0; i < static_cast<int32_t>(cache.config().layers.size()); ++i) {
-    const KvLayerView view = cache.layer(i);
-    if (view.page_bytes() == 0) continue;
-    for (const KvLayerView& rows : {view, view.values()}) {
+    for_parts(cache.layer(i), [&](const KvLayerView& rows) {
       const auto bytes = static_cast<size_t>(rows.page_bytes());
       use(std::span(static_cast<std::byte*>(rows.k) + static_cast<size_t>(page) * bytes, bytes));
-    }
+    });
   }
 }
 

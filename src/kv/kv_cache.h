@@ -22,6 +22,7 @@ struct KvLayerShape {
   int32_t kv_heads = 0;  // 0: the layer reads the cache of another one, or has a state instead
   int32_t head_dim = 0;
   int32_t v_head_dim = 0;        // 0: as head_dim
+  bool v_in_k = false;           // KvLayerView
   StateSizes state_floats = {};  // of a recurrent layer, for each sequence
 };
 

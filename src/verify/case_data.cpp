@@ -126,10 +126,12 @@ CaseData::Cache CaseData::cache(const AttentionShape& shape, bool stored, bool p
                 .kv_heads = shape.kv_heads,
                 .head_dim = shape.head_dim,
                 .dtype = shape.kv,
-                .v_head_dim = shape.v_head_dim};
+                .v_head_dim = shape.v_head_dim,
+                .v_in_k = shape.v_in_k};
   const int64_t rows = int64_t{shape.kv_heads} * shape.page_size;
   cache.view.k = output(Shape(pages, rows, shape.head_dim), shape.kv).data;
-  cache.view.v = output(Shape(pages, rows, cache.view.value_dim()), shape.kv).data;
+  const int32_t stored_values = shape.v_in_k ? shape.head_dim : cache.view.value_dim();
+  cache.view.v = output(Shape(pages, rows, stored_values), shape.kv).data;
 
   HostBatch host({.max_tokens = tokens + 1,
                   .max_sequences = sequences + 1,

@@ -63,6 +63,12 @@ static_assert(std::size(kAllActivations) == kActivations);
 // Cases of the ops that carry a state.
 [[nodiscard]] std::vector<OpCase> short_conv_cases(uint32_t seed);
 [[nodiscard]] std::vector<OpCase> delta_net_cases(uint32_t seed);
+[[nodiscard]] std::vector<OpCase> mamba2_cases(uint32_t seed);
+
+// Cases of the ops that few families have: inputs of layers, latent attention.
+[[nodiscard]] std::vector<OpCase> layer_input_cases(uint32_t seed);
+[[nodiscard]] std::vector<OpCase> latent_store_cases(uint32_t seed);
+[[nodiscard]] std::vector<OpCase> head_linear_cases(uint32_t seed);
 
 // Cases of the arguments of an op that only some model families use (op_extras.h).
 [[nodiscard]] std::vector<OpCase> extra_cases(OpId op, uint32_t seed);

@@ -67,14 +67,10 @@ class WriteFields final : public FieldVisitor {
     weights.push_back(w);
   }
   void kv(FieldTag /*tag*/, std::string_view name, KvLayerView& v) override {
-    fields_[std::string(name)] = {{"dtype", dtype_name(v.dtype)},
-                                  {"pages", v.pages},
-                                  {"page_size", v.page_size},
-                                  {"kv_heads", v.kv_heads},
-                                  {"head_dim", v.head_dim},
-                                  {"v_head_dim", v.v_head_dim},
-                                  {"k", place(v.k)},
-                                  {"v", place(v.v)}};
+    fields_[std::string(name)] = {
+        {"dtype", dtype_name(v.dtype)}, {"pages", v.pages},       {"page_size", v.page_size},
+        {"kv_heads", v.kv_heads},       {"head_dim", v.head_dim}, {"v_head_dim", v.v_head_dim},
+        {"v_in_k", v.v_in_k},           {"k", place(v.k)},        {"v", place(v.v)}};
   }
   void batch(std::string_view name, StepBatch& b) override {
     fields_[std::string(name)] = {{"tokens", b.tokens},
@@ -137,6 +133,7 @@ class ReadFields final : public FieldVisitor {
     v.kv_heads = count(field, "kv_heads");
     v.head_dim = count(field, "head_dim");
     v.v_head_dim = count(field, "v_head_dim");
+    v.v_in_k = field.value("v_in_k", false);
     v.k = address(field.at("k"), cache_bytes(v));
     v.v = address(field.at("v"), cache_bytes(v.values()));
   }

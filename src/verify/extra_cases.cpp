@@ -35,6 +35,18 @@ void add_linear(Cases& list) {
     list.add_image(
         "residual scale" + name,
         linear_case({.tokens = tokens, .k = 96, .n = {67}, .residual = true, .residual_scale = 0.22F}, list.seed()));
+    list.add_image(
+        "out scale" + name,
+        linear_case({.tokens = tokens, .k = 96, .n = {67}, .residual = true, .out_scale = 0.7F}, list.seed()));
+    list.add_image("norms of parts" + name, linear_case({.tokens = tokens,
+                                                         .k = 96,
+                                                         .n = {96},
+                                                         .residual = true,
+                                                         .residual_is_out = true,
+                                                         .post_norm = true,
+                                                         .norms = 3,
+                                                         .residual_scale = 0.7F},
+                                                        list.seed()));
   }
   list.add_image(
       "post-norm and scale of a row subset, no residual",
@@ -100,6 +112,10 @@ void add_attention(Cases& list, DType kv) {
       s.gate_activation = Activation::softplus;
     });
     add("values unlike keys", [](AttentionShape& s) { s.v_head_dim = 32; });
+    add("values in keys", [](AttentionShape& s) {
+      s.v_head_dim = 32;
+      s.v_in_k = true;
+    });
     add("all", [](AttentionShape& s) {
       s.window = 300;
       s.softcap = 5;
@@ -127,6 +143,7 @@ void add_mlp(Cases& list) {
     add("bias", [](MlpShape& s) { s.bias = true; });
     add("post-norm", [](MlpShape& s) { s.post_norm = true; });
     add("residual scale", [](MlpShape& s) { s.residual_scale = 0.3F; });
+    add("out scale", [](MlpShape& s) { s.out_scale = 0.3F; });
     add("all, no gate, no residual", [](MlpShape& s) {
       s = {.tokens = s.tokens, .width = 96, .ffn = 160, .residual_is_out = false, .gated = false, .bias = true};
       s.activation = Activation::relu_squared;
@@ -175,6 +192,37 @@ void add_moe(Cases& list) {
       s.weight = s.down = DType::f32;
     });
     add("post-norm", [](MoeShape& s) { s.post_norm = true; });
+    add("no gate", [](MoeShape& s) {
+      s.gated = false;
+      s.shared = true;
+      s.activation = Activation::relu_squared;
+    });
+    add("no gate, biases", [](MoeShape& s) {
+      s.gated = false;
+      s.bias = true;
+    });
+    add("groups", [](MoeShape& s) {
+      s.routing = {.score = RouterScore::sigmoid, .used = 3, .groups = 4, .groups_used = 2};
+      s.selection_bias = true;
+    });
+    add("groups of one", [](MoeShape& s) { s.routing = {.used = 2, .groups = 8, .groups_used = 3}; });
+    add("a norm of the router", [](MoeShape& s) {
+      s.router_norm = true;
+      s.routing.logit_scale = 0.25F;
+    });
+    add("a norm of the router alone", [](MoeShape& s) {
+      s.router_norm = true;
+      s.norm = false;
+    });
+    add("scales of experts", [](MoeShape& s) { s.expert_scale = true; });
+    add("a norm of the sum", [](MoeShape& s) { s.experts_norm = true; });
+    add("out scale", [](MoeShape& s) { s.out_scale = 0.4F; });
+    add("logit scale", [](MoeShape& s) { s.routing.logit_scale = 0.25F; });
+    add("norms of everything, out scale", [](MoeShape& s) {
+      s.router_norm = s.expert_scale = s.experts_norm = s.shared = s.post_norm = true;
+      s.activation = Activation::gelu_tanh;
+      s.out_scale = 0.4F;
+    });
   }
 }
 

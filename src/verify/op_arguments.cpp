@@ -60,7 +60,7 @@ class Ranges final : public FieldVisitor {
 
 bool equal(const KvLayerView& a, const KvLayerView& b) {
   return a.k == b.k && a.v == b.v && a.pages == b.pages && a.page_size == b.page_size && a.kv_heads == b.kv_heads &&
-         a.head_dim == b.head_dim && a.v_head_dim == b.v_head_dim && a.dtype == b.dtype;
+         a.head_dim == b.head_dim && a.v_head_dim == b.v_head_dim && a.v_in_k == b.v_in_k && a.dtype == b.dtype;
 }
 bool equal(const StepBatch& a, const StepBatch& b) {
   return a.tokens == b.tokens && a.sequences == b.sequences && a.max_pages == b.max_pages && a.pos == b.pos &&

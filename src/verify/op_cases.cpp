@@ -429,12 +429,29 @@ void build(CaseList& list, const MoeMlpArgs& /*tag*/) {
   add_extras(list, OpId::moe_mlp);
 }
 
+void add_all(CaseList& list, std::vector<OpCase> cases) {
+  for (OpCase& c : cases) list.add_image(std::move(c.name), std::move(c.image));
+}
+
 void build(CaseList& list, const ShortConvArgs& /*tag*/) {
-  for (OpCase& c : short_conv_cases(list.seed())) list.add_image(std::move(c.name), std::move(c.image));
+  add_all(list, short_conv_cases(list.seed()));
 }
 
 void build(CaseList& list, const DeltaNetArgs& /*tag*/) {
-  for (OpCase& c : delta_net_cases(list.seed())) list.add_image(std::move(c.name), std::move(c.image));
+  add_all(list, delta_net_cases(list.seed()));
+}
+
+void build(CaseList& list, const Mamba2Args& /*tag*/) {
+  add_all(list, mamba2_cases(list.seed()));
+}
+void build(CaseList& list, const LayerInputArgs& /*tag*/) {
+  add_all(list, layer_input_cases(list.seed()));
+}
+void build(CaseList& list, const LatentStoreArgs& /*tag*/) {
+  add_all(list, latent_store_cases(list.seed()));
+}
+void build(CaseList& list, const HeadLinearArgs& /*tag*/) {
+  add_all(list, head_linear_cases(list.seed()));
 }
 
 void build(CaseList& list, const LogitsArgs& /*tag*/) {

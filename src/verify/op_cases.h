@@ -34,6 +34,7 @@ struct AttentionShape {
   int32_t page_size = 16;
   DType kv = DType::f32;
   int32_t v_head_dim = 0;  // 0: as head_dim
+  bool v_in_k = false;     // KvLayerView
   // Of attention alone.
   bool causal = true;
   int32_t window = 0;
@@ -56,7 +57,9 @@ struct LinearShape {
   bool swiglu = false;
   std::vector<int32_t> rows = {};  // a subset of the tokens
   bool post_norm = false;
+  int64_t norms = 1;  // with post_norm: of so many parts of a row
   float residual_scale = 1;
+  float out_scale = 1;
 };
 [[nodiscard]] OpImage linear_case(const LinearShape& shape, uint32_t seed);
 
@@ -95,6 +98,7 @@ struct MlpShape {
   Activation activation = Activation::silu;
   bool post_norm = false;
   float residual_scale = 1;
+  float out_scale = 1;
 };
 [[nodiscard]] OpImage mlp_case(const MlpShape& shape, uint32_t seed);
 
@@ -115,6 +119,11 @@ struct MoeShape {
   bool post_norm = false;
   float residual_scale = 1;
   bool residual_is_out = true;
+  bool gated = true;
+  bool router_norm = false;
+  bool expert_scale = false;
+  bool experts_norm = false;
+  float out_scale = 1;
 };
 [[nodiscard]] OpImage moe_case(const MoeShape& shape, uint32_t seed);
 
@@ -126,15 +135,41 @@ struct RecurrentShape {
   int64_t taps = 4;
   bool silu = true;
   bool gates = false;  // factor and gate
+  bool bias = false;
   bool in_place = false;
   // delta_net
   int32_t k_heads = 2;
   int64_t v_heads = 4;
   int64_t head_dim = 32;
   bool grouped = false;
+  // mamba2: v_heads of head_dim, in k_heads groups
+  int64_t state_size = 16;
 };
 [[nodiscard]] OpImage short_conv_case(const RecurrentShape& shape, uint32_t seed);
 [[nodiscard]] OpImage delta_net_case(const RecurrentShape& shape, uint32_t seed);
+[[nodiscard]] OpImage mamba2_case(const RecurrentShape& shape, uint32_t seed);
+
+struct LayerInputShape {
+  int64_t tokens = 1;
+  int64_t width = 64;
+  int64_t inputs = 32;
+  DType weight = DType::f32;
+  float out_scale = 1;
+  bool in_place = true;
+};
+[[nodiscard]] OpImage layer_input_case(const LayerInputShape& shape, uint32_t seed);
+
+struct LatentShape {
+  std::vector<SequenceShape> sequences;
+  int64_t heads = 4;
+  int64_t latent = 32;
+  int64_t kept = 32;  // elements of a head that do not rotate; of head_linear: those that come out
+  int32_t rotated = 32;
+  DType weight = DType::f32;
+  DType kv = DType::f32;
+};
+[[nodiscard]] OpImage latent_store_case(const LatentShape& shape, uint32_t seed);
+[[nodiscard]] OpImage head_linear_case(const LatentShape& shape, uint32_t seed);
 
 struct LogitsShape {
   int64_t tokens = 1;

@@ -67,6 +67,7 @@ void matrices(const Weight* w, int64_t count, int64_t rows, int64_t cols) {
 void cache(const KvLayerView& kv) {
   need(kv.k != nullptr && kv.v != nullptr && kv.pages > 0 && kv.kv_heads > 0 && kv.head_dim > 0 && kv.v_head_dim >= 0,
        "a cache without rows");
+  need(!kv.v_in_k || kv.value_dim() <= kv.head_dim, "values that do not fit their keys");
   need(kv.page_size > 0 && kSpan % kv.page_size == 0, "pages of an impossible size");
   const bool type =
       kv.dtype == DType::f32 || kv.dtype == DType::f16 || kv.dtype == DType::bf16 || kv.dtype == DType::q8_0;
@@ -123,6 +124,9 @@ void known(Activation f) {
 void check(const Routing& r, int64_t experts) {
   need(static_cast<int>(r.score) < kRouterScores, "an unknown score of experts");
   need(r.used > 0 && r.used <= experts, "more experts in use than there are");
+  need(r.groups > 0 && r.groups <= kMaxExpertGroups && experts % r.groups == 0 && r.groups_used > 0 &&
+           r.groups_used <= r.groups && r.used <= experts / r.groups * r.groups_used,
+       "groups that do not fit the experts");
 }
 
 // ---- primitives
@@ -250,7 +254,7 @@ void check(const KvStoreArgs& a) {
   f32(a.k);
   (void)batch(a.batch, a.kv, a.k.rows());
   need(a.k.cols() == int64_t{a.kv.kv_heads} * a.kv.head_dim, "heads that do not fit");
-  f32(a.v, a.k.rows(), int64_t{a.kv.kv_heads} * a.kv.value_dim());
+  if (!a.kv.v_in_k) f32(a.v, a.k.rows(), int64_t{a.kv.kv_heads} * a.kv.value_dim());
 }
 void check(const KvLoadArgs& a) {
   (void)batch(a.batch, a.kv, a.batch.tokens);
@@ -301,8 +305,12 @@ void check(const LinearArgs& a) {
     need(a.w[1] == nullptr, "a residual of several matrices");
     f32(a.residual, tokens, a.w[0]->rows());
   }
-  need(a.w[1] == nullptr || (a.post_norm == nullptr && a.residual_scale == 1), "a norm of several matrices");
-  vector_if_any(a.post_norm, a.w[0]->rows());
+  need(a.w[1] == nullptr || (a.post_norm == nullptr && a.residual_scale == 1 && a.out_scale == 1),
+       "a norm of several matrices");
+  if (a.post_norm != nullptr) {
+    need(a.w[0]->rows() % a.post_norm->cols() == 0, "a vector that does not fit");
+    vector(a.post_norm, a.post_norm->cols());
+  }
 }
 // A norm of each head, or of the whole row.
 void norm_of_heads(const Weight* norm, int64_t head_dim, int64_t width) {
@@ -387,9 +395,13 @@ void check(const MoeMlpArgs& a) {
   check(a.routing, experts);
   vector_if_any(a.router_bias, experts);
   vector_if_any(a.selection_bias, experts);
+  vector_if_any(a.router_norm, a.x.cols());
+  vector_if_any(a.expert_scale, experts);
+  vector_if_any(a.experts_norm, a.x.cols());
   need(a.up != nullptr && a.up->shape().rank == 3, "a matrix that does not fit");
   const int64_t ffn = a.up->shape()[1];
-  matrices(a.gate, experts, ffn, a.x.cols());
+  if (a.gate != nullptr) matrices(a.gate, experts, ffn, a.x.cols());
+  need(a.gate != nullptr || a.bias[0] == nullptr, "a bias of nothing");
   matrices(a.up, experts, ffn, a.x.cols());
   matrices(a.down, experts, a.x.cols(), ffn);
   product(a.x.rows() * a.routing.used, std::max(ffn, a.x.cols()));
@@ -432,6 +444,7 @@ void check(const ShortConvArgs& a) {
        "a vector that does not fit");
   const int64_t taps = a.weight->cols() / channels;
   need(taps >= 2 && taps <= kMaxConvTaps, "a convolution of an impossible length");
+  vector_if_any(a.bias, channels);
   if (!a.factor.empty()) f32(a.factor, a.x.rows(), channels);
   if (!a.gate.empty()) f32(a.gate, a.x.rows(), channels);
   f32(a.out, a.x.rows(), channels);
@@ -455,6 +468,61 @@ void check(const DeltaNetArgs& a) {
   vector(a.norm, d);
   f32(a.out, tokens, a.z.cols());
   states(a.state, a.batch, tokens, a.v_heads() * d * d);
+}
+void check(const Mamba2Args& a) {
+  f32(a.xbc);
+  const int64_t tokens = a.xbc.rows();
+  f32(a.dt);
+  f32(a.dt, tokens, a.dt.cols());
+  f32(a.z);
+  need(a.z.rows() == tokens && a.z.cols() % a.heads() == 0, "shapes that do not fit each other");
+  need(a.head_dim() % 4 == 0, "heads of an impossible size");
+  need(a.groups > 0 && a.heads() % a.groups == 0, "heads that do not fit the groups");
+  const int64_t rest = a.xbc.cols() - a.z.cols();
+  need(rest > 0 && rest % (2 * int64_t{a.groups}) == 0, "shapes that do not fit each other");
+  product(a.z.cols(), a.state_size());
+  for (const Weight* w : {a.a, a.dt_bias, a.skip}) vector(w, a.heads());
+  vector(a.norm, a.z.cols());
+  f32(a.out, tokens, a.z.cols());
+  states(a.state, a.batch, tokens, a.z.cols() * a.state_size());
+}
+void check(const LayerInputArgs& a) {
+  f32(a.x);
+  matrix(a.gate, a.x.cols());
+  matrix(a.proj, a.gate->rows());
+  product(a.x.rows(), a.gate->rows());
+  need(a.proj->rows() == a.x.cols(), "a matrix that does not fit");
+  vector(a.post_norm, a.x.cols());
+  known(a.activation);
+  f32(a.inputs, a.x.rows(), a.inputs.cols());
+  need(a.first_column >= 0 && a.gate->rows() <= a.inputs.cols() && a.first_column <= a.inputs.cols() - a.gate->rows(),
+       "an index out of range");
+  f32(a.out, a.x.rows(), a.x.cols());
+}
+void check(const LatentStoreArgs& a) {
+  f32(a.heads);
+  const int64_t last = batch(a.batch, a.kv, a.heads.rows());
+  need(a.k_b != nullptr && a.k_b->shape().rank == 3, "a matrix that does not fit");
+  const int64_t heads = a.k_b->shape()[0];
+  const int64_t latent = a.k_b->shape()[1];
+  need(!a.rope.table.empty(), "a rotation that does not fit");
+  rope(a.rope, a.rope.rotated_dims, last);
+  const int64_t row = latent + a.rope.rotated_dims;
+  need(a.kv.v_in_k && a.kv.kv_heads == 1 && a.kv.head_dim == row && a.kv.value_dim() == latent,
+       "heads that do not fit");
+  vector(a.norm, latent);
+  product(a.heads.rows(), heads * row);
+  f32(a.heads, a.heads.rows(), heads * (a.k_b->shape()[2] + a.rope.rotated_dims));
+  f32(a.latent, a.heads.rows(), row);
+  f32(a.q, a.heads.rows(), heads * row);
+}
+void check(const HeadLinearArgs& a) {
+  f32(a.x);
+  need(a.w != nullptr && a.w->shape().rank == 3, "a matrix that does not fit");
+  const int64_t heads = a.w->shape()[0];
+  product(a.x.rows(), heads * std::max(a.w->shape()[1], a.w->shape()[2]));
+  f32(a.x, a.x.rows(), heads * a.w->shape()[2]);
+  f32(a.out, a.x.rows(), heads * a.w->shape()[1]);
 }
 void check(const LogitsArgs& a) {
   f32(a.x);

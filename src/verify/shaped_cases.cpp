@@ -55,9 +55,10 @@ OpImage linear_case(const LinearShape& shape, uint32_t seed) {
   if (shape.swiglu) args.epilogue = Epilogue::swiglu;
   if (shape.residual) args.residual = d.normals({out_rows, shape.n[0]});
   if (shape.residual_is_out) args.out[0] = args.residual;
-  if (shape.post_norm) args.post_norm = d.vector("post_norm", shape.n[0]);
+  if (shape.post_norm) args.post_norm = d.vector("post_norm", shape.n[0] / shape.norms);
   args.eps = 1e-6F;
   args.residual_scale = shape.residual_scale;
+  args.out_scale = shape.out_scale;
   image.add(args);
   return image;
 }
@@ -141,6 +142,7 @@ OpImage mlp_case(const MlpShape& shape, uint32_t seed) {
   args.activation = shape.activation;
   if (shape.post_norm) args.post_norm = d.vector("post_ffw_norm", shape.width);
   args.residual_scale = shape.residual_scale;
+  args.out_scale = shape.out_scale;
   if (shape.residual_is_out) args.residual = args.x;  // as the decoder calls it: the stream is updated in place
   args.out = shape.residual_is_out ? args.x : d.output({shape.tokens, shape.width});
   image.add(args);
@@ -156,11 +158,11 @@ OpImage moe_case(const MoeShape& shape, uint32_t seed) {
   if (shape.bias) args.router_bias = d.vector("router_bias", shape.experts);
   if (shape.selection_bias) args.selection_bias = d.vector("selection_bias", shape.experts);
   args.routing = shape.routing;
-  args.gate = d.matrix("gate", shape.weight, Shape(shape.experts, shape.ffn, shape.width));
+  if (shape.gated) args.gate = d.matrix("gate", shape.weight, Shape(shape.experts, shape.ffn, shape.width));
   args.up = d.matrix("up", shape.weight, Shape(shape.experts, shape.ffn, shape.width));
   args.down = d.matrix("down", shape.down, Shape(shape.experts, shape.width, shape.ffn));
   if (shape.bias) {
-    args.bias[0] = d.vector("gate_bias", shape.experts * shape.ffn);
+    if (shape.gated) args.bias[0] = d.vector("gate_bias", shape.experts * shape.ffn);
     args.bias[1] = d.vector("up_bias", shape.experts * shape.ffn);
     args.bias[2] = d.vector("down_bias", shape.experts * shape.width);
   }
@@ -169,6 +171,10 @@ OpImage moe_case(const MoeShape& shape, uint32_t seed) {
   if (shape.shared_gate) args.shared_gate = d.vector("shared_gate", shape.width);
   if (shape.post_norm) args.post_norm = d.vector("post_ffw_norm", shape.width);
   args.residual_scale = shape.residual_scale;
+  args.out_scale = shape.out_scale;
+  if (shape.router_norm) args.router_norm = d.vector("router_norm", shape.width);
+  if (shape.expert_scale) args.expert_scale = d.vector("expert_scale", shape.experts);
+  if (shape.experts_norm) args.experts_norm = d.vector("experts_norm", shape.width);
   if (shape.residual_is_out) args.residual = args.x;
   args.out = shape.residual_is_out ? args.x : d.output({shape.tokens, shape.width});
   image.add(args);

@@ -119,8 +119,9 @@ class KernelParity : public Parity {};
 
 TEST_P(KernelParity, KernelsKeepTheNumericsContractAndRepeatTheirBits) {
   const auto scalar = create_backend("scalar");
-  for (const OpId op : {OpId::linear, OpId::qkv_rope_store, OpId::attention, OpId::gated_mlp, OpId::moe_mlp,
-                        OpId::short_conv, OpId::delta_net, OpId::logits}) {
+  for (const OpId op :
+       {OpId::linear, OpId::qkv_rope_store, OpId::attention, OpId::gated_mlp, OpId::moe_mlp, OpId::short_conv,
+        OpId::delta_net, OpId::mamba2, OpId::layer_input, OpId::latent_store, OpId::head_linear, OpId::logits}) {
     for (const OpCase& c : op_cases(op)) {
       SCOPED_TRACE(std::string(op_name(op)) + ": " + c.name);
       if (!can_run(*backend_, c.image.record())) continue;

@@ -47,6 +47,9 @@ bool CpuBackend::supports(OpId op, DType dtype) const {
     case OpId::linear:
     case OpId::gated_mlp:
     case OpId::moe_mlp:
+    case OpId::layer_input:
+    case OpId::latent_store:
+    case OpId::head_linear:
     case OpId::logits:
       return kernels_.linear[type].name != nullptr;
     case OpId::attention:

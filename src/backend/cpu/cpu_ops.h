@@ -26,6 +26,10 @@ template <typename Args>
 [[nodiscard]] OpScratch scratch_of(const GatedMlpArgs& args, const KernelTable& kernels, int threads);
 [[nodiscard]] OpScratch scratch_of(const MoeMlpArgs& args, const KernelTable& kernels, int threads);
 [[nodiscard]] OpScratch scratch_of(const DeltaNetArgs& args, const KernelTable& kernels, int threads);
+[[nodiscard]] OpScratch scratch_of(const Mamba2Args& args, const KernelTable& kernels, int threads);
+[[nodiscard]] OpScratch scratch_of(const LayerInputArgs& args, const KernelTable& kernels, int threads);
+[[nodiscard]] OpScratch scratch_of(const LatentStoreArgs& args, const KernelTable& kernels, int threads);
+[[nodiscard]] OpScratch scratch_of(const HeadLinearArgs& args, const KernelTable& kernels, int threads);
 [[nodiscard]] OpScratch scratch_of(const LogitsArgs& args, const KernelTable& kernels, int threads);
 [[nodiscard]] OpScratch scratch_of(const SampleArgs& args, const KernelTable& kernels, int threads);
 

@@ -22,6 +22,7 @@ inline void store_kv_row(const KvLayerView& kv, int64_t slot, int64_t head, cons
   const auto store = kernels.store_row[static_cast<int>(kv.dtype)];
   const int64_t offset = kv.row_offset(slot, head);
   store(k, static_cast<char*>(kv.k) + offset, kv.head_dim);
+  if (kv.v_in_k) return;
   if (kv.value_dim() == kv.head_dim) {
     store(v, static_cast<char*>(kv.v) + offset, kv.head_dim);
   } else {

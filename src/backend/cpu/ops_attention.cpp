@@ -161,7 +161,7 @@ void run(const KvStoreArgs& a, const Worker& w) noexcept {
     const int64_t t = item / a.kv.kv_heads;
     const int64_t head = item % a.kv.kv_heads;
     store_kv_row(a.kv, a.batch.slot[t], head, a.k.f32() + t * a.k.cols() + head * a.kv.head_dim,
-                 a.v.f32() + t * a.v.cols() + head * a.kv.value_dim(), *w.kernels);
+                 a.v.empty() ? nullptr : a.v.f32() + t * a.v.cols() + head * a.kv.value_dim(), *w.kernels);
   }
 }
 

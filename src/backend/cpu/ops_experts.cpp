@@ -22,6 +22,7 @@ constexpr int64_t kExpertRows = 128;
 constexpr int kGateUp = 1;
 constexpr int kDown = 2;
 constexpr int kGather = 6;
+constexpr int kConvertExperts = 7;
 
 int64_t in_lines(int64_t bytes) {
   return round_up(bytes, 64);
@@ -49,9 +50,13 @@ int64_t pair_bytes(const Weight* w, int64_t k, int64_t tokens) {
   return in_lines(most);
 }
 
+// The first matrix of an expert: without a gate it is up.
+const Weight* first_of(const MoeMlpArgs& a) {
+  return a.gate != nullptr ? a.gate : a.up;
+}
 // Gate and up read the same converted input.
 bool shares_input(const MoeMlpArgs& a) {
-  return cpu(a.gate).kernel().activation == cpu(a.up).kernel().activation;
+  return cpu(first_of(a)).kernel().activation == cpu(a.up).kernel().activation;
 }
 
 // Where things are in the memory of all workers.
@@ -70,7 +75,7 @@ struct Places {
     up = take(matrix_bytes(s.pairs, s.ffn));
     y = take(matrix_bytes(s.pairs, s.d));
     if (s.tokens == 1) return;
-    gate_pair = pair_bytes(a.gate, s.d, s.tokens);
+    gate_pair = pair_bytes(first_of(a), s.d, s.tokens);
     up_pair = shares_input(a) ? 0 : pair_bytes(a.up, s.d, s.tokens);
     down_pair = pair_bytes(a.down, s.ffn, s.tokens);
     gate_input = take(s.pairs * gate_pair);
@@ -123,7 +128,7 @@ Groups group_pairs(const Sizes& s, const int32_t* ids, std::byte* memory) noexce
 }
 
 int64_t step_of_both(const MoeMlpArgs& a) {
-  return std::max(cpu(a.gate).slice_step(), cpu(a.up).slice_step());
+  return std::max(cpu(first_of(a)).slice_step(), cpu(a.up).slice_step());
 }
 
 void add_bias(const Weight* bias, int64_t expert, int64_t n, Range rows, float* out, int64_t tokens, int64_t stride,
@@ -152,16 +157,21 @@ void multiply_expert(const Weight* weight, const Weight* bias, int64_t expert, c
   add_bias(bias, expert, weight->shape()[1], rows, out, tokens, stride, w);
 }
 
-// Rows of f(gate) * up of one expert; `up` is memory like `out`.
+// Rows of f(gate) * up, or of f(up), of one expert; `up` is memory like `out`.
 void activate_expert(const MoeMlpArgs& a, int64_t expert, const void* gate_input, const void* up_input, int64_t tokens,
                      Range rows, float* out, float* up, const Worker& w) noexcept {
   const int64_t ffn = a.up->shape()[1];
-  multiply_expert(a.gate, a.bias[0], expert, gate_input, tokens, rows, out, ffn, w);
+  const auto f = static_cast<size_t>(a.activation);
   multiply_expert(a.up, a.bias[1], expert, up_input, tokens, rows, up, ffn, w);
-  const auto gated = w.kernels->gated[static_cast<size_t>(a.activation)];
+  if (a.gate != nullptr) multiply_expert(a.gate, a.bias[0], expert, gate_input, tokens, rows, out, ffn, w);
   for (int64_t t = 0; t < tokens; ++t) {
     float* o = out + t * ffn + rows.begin;
-    gated(o, up + t * ffn + rows.begin, o, rows.size());
+    const float* u = up + t * ffn + rows.begin;
+    if (a.gate != nullptr) {
+      w.kernels->gated[f](o, u, o, rows.size());
+    } else {
+      w.kernels->activate[f](u, o, rows.size());
+    }
   }
 }
 
@@ -189,7 +199,18 @@ void add_shared(const MoeMlpArgs& a, float factor, int64_t token, Range columns,
 }
 
 Output output_of(const MoeMlpArgs& a) {
-  return {a.post_norm, a.eps, a.residual_scale, a.residual.f32(), a.out.f32()};
+  return {a.post_norm, a.eps, a.residual_scale, a.residual.f32(), a.out.f32(), a.out_scale};
+}
+
+// A token's whole sum over experts, after which `shared` comes where the sum has a norm; `memory`: a row.
+void finish_token(const MoeMlpArgs& a, const Output& output, int64_t token, const float* h, float* sum, float* memory,
+                  const Worker& w) noexcept {
+  const int64_t d = a.x.cols();
+  if (a.experts_norm != nullptr) w.kernels->rms_norm(sum, cpu(a.experts_norm).vector(), a.eps, sum, d);
+  if (!a.shared.empty() && a.experts_norm != nullptr) {
+    add_shared(a, shared_factor(a, h, w), token, {0, d}, sum, memory, w);
+  }
+  finish_row(output, sum, token, d, *w.kernels);
 }
 
 // The part of local memory after the kernels' own.
@@ -201,20 +222,26 @@ void route(const MoeMlpArgs& a, const Sizes& s, const Places& at, int64_t token,
            float* weights, const Worker& w) noexcept {
   const auto* logits = reinterpret_cast<const float*>(w.shared + at.logits);
   route_row(logits + token * s.experts, vector_or_null(a.selection_bias), s.experts, a.routing, scores, ids, weights);
+  if (a.expert_scale == nullptr) return;
+  for (int64_t j = 0; j < s.used; ++j) weights[j] *= cpu(a.expert_scale).vector()[ids[j]];
 }
 
-// The logits of all tokens; ends with a barrier.
+// The logits of all tokens; ends with a barrier. Returns the input of the experts, of one token converted for them.
 Prepared project_router(const MoeMlpArgs& a, const Sizes& s, const Places& at, std::byte* local,
                         const Worker& w) noexcept {
-  const Input in = input_of(a.x, a.norm, a.eps);
-  const bool one = s.tokens == 1;
+  const Weight* gate = s.tokens == 1 ? a.gate : nullptr;
+  const Weight* up = s.tokens == 1 ? a.up : nullptr;
+  const bool apart = a.router_norm != nullptr;
+  const Input in = input_of(a.x, apart ? a.router_norm : a.norm, a.eps);
   const Prepared x =
-      prepare(in, {a.router, one ? a.gate : nullptr, one ? a.up : nullptr}, kConvert, w.shared + at.input, local, w);
+      prepare(in, {a.router, apart ? nullptr : gate, apart ? nullptr : up}, kConvert, w.shared + at.input, local, w);
   const Projection router{a.router, x.buffer[0], nullptr, vector_or_null(a.router_bias),
                           reinterpret_cast<float*>(w.shared + at.logits)};
   project({&router, 1}, 0, s.tokens, w.local, w);
   w.barrier();
-  return x;
+  if (!apart) return x;
+  // In the memory of the router's input, which is read no more.
+  return prepare(input_of(a.x, a.norm, a.eps), {nullptr, gate, up}, kConvertExperts, w.shared + at.input, local, w);
 }
 
 // ---- one token
@@ -272,6 +299,7 @@ void run_one(const MoeMlpArgs& a, const Sizes& s, const Worker& w) noexcept {
                                              down_input + j * here.down_bytes);
   }
   const Output output = output_of(a);
+  const bool plain = output.plain() && a.experts_norm == nullptr;
   auto* y = reinterpret_cast<float*>(w.shared + at.y);
   const float shared = a.shared.empty() ? 0 : shared_factor(a, h, w);
   w.for_chunks(kDown, {s.d, cpu(a.down).slice_step()}, 1, [&](Range rows) {
@@ -281,17 +309,17 @@ void run_one(const MoeMlpArgs& a, const Sizes& s, const Worker& w) noexcept {
       multiply_expert(a.down, a.bias[2], ids[j], down_input + j * here.down_bytes, 1, rows, product, s.d, w);
       add_scaled(weights[j], product + rows.begin, j == 0, sum, rows.size(), w);
     }
-    add_shared(a, shared, 0, rows, sum, product + rows.begin, w);
-    float* out = (output.plain() ? output.out : y) + rows.begin;
-    if (output.plain() && output.residual != nullptr) {
+    if (a.experts_norm == nullptr) add_shared(a, shared, 0, rows, sum, product + rows.begin, w);
+    float* out = (plain ? output.out : y) + rows.begin;
+    if (plain && output.residual != nullptr) {
       w.kernels->add(sum, output.residual + rows.begin, out, rows.size());
     } else {
       std::copy_n(sum, rows.size(), out);
     }
   });
-  if (output.plain()) return;
+  if (plain) return;
   w.barrier();
-  finish_rows(output, y, 1, s.d, kFinish, w);
+  w.for_chunks(kFinish, {1, 1}, 1, [&](Range /*token*/) { finish_token(a, output, 0, h, y, f32(here.product), w); });
 }
 
 // ---- many tokens
@@ -299,7 +327,7 @@ void run_one(const MoeMlpArgs& a, const Sizes& s, const Worker& w) noexcept {
 // The rows of each expert's tokens, converted for gate and up.
 void gather_inputs(const MoeMlpArgs& a, const Sizes& s, const Places& at, const Groups& g, const float* h,
                    float* gathered, const Worker& w) noexcept {
-  const ActivationLayout& gate = *cpu(a.gate).kernel().activation;
+  const ActivationLayout& gate = *cpu(first_of(a)).kernel().activation;
   const ActivationLayout& up = *cpu(a.up).kernel().activation;
   for (int64_t i = w.next_item(kGather, -1); i < g.count; i = w.next_item(kGather, i)) {
     const int64_t first = g.begin[g.active[i]];
@@ -337,10 +365,10 @@ void sum_experts(const MoeMlpArgs& a, const Sizes& s, const Places& at, const Gr
       for (int64_t j = 0; j < s.used; ++j) {
         add_scaled(weights[t * s.used + j], y + g.place[t * s.used + j] * s.d, j == 0, sum, s.d, w);
       }
-      if (!a.shared.empty()) {
+      if (!a.shared.empty() && a.experts_norm == nullptr) {
         add_shared(a, shared_factor(a, h + t * s.d, w), t, {0, s.d}, sum, memory, w);
       }
-      finish_row(output, sum, t, s.d, *w.kernels);
+      finish_token(a, output, t, h + t * s.d, sum, memory, w);
     }
   });
 }

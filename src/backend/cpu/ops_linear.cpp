@@ -132,7 +132,7 @@ void run(const LinearArgs& a, const Worker& w) noexcept {
     return;
   }
   if (!is_plain(a)) {
-    const Output output{a.post_norm, a.eps, a.residual_scale, a.residual.f32(), a.out[0].f32()};
+    const Output output{a.post_norm, a.eps, a.residual_scale, a.residual.f32(), a.out[0].f32(), a.out_scale};
     project_output(a.w[0], a.bias[0], x.buffer[0], output, reinterpret_cast<float*>(w.shared), 0, tokens, w);
     return;
   }
@@ -161,7 +161,7 @@ bool activates_blocks(const GatedMlpArgs& a) {
 }
 
 Output output_of(const GatedMlpArgs& a) {
-  return {a.post_norm, a.eps, a.residual_scale, a.residual.f32(), a.out.f32()};
+  return {a.post_norm, a.eps, a.residual_scale, a.residual.f32(), a.out.f32(), a.out_scale};
 }
 
 // f(gate) * up, or f(up), into `out`; `other` is shared memory of the same size.
@@ -239,6 +239,48 @@ void weight_ranges(const GatedMlpArgs& a, const Worker& w, WeightRanges& ranges)
     ranges.add(memory_of(a.up, rows));
   }
   ranges.add(slice_of(a.down, w));
+}
+
+// ---- layer_input: convert | gate | activation, convert | proj; norm and residual
+
+namespace {
+
+int64_t layer_inputs_bytes(const LayerInputArgs& a) {
+  return std::max(prepared_bytes({a.gate}, a.x.rows(), a.x.cols()),
+                  prepared_bytes({a.proj}, a.x.rows(), a.gate->rows()));
+}
+
+}  // namespace
+
+OpScratch scratch_of(const LayerInputArgs& a, const KernelTable& /*kernels*/, int /*threads*/) {
+  const int64_t tokens = a.x.rows();
+  return {.shared = matrix_bytes(tokens, a.gate->rows()) + layer_inputs_bytes(a) + matrix_bytes(tokens, a.proj->rows()),
+          .local = kernel_scratch({a.gate, a.proj}, tokens) +
+                   std::max(prepared_bytes({a.gate}, kRedundantTokens, a.x.cols()),
+                            prepared_bytes({a.proj}, kRedundantTokens, a.gate->rows()))};
+}
+
+void run(const LayerInputArgs& a, const Worker& w) noexcept {
+  const int64_t tokens = a.x.rows();
+  const int64_t n = a.gate->rows();
+  auto* gated = reinterpret_cast<float*>(w.shared);
+  std::byte* shared = w.shared + matrix_bytes(tokens, n);
+  std::byte* local = w.local + kernel_scratch({a.gate, a.proj}, tokens);
+  const Prepared x = prepare(input_of(a.x), {a.gate}, kConvert, shared, local, w);
+  const Projection gate{a.gate, x.buffer[0], nullptr, nullptr, gated};
+  project({&gate, 1}, 0, tokens, w.local, w, [&](size_t /*product*/, Range rows) {
+    for (int64_t t = 0; t < tokens; ++t) {
+      float* values = gated + t * n + rows.begin;
+      const float* part = a.inputs.f32() + t * a.inputs.cols() + a.first_column + rows.begin;
+      w.kernels->gated[static_cast<size_t>(a.activation)](values, part, values, rows.size());
+    }
+  });
+  w.barrier();
+  const Input hidden{.x = gated, .stride = n, .tokens = tokens, .k = n};
+  const Prepared h = prepare(hidden, {a.proj}, kConvertAgain, shared, local, w);
+  const Output output{a.post_norm, a.eps, 1, a.x.f32(), a.out.f32(), a.out_scale};
+  project_output(a.proj, nullptr, h.buffer[0], output, reinterpret_cast<float*>(shared + layer_inputs_bytes(a)), 2,
+                 tokens, w);
 }
 
 // ---- logits

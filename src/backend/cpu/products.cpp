@@ -160,13 +160,19 @@ void project(std::span<const Projection> projections, int queue, int64_t tokens,
 
 void finish_row(const Output& output, float* y, int64_t token, int64_t n, const KernelTable& kernels) noexcept {
   float* out = output.out + token * n;
-  if (output.post_norm != nullptr) kernels.rms_norm(y, vector_or_null(output.post_norm), output.eps, y, n);
+  if (output.post_norm != nullptr) {
+    const int64_t cols = output.post_norm->cols();
+    for (int64_t c = 0; c < n; c += cols) {
+      kernels.rms_norm(y + c, cpu(output.post_norm).vector(), output.eps, y + c, cols);
+    }
+  }
   kernels.scale(y, output.residual_scale, y, n);
   if (output.residual != nullptr) {
     kernels.add(y, output.residual + token * n, out, n);
   } else {
     std::copy_n(y, n, out);
   }
+  if (output.scale != 1) kernels.scale(out, output.scale, out, n);
 }
 
 void finish_rows(const Output& output, float* y, int64_t tokens, int64_t n, int queue, const Worker& w) noexcept {

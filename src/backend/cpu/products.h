@@ -108,17 +108,18 @@ void project(std::span<const Projection> projections, int queue, int64_t tokens,
 void project(std::span<const Projection> projections, int queue, int64_t tokens, std::byte* scratch,
              const Worker& w) noexcept;
 
-// What follows a product y [tokens, n] with its bias: out = residual + residual_scale * norm(y). Whole rows, so all of
-// y must be there; y is changed. finish_row: y is the row of one token.
+// What follows a product y [tokens, n] with its bias: out = scale * (residual + residual_scale * norm(y)). Whole rows,
+// so all of y must be there; y is changed. finish_row: y is the row of one token. The norm may be of parts of a row.
 struct Output {
   const Weight* post_norm = nullptr;
   float eps = 0;
   float residual_scale = 1;
   const float* residual = nullptr;
   float* out = nullptr;
+  float scale = 1;
 
-  // Without a norm and a scale the residual is simply added to the product.
-  [[nodiscard]] bool plain() const { return post_norm == nullptr && residual_scale == 1; }
+  // Without a norm and scales the residual is simply added to the product.
+  [[nodiscard]] bool plain() const { return post_norm == nullptr && residual_scale == 1 && scale == 1; }
 };
 void finish_row(const Output& output, float* y, int64_t token, int64_t n, const KernelTable& kernels) noexcept;
 void finish_rows(const Output& output, float* y, int64_t tokens, int64_t n, int queue, const Worker& w) noexcept;

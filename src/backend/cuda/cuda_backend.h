@@ -40,8 +40,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] bool host_visible() const override { return false; }
   [[nodiscard]] bool supports(OpId op, DType dtype) const override { return ops_->supports(op, dtype); }
   [[nodiscard]] bool supports(const OpRecord& op) const override {
-    return op.op() != OpId::moe_mlp && op.op() != OpId::short_conv && op.op() != OpId::delta_net &&
-           extras_of(op).empty();
+    return OpRunner::has_kernel(op.op()) && extras_of(op).empty();
   }
   [[nodiscard]] bool is_wide(const OpRecord& record) const override { return ops_->is_wide(record); }
 

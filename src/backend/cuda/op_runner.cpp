@@ -27,12 +27,23 @@ bool OpRunner::supports(OpId op, DType dtype) const {
     case OpId::attention:
     case OpId::kv_store:
       return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::q8_0;
+    default:
+      return is_fused(op) && has_kernel(op) && has_kernels(dtype);
+  }
+}
+
+bool OpRunner::has_kernel(OpId op) {
+  switch (op) {
     case OpId::moe_mlp:
     case OpId::short_conv:
     case OpId::delta_net:
+    case OpId::mamba2:
+    case OpId::layer_input:
+    case OpId::latent_store:
+    case OpId::head_linear:
       return false;
     default:
-      return is_fused(op) && has_kernels(dtype);
+      return true;
   }
 }
 

@@ -21,6 +21,8 @@ class OpRunner {
   OpRunner(const LaunchContext& context, const std::shared_ptr<FreeCount>& frees);
 
   [[nodiscard]] bool supports(OpId op, DType dtype) const;
+  // False of ops that only some families have.
+  [[nodiscard]] static bool has_kernel(OpId op);
   // Whether all products of the op are in wide mode, with quantized weights.
   [[nodiscard]] bool is_wide(const OpRecord& record) const;
   // Scratch memory for the op.

@@ -20,7 +20,43 @@ bool is_cache_type(DType dtype) {
 
 // Ops that only some families have.
 bool has_kernel(OpId op) {
-  return op != OpId::moe_mlp && op != OpId::short_conv && op != OpId::delta_net;
+  switch (op) {
+    case OpId::moe_mlp:
+    case OpId::short_conv:
+    case OpId::delta_net:
+    case OpId::mamba2:
+    case OpId::layer_input:
+    case OpId::latent_store:
+    case OpId::head_linear:
+      return false;
+    default:
+      return true;
+  }
+}
+
+std::string_view who_needs(OpId op) {
+  switch (op) {
+    case OpId::moe_mlp:
+      return "models with experts";
+    case OpId::layer_input:
+      return "models with inputs of layers";
+    case OpId::latent_store:
+    case OpId::head_linear:
+      return "models with latent attention";
+    default:
+      return "models with a recurrent state";
+  }
+}
+
+// Arguments that no kernel has.
+std::string_view lacking(const OpRecord& record) {
+  if (record.op() == OpId::linear) {
+    const auto& a = record.args<inferno::LinearArgs>();
+    if (a.out_scale != 1) return "out_scale";
+    if (a.post_norm != nullptr && a.post_norm->cols() != a.w[0]->rows()) return "a norm of parts of a row";
+  }
+  if (record.op() == OpId::gated_mlp && record.args<GatedMlpArgs>().out_scale != 1) return "out_scale";
+  return {};
 }
 
 }  // namespace
@@ -38,7 +74,7 @@ bool MetalBackend::supports(OpId op, DType dtype) const {
 }
 
 bool MetalBackend::supports(const OpRecord& op) const {
-  if (op.op() != OpId::attention) return has_kernel(op.op());
+  if (op.op() != OpId::attention) return has_kernel(op.op()) && lacking(op).empty();
   const KvLayerView& kv = op.args<inferno::AttentionArgs>().kv;
   return kv.head_dim <= kMaxHeadDim && kv.value_dim() <= kMaxHeadDim;
 }
@@ -143,7 +179,11 @@ void MetalBackend::settle() noexcept {
 void MetalBackend::plan(const OpRecord& record) {
   if (!has_kernel(record.op())) {
     fail("backend \"metal\" has no kernel for {}, which {} need; choose another backend", op_name(record.op()),
-         record.op() == OpId::moe_mlp ? "models with experts" : "models with a recurrent state");
+         who_needs(record.op()));
+  }
+  if (!lacking(record).empty()) {
+    fail("backend \"metal\" has no kernel for {} with {}; choose another backend", op_name(record.op()),
+         lacking(record));
   }
   if (!supports(record)) {
     fail("backend \"metal\" has no kernel for {} with heads of more than {} elements; choose another backend",
