@@ -5,6 +5,8 @@
   whether decoding gives the string back; decode/books-KIND.jsonl: random ids, their bytes and the decoded text.
   All by Hugging Face's tokenizers.
 - vocab/books-spm.gguf, tokens/books-spm.jsonl: a SentencePiece BPE trained on TEXT, and the strings' ids by sentencepiece.
+- vocab/books-gemma4.gguf, tokens/books-gemma4.jsonl: the same tokens as a BPE of characters with a list of merges, as
+  Gemma 4 has them, and the strings' ids by Hugging Face's tokenizers.
 
 Needs the packages tokenizers, sentencepiece and gguf (tested with 0.23, 0.2 and 0.17).
 
@@ -45,6 +47,9 @@ KINDS = {
 UNREACHABLE = ["\u0120identifier", "Zzyzx"]
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 ADDED = ["<think>", "</think>", "<tool_call>", "</tool_call>"]
+# Runs of newlines and spaces, which are where Gemma's tokenizer differs from others.
+CHARACTER_STRINGS = ["\n", "\n\n\n\n\n\n\n", "a\n \n\nb", " \n  the   end \n", "\u2581the\u2581end",
+                     "<|turn>user\nHello there.<turn|>\n<|turn>model\n", "<0x41>", "\t\r\n\t"]
 
 
 def read_vocabulary():
@@ -146,6 +151,53 @@ def write_sentencepiece(text, out, strings):
     write_lines(out / "tokens/books-spm.jsonl", [{"text": text, "ids": model.encode(text)} for text in strings])
 
 
+def merges_of(scores):
+    """Each token from every two others it can be made of; better tokens first. `scores`: by text."""
+    merges = []
+    for token, score in scores.items():
+        pairs = [(token[:i], token[i:]) for i in range(1, len(token))]
+        merges += [(-score, *pair) for pair in pairs if pair[0] in scores and pair[1] in scores]
+    return [(left, right) for _, left, right in sorted(merges, key=lambda merge: merge[0])]
+
+
+def write_character_bpe(out, strings):
+    fields = gguf.GGUFReader(out / "vocab/books-spm.gguf").fields
+    tokens = fields["tokenizer.ggml.tokens"].contents()
+    types = fields["tokenizer.ggml.token_type"].contents()
+    scores = dict(zip(tokens, fields["tokenizer.ggml.scores"].contents()))
+    newlines = ["\n" * count for count in range(1, 6)]
+    turns = ["<|turn>", "<turn|>"]
+    scores = {token: scores[token] for token, kind in zip(tokens, types) if kind == NORMAL}
+    scores.update({token: 100.0 - len(token) for token in newlines})
+    tokens = tokens + newlines + turns + ADDED
+    types = types + [NORMAL] * len(newlines) + [CONTROL] * len(turns) + [USER_DEFINED] * len(ADDED)
+    merges = merges_of(scores)
+    file = GgufFile()
+    file.string("tokenizer.ggml.model", "gemma4")
+    file.strings("tokenizer.ggml.tokens", tokens)
+    file.i32s("tokenizer.ggml.token_type", types)
+    file.strings("tokenizer.ggml.merges", [" ".join(merge) for merge in merges])
+    file.u32("tokenizer.ggml.bos_token_id", tokens.index("<s>"))
+    file.u32("tokenizer.ggml.eos_token_id", tokens.index("</s>"))
+    file.u32("tokenizer.ggml.unknown_token_id", tokens.index("<unk>"))
+    file.write(out / "vocab/books-gemma4.gguf")
+
+    rows = []
+    tokenizers = []
+    for added in (True, False):
+        tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges, unk_token="<unk>",
+                                         byte_fallback=True, fuse_unk=False))
+        tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
+        if added:
+            tokenizer.add_special_tokens(["<s>", "</s>", *turns])
+            tokenizer.add_tokens([AddedToken(text, normalized=False) for text in ADDED])
+        tokenizers.append(tokenizer)
+    for text in [*strings, *CHARACTER_STRINGS]:
+        aware, plain = (tokenizer.encode(text).ids for tokenizer in tokenizers)
+        rows.append({"text": text, "ids": aware, "ids_plain": plain})
+    write_lines(out / "tokens/books-gemma4.jsonl", rows)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=pathlib.Path, help="a text in the public domain")
@@ -156,6 +208,7 @@ def main():
     for kind in KINDS:
         write_byte_level(kind, args.out, strings)
     write_sentencepiece(args.text, args.out, strings)
+    write_character_bpe(args.out, strings)
 
 
 if __name__ == "__main__":

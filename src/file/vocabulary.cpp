@@ -85,7 +85,8 @@ Vocabulary load_vocabulary(const ModelFile& file) {
   const bool sentencepiece = vocabulary.model == "llama";
   const bool begins =
       std::find(std::begin(kPresWithBos), std::end(kPresWithBos), vocabulary.pre) != std::end(kPresWithBos);
-  vocabulary.add_bos = file.find_bool("tokenizer.ggml.add_bos_token").value_or(sentencepiece || begins);
+  const bool gemma = vocabulary.model == "gemma4";
+  vocabulary.add_bos = file.find_bool("tokenizer.ggml.add_bos_token").value_or(sentencepiece || gemma || begins);
   vocabulary.add_eos = file.find_bool("tokenizer.ggml.add_eos_token").value_or(false);
   vocabulary.add_space_prefix = file.find_bool("tokenizer.ggml.add_space_prefix").value_or(sentencepiece);
   validate_vocabulary(vocabulary, where);
@@ -97,8 +98,8 @@ Vocabulary load_vocabulary(const ModelFile& file) {
 
 void validate_vocabulary(const Vocabulary& vocabulary, const std::string& where) {
   const size_t count = vocabulary.tokens.size();
-  if (vocabulary.model != "gpt2" && vocabulary.model != "llama") {
-    fail("{}: {} \"{}\" is not supported (supported: gpt2, llama)", where, kTokenizerModelKey,
+  if (vocabulary.model != "gpt2" && vocabulary.model != "llama" && vocabulary.model != "gemma4") {
+    fail("{}: {} \"{}\" is not supported (supported: gpt2, llama, gemma4)", where, kTokenizerModelKey,
          printable(vocabulary.model));
   }
   if (count == 0) fail("{}: {} is empty", where, kTokensKey);

@@ -25,12 +25,12 @@ enum class TokenType : int32_t {
 };
 
 struct Vocabulary {
-  std::string model;             // "gpt2": byte-level BPE; "llama": SentencePiece-style BPE
+  std::string model;             // "gpt2": byte-level BPE; "llama": SentencePiece-style BPE; "gemma4": of characters
   std::string pre;               // name of the pre-tokenizer, byte-level BPE only
   StringList tokens;             // (size) text of token i, as stored in the file
   std::vector<float> scores;     // (size) or empty; higher merges first, SentencePiece-style BPE only
   std::vector<TokenType> types;  // (size)
-  StringList merges;             // "left right", best first, byte-level BPE only
+  StringList merges;             // "left right", best first, not of SentencePiece-style BPE
   std::optional<int32_t> bos, eos, eot, eom, unknown, padding;
   bool add_bos = false;  // prompts begin with bos
   bool add_eos = false;

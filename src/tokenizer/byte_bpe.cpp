@@ -1,6 +1,5 @@
 #include "tokenizer/byte_bpe.h"
 
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -8,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "tokenizer/merge_symbols.h"
 #include "tokenizer/normalize.h"
 
 namespace inferno {
@@ -56,34 +56,12 @@ bool is_mergeable(TokenType type) {
   return type == TokenType::normal || type == TokenType::undefined || type == TokenType::user_defined;
 }
 
-struct Symbol {
-  int32_t id;  // -1: merged into the symbol before it
-  int32_t previous;
-  int32_t next;  // -1: the last
-};
-
-struct Candidate {
-  uint32_t rank;
-  int32_t position;  // of the left symbol
-  int32_t left;      // ids when the candidate was made: when either has changed, it is void
-  int32_t right;
-  int32_t merged;
-};
-
-// The best rank first; of equals the leftmost.
-struct Later {
-  bool operator()(const Candidate& a, const Candidate& b) const {
-    return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
-  }
-};
-
 }  // namespace
 
 // Reused from word to word, so that encoding does not allocate per word.
 struct ByteBpe::Workspace {
   std::vector<std::string_view> words;
-  std::vector<Symbol> symbols;
-  std::vector<Candidate> heap;
+  SymbolMerger merger;
 };
 
 ByteBpe::ByteBpe(Vocabulary vocabulary)
@@ -178,55 +156,16 @@ void ByteBpe::encode_word(std::string_view word, Workspace& work, std::vector<in
       return;
     }
   }
-  std::vector<Symbol>& symbols = work.symbols;
-  symbols.clear();
+  SymbolMerger& merger = work.merger;
+  merger.clear();
   for (const char byte : word) {
     const int32_t id = byte_ids_[static_cast<unsigned char>(byte)];
     // The unknown token of such vocabularies is a control token, which text must not become.
     if (id < 0) fail("the vocabulary has no token for \"{}\"", printable({&byte, 1}));
-    const auto position = static_cast<int32_t>(symbols.size());
-    symbols.push_back({id, position - 1, position + 1});
+    merger.add(id);
   }
-  if (symbols.empty()) return;
-  symbols.back().next = -1;
-
-  std::vector<Candidate>& heap = work.heap;
-  heap.clear();
-  const auto candidate_at = [&](int32_t position) {
-    const int32_t left = symbols[static_cast<size_t>(position)].id;
-    const int32_t right = symbols[static_cast<size_t>(symbols[static_cast<size_t>(position)].next)].id;
-    const Merge merge = merges_.find(left, right);
-    return Candidate{merge.rank, position, left, right, merge.id};
-  };
-  for (int32_t position = 0; symbols[static_cast<size_t>(position)].next >= 0; ++position) {
-    const Candidate candidate = candidate_at(position);
-    if (candidate.merged >= 0) heap.push_back(candidate);
-  }
-  std::make_heap(heap.begin(), heap.end(), Later());
-  const auto push = [&](int32_t position) {
-    const Candidate candidate = candidate_at(position);
-    if (candidate.merged < 0) return;
-    heap.push_back(candidate);
-    std::push_heap(heap.begin(), heap.end(), Later());
-  };
-  while (!heap.empty()) {
-    std::pop_heap(heap.begin(), heap.end(), Later());
-    const Candidate best = heap.back();
-    heap.pop_back();
-    Symbol& left = symbols[static_cast<size_t>(best.position)];
-    if (left.id != best.left || left.next < 0) continue;
-    Symbol& right = symbols[static_cast<size_t>(left.next)];
-    if (right.id != best.right) continue;
-    left.id = best.merged;
-    right.id = -1;
-    left.next = right.next;
-    if (left.next >= 0) symbols[static_cast<size_t>(left.next)].previous = best.position;
-    if (left.previous >= 0) push(left.previous);
-    if (left.next >= 0) push(best.position);
-  }
-  for (int32_t position = 0; position >= 0; position = symbols[static_cast<size_t>(position)].next) {
-    ids.push_back(symbols[static_cast<size_t>(position)].id);
-  }
+  merger.merge(merges_);
+  merger.for_each([&](int32_t id, int32_t /*position*/) { ids.push_back(id); });
 }
 
 }  // namespace inferno

@@ -1,6 +1,7 @@
 // Which tokenizer a vocabulary needs. A build without PCRE2 and utf8proc has create_none.cpp instead of this file.
 #include "file/model_file.h"
 #include "tokenizer/byte_bpe.h"
+#include "tokenizer/character_bpe.h"
 #include "tokenizer/sentencepiece_bpe.h"
 
 namespace inferno {
@@ -8,6 +9,7 @@ namespace inferno {
 std::unique_ptr<const Tokenizer> Tokenizer::create(Vocabulary vocabulary) {
   validate_vocabulary(vocabulary, "vocabulary");
   if (vocabulary.model == "llama") return std::make_unique<const SentencePieceBpe>(std::move(vocabulary));
+  if (vocabulary.model == "gemma4") return std::make_unique<const CharacterBpe>(std::move(vocabulary));
   return std::make_unique<const ByteBpe>(std::move(vocabulary));
 }
 

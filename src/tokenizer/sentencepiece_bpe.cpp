@@ -6,44 +6,10 @@
 #include <utility>
 
 #include "base/text.h"
-#include "tokenizer/unknown_token.h"
 
 namespace inferno {
 
 namespace {
-
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
-
-std::string replace_all(std::string_view text, std::string_view from, std::string_view to) {
-  std::string out;
-  out.reserve(text.size());
-  while (true) {
-    const size_t found = text.find(from);
-    out.append(text.substr(0, found));
-    if (found == std::string_view::npos) return out;
-    out.append(to);
-    text.remove_prefix(found + from.size());
-  }
-}
-
-// The byte that "<0xNN>" names.
-std::optional<unsigned char> parse_byte_token(std::string_view text) {
-  if (text.size() != 6 || text.substr(0, 3) != "<0x" || text[5] != '>') return std::nullopt;
-  unsigned value = 0;
-  for (const char digit : text.substr(3, 2)) {
-    value <<= 4;
-    if (digit >= '0' && digit <= '9') {
-      value += static_cast<unsigned>(digit - '0');
-    } else if (digit >= 'A' && digit <= 'F') {
-      value += static_cast<unsigned>(digit - 'A' + 10);
-    } else if (digit >= 'a' && digit <= 'f') {
-      value += static_cast<unsigned>(digit - 'a' + 10);
-    } else {
-      return std::nullopt;
-    }
-  }
-  return static_cast<unsigned char>(value);
-}
 
 struct Symbol {
   size_t begin;  // in the text
@@ -84,21 +50,11 @@ std::vector<Symbol> split_characters(std::string_view text, const TokenIndex& in
 SentencePieceBpe::SentencePieceBpe(Vocabulary vocabulary)
     : Tokenizer(std::move(vocabulary)), index_(this->vocabulary().tokens.size()) {
   const Vocabulary& vocab = this->vocabulary();
-  byte_ids_.fill(-1);
+  read_pieces(vocab, pieces_, byte_ids_);
   for (size_t i = 0; i < vocab.tokens.size(); ++i) {
-    const std::string_view text = vocab.tokens[i];
     const TokenType type = vocab.types[i];
-    const std::optional<unsigned char> byte = type == TokenType::byte ? parse_byte_token(text) : std::nullopt;
-    if (byte) {
-      const char as_char = static_cast<char>(*byte);
-      pieces_.append(std::string_view(&as_char, 1));
-      if (byte_ids_[*byte] < 0) byte_ids_[*byte] = static_cast<int32_t>(i);
-    } else if (type == TokenType::control || type == TokenType::unknown) {
-      pieces_.append(text);
-    } else {
-      pieces_.append(replace_all(text, kSpaceMark, " "));
-    }
-    if (type == TokenType::normal || type == TokenType::undefined) index_.insert(text, static_cast<int32_t>(i));
+    if (type == TokenType::normal || type == TokenType::undefined)
+      index_.insert(vocab.tokens[i], static_cast<int32_t>(i));
   }
 }
 
@@ -138,17 +94,8 @@ void SentencePieceBpe::encode_plain(std::string_view text, std::vector<int32_t>&
     if (symbol.id >= 0) {
       ids.push_back(symbol.id);
     } else {
-      append_bytes(std::string_view(marked).substr(symbol.begin, symbol.size), ids);
+      append_bytes(std::string_view(marked).substr(symbol.begin, symbol.size), vocabulary(), byte_ids_, ids);
     }
-  }
-}
-
-void SentencePieceBpe::append_bytes(std::string_view bytes, std::vector<int32_t>& ids) const {
-  const auto id_of = [&](char byte) { return byte_ids_[static_cast<unsigned char>(byte)]; };
-  if (std::all_of(bytes.begin(), bytes.end(), [&](char byte) { return id_of(byte) >= 0; })) {
-    for (const char byte : bytes) ids.push_back(id_of(byte));
-  } else {
-    ids.push_back(unknown_token(vocabulary(), bytes));
   }
 }
 

@@ -1,11 +1,11 @@
 // SentencePiece-style BPE: characters merge by the score of the token they form.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string_view>
 #include <vector>
 
+#include "tokenizer/space_marks.h"
 #include "tokenizer/token_index.h"
 #include "tokenizer/tokenizer.h"
 
@@ -21,10 +21,8 @@ class SentencePieceBpe final : public Tokenizer {
   void encode_plain(std::string_view text, std::vector<int32_t>& ids) const override;
 
  private:
-  void append_bytes(std::string_view bytes, std::vector<int32_t>& ids) const;
-
-  TokenIndex index_;                     // text of normal tokens
-  std::array<int32_t, 256> byte_ids_{};  // -1: the vocabulary has no token for this byte
+  TokenIndex index_;  // text of normal tokens
+  ByteIds byte_ids_{};
 };
 
 }  // namespace inferno

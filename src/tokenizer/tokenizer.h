@@ -1,9 +1,10 @@
 // Text to token ids and back.
 //
-// Two kinds, chosen by the vocabulary: byte-level BPE ("gpt2") and SentencePiece-style BPE ("llama"). Both take any
-// bytes: what is not UTF-8 is encoded by its bytes, never replaced, and decode() gives it back. What a vocabulary lacks
-// is an Error, or becomes the unknown token of SentencePiece-style ones. Encoding takes O(n log n) time and O(n)
-// memory. A Tokenizer is immutable and may be used from several threads at once.
+// Three kinds, chosen by the vocabulary: byte-level BPE ("gpt2"), SentencePiece-style BPE ("llama") and BPE of
+// characters ("gemma4"). All take any bytes: what is not UTF-8 is encoded by its bytes, never replaced, and decode()
+// gives it back. What a vocabulary lacks is an Error, or becomes the unknown token of SentencePiece-style ones.
+// Encoding takes O(n log n) time and O(n) memory. A Tokenizer is immutable and may be used from several threads at
+// once.
 #pragma once
 
 #include <cstdint>

@@ -124,6 +124,31 @@ TEST(SentencePieceData, StringsEncodeExactly) {
   if (is_here(stories)) check(stories + "stories260K-F32.gguf", stories + "spm512_tokens.jsonl");
 }
 
+TEST(CharacterBpeData, StringsEncodeExactlyAndDecodeBack) {
+  const auto tokenizer = load("vocab/books-gemma4.gguf");
+  EXPECT_TRUE(tokenizer->wants_bos());
+  EXPECT_TRUE(tokenizer->is_end_token(tokenizer->find("<turn|>").value()));
+  for (const json& row : read_lines("tokens/books-gemma4.jsonl")) {
+    const auto text = row["text"].get<std::string>();
+    const auto ids = row["ids"].get<std::vector<int32_t>>();
+    EXPECT_EQ(tokenizer->encode(text), ids) << row["text"];
+    EXPECT_EQ(tokenizer->encode(text, {.parse_special = false}), row["ids_plain"].get<std::vector<int32_t>>())
+        << row["text"];
+    const bool has_marks = text.find("\xE2\x96\x81") != std::string::npos;  // which decode to spaces
+    if (!has_marks) {
+      EXPECT_EQ(tokenizer->decode(ids), text) << row["text"];
+    }
+  }
+}
+
+TEST(CharacterBpeData, BytesThatAreNoTextEncodeToTheirTokensAndBack) {
+  const auto tokenizer = load("vocab/books-gemma4.gguf");
+  for (const std::string& text :
+       {std::string("\xFF"), std::string("a\xC3 b"), std::string("\xE2\x96"), std::string(1, '\0')}) {
+    EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
+  }
+}
+
 TEST(RealVocabularies, MiniVocabularyStringsEncodeExactly) {
   INFERNO_REQUIRE_TEST_DATA("models/tiny-qwen3-mini/mini_tokens.jsonl");
   const auto tokenizer = load("models/tiny-qwen3-mini/tiny-qwen3-mini-F32.gguf");
