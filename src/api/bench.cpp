@@ -60,8 +60,10 @@ class WorkCounter {
     for (int32_t i = 0; i < c.layer_count(); ++i) {
       const LayerWeights& w = model_.layer(i);
       for (const Weight* matrix :
-           {w.wq.get(), w.wk.get(), w.wv.get(), w.w_gate.get(), w.wo.get(), w.gate.get(), w.up.get(), w.down.get(),
-            w.conv_in.get(), w.conv_factor.get(), w.conv_gate.get(), w.z.get(), w.beta.get(), w.alpha.get()}) {
+           {w.wq.get(),   w.wk.get(),         w.wv.get(),        w.w_gate.get(),      w.wo.get(),        w.gate.get(),
+            w.up.get(),   w.down.get(),       w.conv_in.get(),   w.conv_factor.get(), w.conv_gate.get(), w.z.get(),
+            w.beta.get(), w.alpha.get(),      w.q_a.get(),       w.q_b.get(),         w.kv_a.get(),      w.k_b.get(),
+            w.v_b.get(),  w.input_gate.get(), w.input_proj.get()}) {
         if (matrix != nullptr) add_matrix(*matrix, all);
       }
       const LayerConfig& layer = c.layers[static_cast<size_t>(i)];

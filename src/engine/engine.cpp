@@ -62,7 +62,8 @@ ModelNeeds needs_of(const ModelFile& file, const ModelConfig& config, const KvCo
   }
   // Of every token: the residual stream, queries and results of attention in f32, the widest op's scratch twice.
   const int64_t attention_width = config.attention_width();
-  const int64_t floats = config.width + 2 * attention_width + config.recurrent_width() +
+  const int64_t floats = config.width + 2 * attention_width + config.mixer_width() +
+                         int64_t{config.layer_inputs} * config.layer_count() +
                          2 * std::max<int64_t>({config.ffn(), attention_width, config.experts_used() * config.width});
   needs.other_bytes += static_cast<uint64_t>(
       (int64_t{limits.max_tokens} * floats + int64_t{limits.max_logit_rows} * config.vocabulary) * 4);

@@ -15,9 +15,10 @@
 namespace inferno {
 namespace {
 
-constexpr std::array kArchitectures = {&kQwen3,   &kQwen2,   &kLlama, &kQwen3Moe, &kGemma3,  &kGemma2,    &kMistral3,
-                                       &kGranite, &kSmolLm3, &kOlmo2, &kPhi3,     &kSeedOss, &kGlm4Moe,   &kMiniMaxM2,
-                                       &kLaguna,  &kGptOss,  &kLfm2,  &kLfm2Moe,  &kQwen35,  &kQwen35Moe, &kQwen3Next};
+constexpr std::array kArchitectures = {
+    &kQwen3,   &kQwen2,  &kLlama,     &kQwen3Moe,  &kGemma3,        &kGemma2,    &kGemma4,       &kMistral3, &kGranite,
+    &kSmolLm3, &kOlmo2,  &kPhi3,      &kSeedOss,   &kGlm4Moe,       &kMiniMaxM2, &kLaguna,       &kGptOss,   &kLfm2,
+    &kLfm2Moe, &kQwen35, &kQwen35Moe, &kQwen3Next, &kGraniteHybrid, &kNemotronH, &kNemotronHMoe, &kDeepSeek2};
 
 const Architecture& find_architecture(const ModelFile& file) {
   const std::string& name = file.get_string("general.architecture");
@@ -55,7 +56,9 @@ std::vector<int32_t> read_ffn(const ConfigKeys& keys, int32_t count) {
       keys.file().find_uint(key).value_or(0) == 0) {
     return std::vector<int32_t>(static_cast<size_t>(count), 0);
   }
-  return keys.layer_sizes("feed_forward_length", count);
+  // 0: the layer has no MLP, which the architecture must know.
+  if (std::optional<std::vector<int32_t>> sizes = keys.find_layer_sizes("feed_forward_length", count, 0)) return *sizes;
+  return keys.layer_sizes("feed_forward_length", count);  // says what is missing
 }
 
 std::vector<LayerConfig> read_layers(const ConfigKeys& keys, int32_t width) {
@@ -135,9 +138,14 @@ int64_t ModelConfig::experts_used() const {
   return most;
 }
 
-int64_t ModelConfig::recurrent_width() const {
+int64_t ModelConfig::mixer_width() const {
   int64_t widest = 0;
   for (const LayerConfig& layer : layers) {
+    const LatentConfig& l = layer.latent;
+    if (layer.mixer == Mixer::latent_attention) {
+      const int64_t heads = int64_t{layer.q_heads} * (l.kept + l.rotated + l.value_dim);
+      widest = std::max(widest, width + l.query_rank + l.rank + l.rotated + heads);
+    }
     const RecurrentConfig& r = layer.recurrent;
     const int64_t conv = layer.mixer == Mixer::short_conv ? 3 * int64_t{r.conv_channels} : r.conv_channels;
     if (layer.is_recurrent()) widest = std::max(widest, width + conv + 2 * r.value_width() + 2 * int64_t{r.v_heads});
@@ -146,7 +154,7 @@ int64_t ModelConfig::recurrent_width() const {
 }
 
 const LayerConfig& ModelConfig::attention_layer() const {
-  return *std::find_if(layers.begin(), layers.end(), [](const LayerConfig& l) { return !l.is_recurrent(); });
+  return *std::find_if(layers.begin(), layers.end(), [](const LayerConfig& l) { return l.attends(); });
 }
 
 bool ModelConfig::shared_experts() const {
@@ -183,10 +191,10 @@ void check_layers(const ConfigKeys& keys, const ModelConfig& config) {
   bool attends = false;
   for (size_t i = 0; i < config.layers.size(); ++i) {
     const LayerConfig& layer = config.layers[i];
-    if (layer.experts.count == 0 && layer.ffn == 0) {
+    if (layer.mlp && layer.experts.count == 0 && layer.ffn == 0) {
       fail("\"{}\": {} is 0 and a layer has no experts", keys.file().path(), keys.key("feed_forward_length"));
     }
-    if (layer.is_recurrent()) continue;
+    if (!layer.attends()) continue;
     attends = true;
     if (layer.kv_heads == 0) {
       fail("\"{}\": {}[{}] is 0, must be 1 to {}", keys.file().path(), keys.key("attention.head_count_kv"), i,

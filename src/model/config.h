@@ -21,7 +21,14 @@ enum class QkNorm : uint8_t { none, heads, rows };
 // A gate of attention's output: none, a value per element, or one per head.
 enum class OutputGate : uint8_t { none, elements, heads };
 // How the positions of a sequence reach each other.
-enum class Mixer : uint8_t { attention, short_conv, delta_net };
+enum class Mixer : uint8_t {
+  attention,
+  latent_attention,  // all heads share one row per position (LatentConfig)
+  short_conv,
+  delta_net,
+  mamba2,
+  none,  // not at all: the layer is an MLP
+};
 
 // A layer whose state takes the place of keys and values.
 struct RecurrentConfig {
@@ -33,11 +40,23 @@ struct RecurrentConfig {
   int32_t head_dim = 0;
   bool grouped = false;           // DeltaNetArgs
   bool fused_beta_alpha = false;  // the rows of both are one tensor, ssm_ba: by key head
+  // mamba2, which has v_heads heads in k_heads groups.
+  int32_t state_size = 0;
+  bool conv_bias = false;
 
   [[nodiscard]] int64_t value_width() const { return int64_t{v_heads} * head_dim; }
   // What one sequence keeps: the last inputs of the convolution, and the matrices of heads.
   [[nodiscard]] int64_t conv_floats() const { return int64_t{conv_taps - 1} * conv_channels; }
-  [[nodiscard]] int64_t matrix_floats() const { return value_width() * head_dim; }
+  [[nodiscard]] int64_t matrix_floats() const { return value_width() * (state_size > 0 ? state_size : head_dim); }
+};
+
+// Latent attention. The layer has one kv head of rank + rotated elements, whose first `rank` are the value.
+struct LatentConfig {
+  int32_t query_rank = 0;  // queries are made in two products with so many elements between them; 0: in one
+  int32_t rank = 0;        // of keys and values
+  int32_t kept = 0;        // elements of a query that do not rotate
+  int32_t rotated = 0;     // and that do
+  int32_t value_dim = 0;   // of a head's output
 };
 
 // The experts of a layer.
@@ -52,15 +71,20 @@ struct ExpertsConfig {
   bool router_bias = false;
   bool bias = false;           // of gate, up and down
   bool fused_gate_up = false;  // gate's rows before up's in each matrix of one tensor, ffn_gate_up_exps
+  // Gemma 4: the expert of all tokens is a plain MLP, with norms of its own and of the others' input and sum; the
+  // router has its own norm, and experts have scales.
+  bool beside_mlp = false;
 };
 
 struct LayerConfig {
   Mixer mixer = Mixer::attention;
   RecurrentConfig recurrent;  // of a layer without attention, which has no heads
+  LatentConfig latent;        // of latent attention
   int32_t q_heads = 0;
   int32_t kv_heads = 0;
   int32_t head_dim = 0;    // of q and k
   int32_t v_head_dim = 0;  // 0: as head_dim
+  bool mlp = true;         // or experts; false: the layer is its mixer alone
   int32_t ffn = 0;         // rows of gate and up, in a layer without experts
   ExpertsConfig experts;
   int32_t rope = 0;  // in ModelConfig::ropes; kNoRope: q and k are not rotated
@@ -83,6 +107,7 @@ struct LayerConfig {
   bool post_norms = false;  // of what attention and the MLP add to the residual stream
   bool gated = true;        // the MLP has a gate
   Activation activation = Activation::silu;
+  float output_scale = 1;  // of the residual stream after the layer
 
   // Which biases there are, and what the file calls things.
   bool qkv_bias = false;
@@ -93,7 +118,8 @@ struct LayerConfig {
   bool gate_in_q = false;      // the rows of the output gate follow those of q in attn_q, head by head
   std::string_view ffn_norm_tensor = "ffn_norm.weight";
 
-  [[nodiscard]] bool is_recurrent() const { return mixer != Mixer::attention; }
+  [[nodiscard]] bool attends() const { return mixer == Mixer::attention || mixer == Mixer::latent_attention; }
+  [[nodiscard]] bool is_recurrent() const { return !attends() && mixer != Mixer::none; }
   // Rows of gate and up that a token is multiplied with.
   [[nodiscard]] int32_t active_ffn() const {
     return experts.count == 0 ? ffn : experts.routing.used * experts.ffn + experts.shared_ffn;
@@ -120,6 +146,7 @@ struct ModelConfig {
   float residual_scale = 1;         // of what attention and the MLP add to the residual stream
   float logit_scale = 1;            // a factor
   float logit_softcap = 0;          // 0: none
+  int32_t layer_inputs = 0;         // elements of the input that each layer has of a token; 0: there are none
   std::vector<RopeConfig> ropes;    // the different rotations of the layers
   std::vector<LayerConfig> layers;  // at least one
   std::string_view output_norm_tensor = kOutputNormTensor;
@@ -130,8 +157,8 @@ struct ModelConfig {
   [[nodiscard]] int64_t gate_width() const;
   [[nodiscard]] int32_t ffn() const;           // active_ffn
   [[nodiscard]] int64_t experts_used() const;  // by a token, at most; 0: there are none
-  // Elements that a token needs between the ops of a recurrent layer.
-  [[nodiscard]] int64_t recurrent_width() const;
+  // Elements that a token needs between the ops of a recurrent layer, or of latent attention.
+  [[nodiscard]] int64_t mixer_width() const;
   // The first layer with attention: there is one.
   [[nodiscard]] const LayerConfig& attention_layer() const;
   // Whether a layer has an expert that all tokens have.
@@ -144,17 +171,22 @@ struct Architecture {
   // Completes the config, for which the common keys have been read: one rotation, equal layers where keys say no more.
   void (*configure)(const ConfigKeys& keys, ModelConfig& config);
 };
+extern const Architecture kDeepSeek2;
 extern const Architecture kGemma2;
 extern const Architecture kGemma3;
+extern const Architecture kGemma4;
 extern const Architecture kGlm4Moe;
 extern const Architecture kGptOss;
 extern const Architecture kGranite;
+extern const Architecture kGraniteHybrid;
 extern const Architecture kLaguna;
 extern const Architecture kLfm2;
 extern const Architecture kLfm2Moe;
 extern const Architecture kLlama;
 extern const Architecture kMiniMaxM2;
 extern const Architecture kMistral3;
+extern const Architecture kNemotronH;
+extern const Architecture kNemotronHMoe;
 extern const Architecture kOlmo2;
 extern const Architecture kPhi3;
 extern const Architecture kQwen2;
@@ -172,6 +204,9 @@ void set_windows(const ConfigKeys& keys, ModelConfig& config, int32_t window, in
 
 // For architectures. Makes a layer recurrent: it has no heads and no cache.
 void set_recurrent(LayerConfig& layer, Mixer mixer, const RecurrentConfig& recurrent);
+
+// For architectures. What the keys ssm.* say about layers of Mamba-2.
+[[nodiscard]] RecurrentConfig read_mamba2(const ConfigKeys& keys);
 
 // For architectures. The layers from `first_layer` on get the experts of the keys expert_*, whose routing is
 // `fallback` where they do not say more. A file without them is an Error.

@@ -103,9 +103,9 @@ TEST(Config, AnArrayThatDoesNotFitTheLayersIsAnErrorNamingTheKey) {
   EXPECT_EQ(with("llama.feed_forward_length", ints({16, 32})),
             "\"settings\": llama.feed_forward_length has 2 entries for 3 layers");
   EXPECT_EQ(with("llama.feed_forward_length", ints({16, 0, 32})),
-            "\"settings\": llama.feed_forward_length[1] is 0, must be 1 to 16777216");
+            "\"settings\": llama.feed_forward_length is 0 and a layer has no experts");
   EXPECT_EQ(with("llama.feed_forward_length", ints({16, -1, 32})),
-            "\"settings\": llama.feed_forward_length[1] is -1, must be 1 to 16777216");
+            "\"settings\": llama.feed_forward_length[1] is -1, must be 0 to 16777216");
   EXPECT_NE(with("llama.feed_forward_length", MetadataValue(MetadataArray{std::vector<bool>{true, true, true}}))
                 .find("\"llama.feed_forward_length\" must be an array of whole numbers"),
             std::string::npos);
@@ -273,7 +273,7 @@ TEST(Config, BadSettingsOfExpertsAreErrorsNamingTheKey) {
     EXPECT_EQ(with("expert_weights_scale", MetadataValue(NAN)),
               intro + "expert_weights_scale is nan, must be a positive number");
     EXPECT_EQ(with("expert_group_count", MetadataValue(uint32_t{4})),
-              intro + "expert_group_count is set; experts in groups are not supported");
+              "\"settings\" lacks the key " + prefix + "expert_group_used_count");
   }
   Settings dense = with_experts("glm4moe");
   dense.set("glm4moe.leading_dense_block_count", MetadataValue(uint64_t{1} << 63));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <vector>
 
 #include "base/error.h"
@@ -28,6 +29,7 @@ std::vector<KvLayerShape> cache_layers(const ModelConfig& config) {
     const bool own = layer.kv_source == kOwnCache;
     KvLayerShape& shape = shapes.emplace_back(
         KvLayerShape{.kv_heads = own ? layer.kv_heads : 0, .head_dim = layer.head_dim, .v_head_dim = layer.v_head_dim});
+    shape.v_in_k = layer.mixer == Mixer::latent_attention;
     if (layer.is_recurrent()) shape.state_floats = {layer.recurrent.conv_floats(), layer.recurrent.matrix_floats()};
   }
   return shapes;
@@ -49,8 +51,10 @@ Decoder::Decoder(Backend& backend, const Model& model, const KvCache& cache, con
   q_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, attention_width));
   attn_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, attention_width));
   if (c.gate_width() > 0) gate_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, c.gate_width()));
-  if (c.recurrent_width() > 0)
-    recurrent_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, c.recurrent_width()));
+  if (c.mixer_width() > 0) mixer_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, c.mixer_width()));
+  if (c.layer_inputs > 0) {
+    input_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, int64_t{c.layer_inputs} * c.layer_count()));
+  }
   if (c.shared_experts()) shared_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, c.width));
   logits_memory_ = backend.allocate(matrix_bytes(limits.max_logit_rows, c.vocabulary));
   request_memory_ = backend.allocate(static_cast<size_t>(samples_.request_bytes()));
@@ -120,13 +124,14 @@ void Decoder::record(const StepBatch& batch, int32_t first_needed_token, bool sa
   const Tensor x{x_memory_.data(), Shape(tokens, c.width)};
 
   backend_.embed({.table = &model_.embedding(), .ids = ids, .out = x, .scale = c.embedding_scale});
+  const Tensor inputs = record_layer_inputs(ids, x);
   for (int32_t i = 0; i < c.layer_count(); ++i) {
+    const LayerConfig& layer = c.layers[static_cast<size_t>(i)];
     const int32_t first = i + 1 == c.layer_count() ? first_needed_token : 0;
-    const bool goes_on = c.layers[static_cast<size_t>(i)].is_recurrent() ? record_recurrent(i, batch, x, first)
-                                                                         : record_attention(i, batch, x, first);
-    if (!goes_on) return;
+    if (!record_mixer(i, batch, x, first)) return;
     const Tensor rest = x.row_range(first, tokens - first);
-    c.layers[static_cast<size_t>(i)].experts.count > 0 ? record_experts(i, rest) : record_mlp(i, rest);
+    if (layer.mlp) layer.experts.count > 0 ? record_experts(i, rest) : record_mlp(i, rest);
+    if (!inputs.empty()) record_layer_input(i, rest, inputs.row_range(first, tokens - first));
   }
 
   if (batch.logit_rows == 0) return;
@@ -141,6 +146,19 @@ void Decoder::record(const StepBatch& batch, int32_t first_needed_token, bool sa
                    .softcap = c.logit_softcap,
                    .out = logits});
   if (sample) backend_.sample(samples_.args(logits, request_memory_.data(), result_memory_.data()));
+}
+
+bool Decoder::record_mixer(int32_t index, const StepBatch& batch, const Tensor& x, int32_t first_needed_token) {
+  switch (model_.config().layers[static_cast<size_t>(index)].mixer) {
+    case Mixer::attention:
+      return record_attention(index, batch, x, first_needed_token);
+    case Mixer::latent_attention:
+      return record_latent_attention(index, batch, x, first_needed_token);
+    case Mixer::none:
+      return first_needed_token < batch.tokens;
+    default:
+      return record_recurrent(index, batch, x, first_needed_token);
+  }
 }
 
 // Norm, project, rotate, store K and V; attend; project back onto the residual stream.
@@ -206,42 +224,109 @@ void Decoder::record_output(int32_t index, const Tensor& y, const Tensor& x, int
                    .out = {rest_x}});
 }
 
-// Norm; project, convolve, and in some families the delta rule over what comes out; project back. The states go on with
-// every token, whatever is needed of the results.
-bool Decoder::record_recurrent(int32_t index, const StepBatch& batch, const Tensor& x, int32_t first_needed_token) {
+class Decoder::Rows {
+ public:
+  Rows(const Buffer& memory, int64_t tokens) : memory_(static_cast<float*>(memory.data())), tokens_(tokens) {}
+  Tensor take(int64_t cols) {
+    const Tensor part{memory_, Shape(tokens_, cols)};
+    memory_ += part.elements();
+    return part;
+  }
+
+ private:
+  float* memory_;
+  int64_t tokens_;
+};
+
+// Norm; queries, in one product or two, and the row that all heads share; the row into the cache, queries into its
+// space; attend; back out of that space, head by head, and onto the residual stream.
+bool Decoder::record_latent_attention(int32_t index, const StepBatch& batch, const Tensor& x,
+                                      int32_t first_needed_token) {
   const ModelConfig& c = model_.config();
   const LayerConfig& layer = c.layers[static_cast<size_t>(index)];
-  const RecurrentConfig& r = layer.recurrent;
+  const LatentConfig& l = layer.latent;
   const LayerWeights& w = model_.layer(index);
-  auto* memory = static_cast<float*>(recurrent_memory_.data());
-  const auto take = [&](int64_t cols) {
-    const Tensor part{memory, Shape(batch.tokens, cols)};
-    memory += part.elements();
-    return part;
-  };
-  const Tensor h = take(c.width);
-  const Tensor u = take(r.conv_channels);
+  Rows rows(mixer_memory_, batch.tokens);
+  const Tensor h = rows.take(c.width);
+  const Tensor latent = rows.take(l.rank + l.rotated);
+  const Tensor heads = rows.take(int64_t{layer.q_heads} * (l.kept + l.rotated));
   backend_.rms_norm({.x = x, .weight = w.attn_norm.get(), .eps = c.norm_eps, .out = h});
-  ShortConvArgs conv{
-      .x = u, .weight = w.conv.get(), .silu = true, .state = cache_.states(index, 0), .batch = batch, .out = u};
-  if (layer.mixer == Mixer::short_conv) {
-    conv.silu = false;
-    conv.factor = take(r.conv_channels);
-    conv.gate = take(r.conv_channels);
-    backend_.linear(
-        {.x = h, .w = {w.conv_in.get(), w.conv_factor.get(), w.conv_gate.get()}, .out = {u, conv.factor, conv.gate}});
-    backend_.short_conv(conv);
-    if (first_needed_token == batch.tokens) return false;
-    record_output(index, u, x, first_needed_token);
-    return true;
+  if (l.query_rank > 0) {
+    const Tensor narrow = rows.take(l.query_rank);
+    backend_.linear({.x = h, .w = {w.q_a.get(), w.kv_a.get()}, .out = {narrow, latent}});
+    backend_.rms_norm({.x = narrow, .weight = w.q_a_norm.get(), .eps = c.norm_eps, .out = narrow});
+    backend_.linear({.x = narrow, .w = {w.q_b.get()}, .out = {heads}});
+  } else {
+    backend_.linear({.x = h, .w = {w.wq.get(), w.kv_a.get()}, .out = {heads, latent}});
   }
-  const Tensor z = take(r.value_width());
-  const Tensor beta = take(r.v_heads);
-  const Tensor alpha = take(r.v_heads);
-  const Tensor out = take(r.value_width());
+  const KvLayerView kv = cache_.layer(index);
+  const Tensor q{q_memory_.data(), Shape(batch.tokens, layer.attention_width())};
+  backend_.latent_store({.heads = heads,
+                         .latent = latent,
+                         .norm = w.kv_a_norm.get(),
+                         .eps = c.norm_eps,
+                         .k_b = w.k_b.get(),
+                         .rope = model_.rope(index),
+                         .kv = kv,
+                         .batch = batch,
+                         .q = q});
+  if (first_needed_token == batch.tokens) return false;
+  const Tensor attended{attn_memory_.data(), Shape(batch.tokens, layer.output_width())};
+  const Tensor out = rows.take(int64_t{layer.q_heads} * l.value_dim);
+  backend_.attention({.q = q, .kv = kv, .batch = batch, .scale = layer.attention_scale, .out = attended});
+  backend_.head_linear({.x = attended, .w = w.v_b.get(), .out = out});
+  record_output(index, out, x, first_needed_token);
+  return true;
+}
+
+// Norm; what the layer makes of it with its states, which go on with every token whatever is needed of the results;
+// project back onto the residual stream.
+bool Decoder::record_recurrent(int32_t index, const StepBatch& batch, const Tensor& x, int32_t first_needed_token) {
+  const ModelConfig& c = model_.config();
+  const Mixer mixer = c.layers[static_cast<size_t>(index)].mixer;
+  Rows rows(mixer_memory_, batch.tokens);
+  const Tensor h = rows.take(c.width);
+  backend_.rms_norm({.x = x, .weight = model_.layer(index).attn_norm.get(), .eps = c.norm_eps, .out = h});
+  const Tensor y = mixer == Mixer::short_conv  ? record_short_conv(index, batch, h, rows)
+                   : mixer == Mixer::delta_net ? record_delta_net(index, batch, h, rows)
+                                               : record_mamba2(index, batch, h, rows);
+  if (first_needed_token == batch.tokens) return false;
+  record_output(index, y, x, first_needed_token);
+  return true;
+}
+
+// A convolution between two gates.
+Tensor Decoder::record_short_conv(int32_t index, const StepBatch& batch, const Tensor& h, Rows& rows) {
+  const LayerWeights& w = model_.layer(index);
+  const int32_t channels = model_.config().layers[static_cast<size_t>(index)].recurrent.conv_channels;
+  const Tensor u = rows.take(channels);
+  const Tensor factor = rows.take(channels);
+  const Tensor gate = rows.take(channels);
+  backend_.linear({.x = h, .w = {w.conv_in.get(), w.conv_factor.get(), w.conv_gate.get()}, .out = {u, factor, gate}});
+  backend_.short_conv({.x = u,
+                       .factor = factor,
+                       .weight = w.conv.get(),
+                       .gate = gate,
+                       .state = cache_.states(index, 0),
+                       .batch = batch,
+                       .out = u});
+  return u;
+}
+
+// A convolution and the delta rule over what comes out of it.
+Tensor Decoder::record_delta_net(int32_t index, const StepBatch& batch, const Tensor& h, Rows& rows) {
+  const ModelConfig& c = model_.config();
+  const RecurrentConfig& r = c.layers[static_cast<size_t>(index)].recurrent;
+  const LayerWeights& w = model_.layer(index);
+  const Tensor u = rows.take(r.conv_channels);
+  const Tensor z = rows.take(r.value_width());
+  const Tensor beta = rows.take(r.v_heads);
+  const Tensor alpha = rows.take(r.v_heads);
+  const Tensor out = rows.take(r.value_width());
   backend_.linear({.x = h, .w = {w.conv_in.get(), w.z.get()}, .out = {u, z}});
   backend_.linear({.x = h, .w = {w.beta.get(), w.alpha.get()}, .out = {beta, alpha}});
-  backend_.short_conv(conv);
+  backend_.short_conv(
+      {.x = u, .weight = w.conv.get(), .silu = true, .state = cache_.states(index, 0), .batch = batch, .out = u});
   backend_.delta_net({.qkv = u,
                       .z = z,
                       .beta = beta,
@@ -255,9 +340,39 @@ bool Decoder::record_recurrent(int32_t index, const StepBatch& batch, const Tens
                       .state = cache_.states(index, 1),
                       .batch = batch,
                       .out = out});
-  if (first_needed_token == batch.tokens) return false;
-  record_output(index, out, x, first_needed_token);
-  return true;
+  return out;
+}
+
+// A convolution and the scan over what comes out of it.
+Tensor Decoder::record_mamba2(int32_t index, const StepBatch& batch, const Tensor& h, Rows& rows) {
+  const ModelConfig& c = model_.config();
+  const RecurrentConfig& r = c.layers[static_cast<size_t>(index)].recurrent;
+  const LayerWeights& w = model_.layer(index);
+  const Tensor u = rows.take(r.conv_channels);
+  const Tensor z = rows.take(r.value_width());
+  const Tensor dt = rows.take(r.v_heads);
+  const Tensor out = rows.take(r.value_width());
+  backend_.linear({.x = h, .w = {w.conv_in.get(), w.z.get(), w.alpha.get()}, .out = {u, z, dt}});
+  backend_.short_conv({.x = u,
+                       .weight = w.conv.get(),
+                       .bias = w.conv_bias.get(),
+                       .silu = true,
+                       .state = cache_.states(index, 0),
+                       .batch = batch,
+                       .out = u});
+  backend_.mamba2({.xbc = u,
+                   .z = z,
+                   .dt = dt,
+                   .a = w.decay.get(),
+                   .dt_bias = w.dt.get(),
+                   .skip = w.skip.get(),
+                   .norm = w.value_norm.get(),
+                   .eps = c.norm_eps,
+                   .groups = r.k_heads,
+                   .state = cache_.states(index, 1),
+                   .batch = batch,
+                   .out = out});
+  return out;
 }
 
 // Norm, gate and up, activation, down, onto the residual stream.
@@ -275,6 +390,7 @@ void Decoder::record_mlp(int32_t index, const Tensor& x) {
                       .activation = layer.activation,
                       .post_norm = w.ffn_post_norm.get(),
                       .residual_scale = c.residual_scale,
+                      .out_scale = c.layer_inputs > 0 ? 1 : layer.output_scale,
                       .residual = x,
                       .out = x});
 }
@@ -294,26 +410,70 @@ void Decoder::record_experts(int32_t index, const Tensor& x) {
                         .up = w.up.get(),
                         .down = w.down.get(),
                         .activation = layer.activation,
+                        .post_norm = w.shared_post_norm.get(),
                         .out = shared});
   }
   backend_.moe_mlp({.x = x,
-                    .norm = w.ffn_norm.get(),
+                    .norm = layer.experts.beside_mlp ? w.experts_norm.get() : w.ffn_norm.get(),
                     .eps = c.norm_eps,
+                    .router_norm = w.router_norm.get(),
                     .router = w.router.get(),
                     .router_bias = w.router_bias.get(),
                     .selection_bias = w.selection_bias.get(),
                     .routing = layer.experts.routing,
+                    .expert_scale = w.expert_scale.get(),
                     .gate = w.gate_exps.get(),
                     .up = w.up_exps.get(),
                     .down = w.down_exps.get(),
                     .bias = {w.gate_exps_bias.get(), w.up_exps_bias.get(), w.down_exps_bias.get()},
                     .activation = layer.activation,
+                    .experts_norm = w.experts_post_norm.get(),
                     .shared = shared,
                     .shared_gate = w.shared_gate.get(),
                     .post_norm = w.ffn_post_norm.get(),
                     .residual_scale = c.residual_scale,
+                    .out_scale = c.layer_inputs > 0 ? 1 : layer.output_scale,
                     .residual = x,
                     .out = x});
+}
+
+// The mean of a token's row of a table and of a projection of its embedding, both scaled to the same size: their sum
+// over sqrt(2). The projection is divided by sqrt(d) before its norm, which is the norm with an eps larger by d.
+Tensor Decoder::record_layer_inputs(const Tensor& ids, const Tensor& x) {
+  const ModelConfig& c = model_.config();
+  if (c.layer_inputs == 0) return {};
+  const LayerInputWeights& w = model_.layer_inputs();
+  const Tensor inputs{input_memory_.data(), Shape(x.rows(), int64_t{c.layer_inputs} * c.layer_count())};
+  constexpr auto kMean = static_cast<float>(1 / std::numbers::sqrt2);
+  backend_.embed({.table = w.table.get(),
+                  .ids = ids,
+                  .out = inputs,
+                  .scale = kMean * std::sqrt(static_cast<float>(c.layer_inputs))});
+  backend_.linear({.x = x,
+                   .w = {w.proj.get()},
+                   .residual = inputs,
+                   .post_norm = w.norm.get(),
+                   .eps = c.norm_eps * static_cast<float>(c.width),
+                   .residual_scale = kMean,
+                   .out = {inputs}});
+  return inputs;
+}
+
+// Gate the layer's own input by the stream, and project it back.
+void Decoder::record_layer_input(int32_t index, const Tensor& x, const Tensor& inputs) {
+  const ModelConfig& c = model_.config();
+  const LayerConfig& layer = c.layers[static_cast<size_t>(index)];
+  const LayerWeights& w = model_.layer(index);
+  backend_.layer_input({.x = x,
+                        .gate = w.input_gate.get(),
+                        .activation = layer.activation,
+                        .inputs = inputs,
+                        .first_column = int64_t{index} * c.layer_inputs,
+                        .proj = w.input_proj.get(),
+                        .post_norm = w.input_norm.get(),
+                        .eps = c.norm_eps,
+                        .out_scale = layer.output_scale,
+                        .out = x});
 }
 
 void Decoder::download_logits(std::span<float> out) {

@@ -50,15 +50,27 @@ class Decoder {
  private:
   void plan();
   void record(const StepBatch& batch, int32_t first_needed_token, bool sample);
+  // What each layer has of a token for itself, [T, layers * n]; empty where there is none.
+  [[nodiscard]] Tensor record_layer_inputs(const Tensor& ids, const Tensor& x);
+  // Tensors of a step one after another in mixer_memory_.
+  class Rows;
   // Each adds its part of layer `index` to the residual stream x. Of the last layer only tokens from
   // `first_needed_token` on are computed to the end; false: none are, only what the layer keeps of them.
+  [[nodiscard]] bool record_mixer(int32_t index, const StepBatch& batch, const Tensor& x, int32_t first_needed_token);
   [[nodiscard]] bool record_attention(int32_t index, const StepBatch& batch, const Tensor& x,
                                       int32_t first_needed_token);
+  [[nodiscard]] bool record_latent_attention(int32_t index, const StepBatch& batch, const Tensor& x,
+                                             int32_t first_needed_token);
   [[nodiscard]] bool record_recurrent(int32_t index, const StepBatch& batch, const Tensor& x,
                                       int32_t first_needed_token);
+  // What these make of the normalized stream h, before the projection back.
+  [[nodiscard]] Tensor record_short_conv(int32_t index, const StepBatch& batch, const Tensor& h, Rows& rows);
+  [[nodiscard]] Tensor record_delta_net(int32_t index, const StepBatch& batch, const Tensor& h, Rows& rows);
+  [[nodiscard]] Tensor record_mamba2(int32_t index, const StepBatch& batch, const Tensor& h, Rows& rows);
   void record_output(int32_t index, const Tensor& y, const Tensor& x, int32_t first);
   void record_mlp(int32_t index, const Tensor& x);
   void record_experts(int32_t index, const Tensor& x);
+  void record_layer_input(int32_t index, const Tensor& x, const Tensor& inputs);
 
   Backend& backend_;
   const Model& model_;
@@ -67,16 +79,17 @@ class Decoder {
   HostBatch batch_;
   HostSampleBatch samples_;
 
-  Buffer batch_memory_;      // BatchCapacity::ints() int32
-  Buffer x_memory_;          // [max_tokens, d] the residual stream
-  Buffer q_memory_;          // [max_tokens, q_heads * head_dim] of the widest layer
-  Buffer attn_memory_;       // the same
-  Buffer gate_memory_;       // [max_tokens, gate width], where a layer has an output gate
-  Buffer recurrent_memory_;  // [max_tokens, recurrent width], where a layer is recurrent
-  Buffer shared_memory_;     // [max_tokens, d], where a layer has an expert that all tokens have
-  Buffer logits_memory_;     // [max_logit_rows, vocabulary]
-  Buffer request_memory_;    // HostSampleBatch::request_bytes
-  Buffer result_memory_;     // HostSampleBatch::result_bytes
+  Buffer batch_memory_;    // BatchCapacity::ints() int32
+  Buffer x_memory_;        // [max_tokens, d] the residual stream
+  Buffer q_memory_;        // [max_tokens, q_heads * head_dim] of the widest layer
+  Buffer attn_memory_;     // the same
+  Buffer gate_memory_;     // [max_tokens, gate width], where a layer has an output gate
+  Buffer mixer_memory_;    // [max_tokens, mixer width], where a layer is recurrent or has latent attention
+  Buffer input_memory_;    // [max_tokens, layers * n], where layers have inputs of n elements
+  Buffer shared_memory_;   // [max_tokens, d], where a layer has an expert that all tokens have
+  Buffer logits_memory_;   // [max_logit_rows, vocabulary]
+  Buffer request_memory_;  // HostSampleBatch::request_bytes
+  Buffer result_memory_;   // HostSampleBatch::result_bytes
 };
 
 }  // namespace inferno

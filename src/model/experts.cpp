@@ -43,6 +43,23 @@ int32_t read_shared_ffn(const ConfigKeys& keys, int32_t ffn) {
   return static_cast<int32_t>(count) * ffn;
 }
 
+// Only the experts of some groups can be a token's.
+void read_groups(const ConfigKeys& keys, ExpertsConfig& experts) {
+  const std::string count_key = keys.key("expert_group_count");
+  if (keys.file().find_uint(count_key).value_or(0) <= 1) return;
+  const int32_t groups = keys.size("expert_group_count", kMaxExpertGroups);
+  const int32_t used = keys.size("expert_group_used_count", static_cast<uint64_t>(groups));
+  if (experts.count % groups != 0) {
+    fail("\"{}\": {} is {}, which does not divide {} experts", keys.file().path(), count_key, groups, experts.count);
+  }
+  if (experts.routing.used > experts.count / groups * used) {
+    fail("\"{}\": {} is {}, more experts than {} groups of {} have", keys.file().path(), keys.key("expert_used_count"),
+         experts.routing.used, used, experts.count / groups);
+  }
+  experts.routing.groups = groups;
+  experts.routing.groups_used = used;
+}
+
 ExpertsConfig read_experts(const ConfigKeys& keys, const ModelConfig& config, const Routing& fallback) {
   ExpertsConfig experts;
   experts.count = keys.size("expert_count", kMaxExperts);
@@ -53,10 +70,9 @@ ExpertsConfig read_experts(const ConfigKeys& keys, const ModelConfig& config, co
   experts.routing.score = read_score(keys, fallback.score);
   experts.routing.normalize = keys.file().find_bool(keys.key("expert_weights_norm")).value_or(fallback.normalize);
   experts.routing.scale = keys.positive_float("expert_weights_scale", double{fallback.scale});
+  experts.routing.logit_scale = fallback.logit_scale;
   experts.shared_ffn = read_shared_ffn(keys, experts.ffn);
-  if (keys.file().find_uint(keys.key("expert_group_count")).value_or(1) > 1) {
-    fail("\"{}\": {} is set; experts in groups are not supported", keys.file().path(), keys.key("expert_group_count"));
-  }
+  read_groups(keys, experts);
   return experts;
 }
 

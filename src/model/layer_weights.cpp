@@ -91,6 +91,59 @@ void add_delta_net(List& list, const RecurrentConfig& r, int64_t d) {
   list.add("ssm_out.weight", Shape(d, r.value_width()), &W::wo);
 }
 
+void add_mamba2(List& list, const RecurrentConfig& r, int64_t d) {
+  const size_t first = list.tensors.size();
+  list.add("ssm_in.weight", Shape(r.value_width(), d), &W::z);
+  list.add("ssm_in_xbc.weight", Shape(r.conv_channels, d), &W::conv_in);
+  list.add("ssm_in_dt.weight", Shape(r.v_heads, d), &W::alpha);
+  list.fuse(first, "ssm_in.weight");
+  add_taps(list, "ssm_conv1d.weight", r);
+  if (r.conv_bias) list.add("ssm_conv1d.bias", Shape(r.conv_channels), &W::conv_bias);
+  list.add("ssm_dt.bias", Shape(r.v_heads), &W::dt);
+  list.add("ssm_a", Shape(r.v_heads), &W::decay);
+  list.tensors.back().file_shape = Shape(r.v_heads, 1);
+  list.add("ssm_d", Shape(r.v_heads), &W::skip);
+  list.tensors.back().file_shape = Shape(r.v_heads, 1);
+  list.add("ssm_norm.weight", Shape(r.value_width()), &W::value_norm);
+  list.tensors.back().file_shape = Shape(r.k_heads, r.value_width() / r.k_heads);
+  list.add("ssm_out.weight", Shape(d, r.value_width()), &W::wo);
+}
+
+void add_latent_attention(List& list, const LayerConfig& layer, int64_t d) {
+  const LatentConfig& l = layer.latent;
+  const int64_t heads = layer.q_heads;
+  const int64_t queries = heads * (l.kept + l.rotated);
+  if (l.query_rank > 0) {
+    list.add("attn_q_a.weight", Shape(l.query_rank, d), &W::q_a);
+    list.add("attn_q_a_norm.weight", Shape(l.query_rank), &W::q_a_norm);
+    list.add("attn_q_b.weight", Shape(queries, l.query_rank), &W::q_b);
+  } else {
+    list.add("attn_q.weight", Shape(queries, d), &W::wq);
+  }
+  list.add("attn_kv_a_mqa.weight", Shape(l.rank + l.rotated, d), &W::kv_a);
+  list.add("attn_kv_a_norm.weight", Shape(l.rank), &W::kv_a_norm);
+  list.add("attn_k_b.weight", Shape(heads, l.rank, l.kept), &W::k_b);
+  list.add("attn_v_b.weight", Shape(heads, l.value_dim, l.rank), &W::v_b);
+  list.add("attn_output.weight", Shape(d, heads * l.value_dim), &W::wo);
+}
+
+void add_mixer(List& list, const LayerConfig& layer, int64_t d) {
+  switch (layer.mixer) {
+    case Mixer::attention:
+      return add_attention(list, layer, d);
+    case Mixer::latent_attention:
+      return add_latent_attention(list, layer, d);
+    case Mixer::short_conv:
+      return add_short_conv(list, layer.recurrent, d);
+    case Mixer::delta_net:
+      return add_delta_net(list, layer.recurrent, d);
+    case Mixer::mamba2:
+      return add_mamba2(list, layer.recurrent, d);
+    case Mixer::none:
+      return;
+  }
+}
+
 void add_mlp(List& list, const LayerConfig& layer, int64_t d) {
   const int64_t ffn = layer.ffn;
   const size_t first = list.tensors.size();
@@ -115,44 +168,61 @@ void add_expert_biases(List& list, int64_t experts, int64_t ffn, int64_t d) {
   add("ffn_down_exps.bias", d, &W::down_exps_bias);
 }
 
-void add_experts(List& list, const ExpertsConfig& e, int64_t d) {
+// The norms and scales of experts beside a plain MLP.
+void add_beside_mlp(List& list, const ExpertsConfig& e, int64_t d) {
+  list.add("post_ffw_norm_1.weight", Shape(d), &W::shared_post_norm);
+  list.add("pre_ffw_norm_2.weight", Shape(d), &W::experts_norm);
+  list.add("post_ffw_norm_2.weight", Shape(d), &W::experts_post_norm);
+  list.add("ffn_gate_inp.scale", Shape(d), &W::router_norm);
+  list.add("ffn_down_exps.scale", Shape(e.count), &W::expert_scale);
+}
+
+void add_experts(List& list, const LayerConfig& layer, int64_t d) {
+  const ExpertsConfig& e = layer.experts;
   list.add("ffn_gate_inp.weight", Shape(e.count, d), &W::router);
   if (e.router_bias) list.add("ffn_gate_inp.bias", Shape(e.count), &W::router_bias);
   if (e.selection_bias) list.add("exp_probs_b.bias", Shape(e.count), &W::selection_bias);
   const size_t first = list.tensors.size();
-  list.add("ffn_gate_exps.weight", Shape(e.count, e.ffn, d), &W::gate_exps);
+  if (layer.gated) list.add("ffn_gate_exps.weight", Shape(e.count, e.ffn, d), &W::gate_exps);
   list.add("ffn_up_exps.weight", Shape(e.count, e.ffn, d), &W::up_exps);
   if (e.fused_gate_up) list.fuse(first, "ffn_gate_up_exps.weight");
   list.add("ffn_down_exps.weight", Shape(e.count, d, e.ffn), &W::down_exps);
   if (e.bias) add_expert_biases(list, e.count, e.ffn, d);
+  if (e.beside_mlp) add_beside_mlp(list, e, d);
   if (e.shared_ffn == 0) return;
-  list.add("ffn_gate_shexp.weight", Shape(e.shared_ffn, d), &W::gate);
-  list.add("ffn_up_shexp.weight", Shape(e.shared_ffn, d), &W::up);
-  list.add("ffn_down_shexp.weight", Shape(d, e.shared_ffn), &W::down);
+  const auto name = [&](std::string_view own, std::string_view plain) { return e.beside_mlp ? plain : own; };
+  if (layer.gated) {
+    list.add(name("ffn_gate_shexp.weight", "ffn_gate.weight"), Shape(e.shared_ffn, d), &W::gate);
+  }
+  list.add(name("ffn_up_shexp.weight", "ffn_up.weight"), Shape(e.shared_ffn, d), &W::up);
+  list.add(name("ffn_down_shexp.weight", "ffn_down.weight"), Shape(d, e.shared_ffn), &W::down);
   if (e.shared_gate) list.add("ffn_gate_inp_shexp.weight", Shape(d), &W::shared_gate);
+}
+
+void add_layer_input(List& list, int64_t n, int64_t d) {
+  list.add("inp_gate.weight", Shape(n, d), &W::input_gate);
+  list.add("proj.weight", Shape(d, n), &W::input_proj);
+  list.add("post_norm.weight", Shape(d), &W::input_norm);
 }
 
 }  // namespace
 
-std::vector<LayerTensor> layer_tensors(const LayerConfig& layer, int32_t width) {
-  const int64_t d = width;
+std::vector<LayerTensor> layer_tensors(const ModelConfig& config, int32_t index) {
+  const LayerConfig& layer = config.layers[static_cast<size_t>(index)];
+  const int64_t d = config.width;
+  const bool mixes = layer.mixer != Mixer::none;
   List list;
-  if (layer.pre_norms) list.add("attn_norm.weight", Shape(d), &W::attn_norm);
-  if (layer.mixer == Mixer::short_conv) {
-    add_short_conv(list, layer.recurrent, d);
-  } else if (layer.mixer == Mixer::delta_net) {
-    add_delta_net(list, layer.recurrent, d);
-  } else {
-    add_attention(list, layer, d);
-  }
-  if (layer.post_norms) list.add("post_attention_norm.weight", Shape(d), &W::attn_post_norm);
-  if (layer.pre_norms) list.add(layer.ffn_norm_tensor, Shape(d), &W::ffn_norm);
+  if (mixes && layer.pre_norms) list.add("attn_norm.weight", Shape(d), &W::attn_norm);
+  add_mixer(list, layer, d);
+  if (mixes && layer.post_norms) list.add("post_attention_norm.weight", Shape(d), &W::attn_post_norm);
+  if (layer.mlp && layer.pre_norms) list.add(layer.ffn_norm_tensor, Shape(d), &W::ffn_norm);
   if (layer.experts.count > 0) {
-    add_experts(list, layer.experts, d);
-  } else {
+    add_experts(list, layer, d);
+  } else if (layer.mlp) {
     add_mlp(list, layer, d);
   }
-  if (layer.post_norms) list.add("post_ffw_norm.weight", Shape(d), &W::ffn_post_norm);
+  if (layer.mlp && layer.post_norms) list.add("post_ffw_norm.weight", Shape(d), &W::ffn_post_norm);
+  if (config.layer_inputs > 0) add_layer_input(list, config.layer_inputs, d);
   return std::move(list.tensors);
 }
 

@@ -31,12 +31,26 @@ struct LayerWeights {
   std::unique_ptr<Weight> conv_in, conv, conv_factor, conv_gate;
   // delta_net: [v_heads * head_dim, d], [v_heads, d], [v_heads], [head_dim].
   std::unique_ptr<Weight> z, beta, alpha, decay, dt, value_norm;
+  // mamba2: z, alpha, which is its step, decay and dt as above with its heads; value_norm [heads * head_dim],
+  // [channels], [heads].
+  std::unique_ptr<Weight> conv_bias, skip;
+
+  // Latent attention: wq, or [query_rank, d], [query_rank] and [q_heads * (kept + rotated), query_rank]; [rank +
+  // rotated, d], [rank]; [q_heads, rank, kept], [q_heads, value_dim, rank].
+  std::unique_ptr<Weight> q_a, q_a_norm, q_b, kv_a, kv_a_norm, k_b, v_b;
+
+  // An input of the layer alone, of n elements: [n, d], [d, n], [d].
+  std::unique_ptr<Weight> input_gate, input_proj, input_norm;
 
   // A layer with experts: gate, up and down are those of the expert that all tokens have, or null.
   std::unique_ptr<Weight> router, router_bias, selection_bias;           // [experts, d], [experts], [experts]
   std::unique_ptr<Weight> gate_exps, up_exps, down_exps;                 // [experts, ffn, d], [experts, d, ffn]
   std::unique_ptr<Weight> gate_exps_bias, up_exps_bias, down_exps_bias;  // [experts * ffn], [experts * d]
   std::unique_ptr<Weight> shared_gate;                                   // [d]
+  // ExpertsConfig::beside_mlp: of the expert of all tokens, of the router, and before and after the others; their
+  // scales.
+  std::unique_ptr<Weight> shared_post_norm, router_norm, experts_norm, experts_post_norm;  // [d]
+  std::unique_ptr<Weight> expert_scale;                                                    // [experts]
 };
 
 // A weight that a layer has, and where it comes from: a tensor of that name and shape, or some rows of another.
@@ -54,6 +68,6 @@ struct LayerTensor {
 };
 
 // All weights of a layer of a model of that width, in the order files have them.
-[[nodiscard]] std::vector<LayerTensor> layer_tensors(const LayerConfig& layer, int32_t width);
+[[nodiscard]] std::vector<LayerTensor> layer_tensors(const ModelConfig& config, int32_t index);
 
 }  // namespace inferno

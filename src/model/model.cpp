@@ -107,7 +107,7 @@ class Loader {
 
 LayerWeights load_layer(Loader& load, const ModelConfig& config, int32_t index) {
   LayerWeights layer;
-  for (const LayerTensor& tensor : layer_tensors(config.layers[static_cast<size_t>(index)], config.width)) {
+  for (const LayerTensor& tensor : layer_tensors(config, index)) {
     const WeightUse use = tensor.shape.rank == 1 ? WeightUse::vector : WeightUse::matmul;
     Wanted wanted{.name = layer_tensor_name(index, tensor.part), .shape = tensor.shape, .layer = index};
     if (!tensor.fused_part.empty()) {
@@ -135,6 +135,12 @@ Model::Model(Backend& backend, const ModelFile& file, ModelConfig config, int32_
                     tied ? WeightUse::gather | WeightUse::matmul : WeightUse::gather);
   output_norm_ = load({.name = std::string(c.output_norm_tensor), .shape = Shape(c.width)}, WeightUse::vector);
   if (!tied) head_ = load({.name = std::string(kHeadTensor), .shape = table}, WeightUse::matmul);
+  if (c.layer_inputs > 0) {
+    const int64_t all = int64_t{c.layer_inputs} * c.layer_count();
+    inputs_.table = load({.name = std::string(kLayerInputTable), .shape = Shape(c.vocabulary, all)}, WeightUse::gather);
+    inputs_.proj = load({.name = std::string(kLayerInputProjection), .shape = Shape(all, c.width)}, WeightUse::matmul);
+    inputs_.norm = load({.name = std::string(kLayerInputNorm), .shape = Shape(c.layer_inputs)}, WeightUse::vector);
+  }
   for (int32_t i = 0; i < c.layer_count(); ++i) layers_.push_back(load_layer(load, c, i));
   load.finish();
   weight_bytes_ = load.bytes();

@@ -12,6 +12,12 @@
 
 namespace inferno {
 
+// What the inputs of all layers are made of, of n elements each: a table by token, [vocabulary, layers * n], and a
+// projection of the embedding, [layers * n, d], whose parts have a norm, [n].
+struct LayerInputWeights {
+  std::unique_ptr<Weight> table, proj, norm;
+};
+
 class Model {
  public:
   // `config` is the file's (read_config). Reads every weight; a missing, misshapen or unsupported tensor is an Error
@@ -23,6 +29,8 @@ class Model {
   [[nodiscard]] const ModelConfig& config() const { return config_; }
   [[nodiscard]] int32_t context() const { return context_; }
   [[nodiscard]] const Weight& embedding() const { return *embedding_; }  // [vocabulary, d]
+  // Null where layers have no inputs of their own.
+  [[nodiscard]] const LayerInputWeights& layer_inputs() const { return inputs_; }
   [[nodiscard]] const Weight& output_norm() const { return *output_norm_; }
   [[nodiscard]] const Weight& head() const { return head_ ? *head_ : *embedding_; }  // tied when the file has none
   [[nodiscard]] const LayerWeights& layer(int32_t index) const { return layers_[static_cast<size_t>(index)]; }
@@ -36,6 +44,7 @@ class Model {
   ModelConfig config_;
   int32_t context_;
   std::unique_ptr<Weight> embedding_, output_norm_, head_;
+  LayerInputWeights inputs_;
   std::vector<LayerWeights> layers_;
   std::vector<Buffer> rope_tables_, query_rope_tables_;  // of ModelConfig::ropes; of queries, empty without temperature
   uint64_t weight_bytes_ = 0;

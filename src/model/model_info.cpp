@@ -28,8 +28,11 @@ void fill_sizes(const ModelConfig& config, ModelInfo& info) {
     info.state_bytes += static_cast<uint64_t>(floats) * sizeof(float);
   }
   info.ffn = config.ffn();
-  info.experts = config.layers.back().experts.count;
-  info.experts_used = info.experts == 0 ? 0 : config.layers.back().experts.routing.used;
+  for (const LayerConfig& layer : config.layers) {
+    if (layer.experts.count == 0) continue;
+    info.experts = layer.experts.count;
+    info.experts_used = layer.experts.routing.used;
+  }
   info.context = config.context;
   info.vocabulary = config.vocabulary;
 }

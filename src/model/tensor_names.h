@@ -11,6 +11,9 @@ namespace inferno {
 // More than any model has.
 inline constexpr int32_t kMaxLayers = 4096;
 
+inline constexpr std::string_view kLayerInputTable = "per_layer_token_embd.weight";
+inline constexpr std::string_view kLayerInputProjection = "per_layer_model_proj.weight";
+inline constexpr std::string_view kLayerInputNorm = "per_layer_proj_norm.weight";
 inline constexpr std::string_view kEmbeddingTensor = "token_embd.weight";
 inline constexpr std::string_view kOutputNormTensor = "output_norm.weight";
 inline constexpr std::string_view kHeadTensor = "output.weight";  // missing when the embedding is the head too

@@ -178,7 +178,7 @@ void SyntheticModel::add_tensors(std::string_view type) {
   if (shape_.rope_factors) add_vector(std::string(kRopeFactorsTensor), Shape(shape_.head_dim / 2), Kind::rope_factors);
   const ModelConfig config = read_config(*this);
   for (int32_t i = 0; i < config.layer_count(); ++i) {
-    for (const LayerTensor& tensor : layer_tensors(config.layers[static_cast<size_t>(i)], config.width)) {
+    for (const LayerTensor& tensor : layer_tensors(config, i)) {
       // Of what is one tensor in a file only the first part stands for it.
       const bool fused = !tensor.fused_part.empty();
       if (fused && tensor.first_row > 0) continue;
@@ -192,6 +192,12 @@ void SyntheticModel::add_tensors(std::string_view type) {
                    kind_of(tensor.part));
       }
     }
+  }
+  if (config.layer_inputs > 0) {
+    const int64_t all = int64_t{config.layer_inputs} * config.layer_count();
+    matrix(std::string(kLayerInputTable), Shape(shape_.vocabulary, all));
+    matrix(std::string(kLayerInputProjection), Shape(all, shape_.width));
+    add_vector(std::string(kLayerInputNorm), Shape(config.layer_inputs), Kind::norm);
   }
   add_vector(std::string(config.output_norm_tensor), Shape(shape_.width), Kind::norm);
   if (!shape_.tied) matrix(std::string(kHeadTensor), table);

@@ -203,6 +203,34 @@ TEST(MetalBackend, RecurrentStatesAreRefusedWhenTheStepIsPlanned) {
   }
 }
 
+TEST(MetalBackend, WhatNoKernelHasIsRefusedInOneLine) {
+  metal::MetalBackend backend(std::make_unique<test::EmulatedDevice>());
+  for (const OpId op : {OpId::mamba2, OpId::layer_input, OpId::latent_store, OpId::head_linear}) {
+    EXPECT_FALSE(backend.supports(op, DType::f32)) << op_name(op);
+  }
+  const auto refusal = [&](auto record) -> std::string {
+    try {
+      backend.begin_step(StepMode::plan);
+      record();
+    } catch (const Error& error) {
+      backend.end_step();
+      return error.what();
+    }
+    backend.end_step();
+    return "";
+  };
+  EXPECT_EQ(
+      refusal([&] { backend.mamba2({}); }),
+      "backend \"metal\" has no kernel for mamba2, which models with a recurrent state need; choose another backend");
+  EXPECT_EQ(refusal([&] { backend.latent_store({}); }),
+            "backend \"metal\" has no kernel for latent_store, which models with latent attention need; choose another "
+            "backend");
+  EXPECT_EQ(refusal([&] { backend.linear({.out_scale = 2}); }),
+            "backend \"metal\" has no kernel for linear with out_scale; choose another backend");
+  EXPECT_EQ(refusal([&] { backend.gated_mlp({.out_scale = 2}); }),
+            "backend \"metal\" has no kernel for gated_mlp with out_scale; choose another backend");
+}
+
 TEST(MetalBackend, AStepsResultIsThereAfterSynchronizing) {
   metal::MetalBackend backend(std::make_unique<test::EmulatedDevice>());
   const OpImage image = linear_case({.tokens = 1, .k = 64, .n = {32}}, 1);

@@ -9,10 +9,11 @@ namespace inferno::testing {
 namespace {
 
 // Folders of data/families that inferno runs.
-constexpr const char* kFamilies[] = {"gemma2",    "gemma3",  "glm4moe", "gptoss",    "gptoss_real", "granite",
-                                     "laguna",    "lfm2",    "lfm2moe", "minimaxm2", "ministral3",  "mistrald",
-                                     "mixtrald",  "olmo3",   "phi3",    "qwen35",    "qwen35moe",   "qwen3moe",
-                                     "qwen3next", "seedoss", "smollm3"};
+constexpr const char* kFamilies[] = {
+    "deepseek2",   "gemma2",    "gemma3",      "gemma4",   "gemma4e",       "gemma4moe", "glm4moe",
+    "glm4moelite", "gptoss",    "gptoss_real", "granite",  "granitehybrid", "laguna",    "lfm2",
+    "lfm2moe",     "minimaxm2", "ministral3",  "mistrald", "mixtrald",      "nemotronh", "olmo3",
+    "phi3",        "qwen35",    "qwen35moe",   "qwen3moe", "qwen3next",     "seedoss",   "smollm3"};
 
 // The ids of every logits.f32.
 const std::vector<int32_t> kIds = {285, 51,  71, 68,  262, 283, 271, 64,  82, 220, 66, 64,  75,  76,  13,  1,

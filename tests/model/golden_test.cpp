@@ -36,13 +36,23 @@ std::unique_ptr<Engine> engine_if_supported(const std::string& path, const std::
   }
 }
 
+// The fixtures of both tools.
+std::vector<nlohmann::json> fixture_models() {
+  std::vector<nlohmann::json> models;
+  for (const char* name : {"manifest.json", "families/manifest.json"}) {
+    const nlohmann::json manifest = read_json(fixture(name));
+    for (const auto& model : manifest["models"]) models.push_back(model);
+  }
+  EXPECT_EQ(models.size(), 17U);
+  return models;
+}
+
 class Golden : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Backends, Golden, ::testing::ValuesIn(backends()),
                          [](const auto& info) { return info.param; });
 
 TEST_P(Golden, FixtureLogitsAreTransformersWithin1e4) {
-  const nlohmann::json manifest = read_json(fixture("manifest.json"));
-  for (const auto& model : manifest["models"]) {
+  for (const nlohmann::json& model : fixture_models()) {
     auto engine = engine_if_supported(fixture(model["model"].get<std::string>()), GetParam(), true);
     if (engine == nullptr) continue;
     for (const auto& prompt : model["prompts"]) {
@@ -56,8 +66,7 @@ TEST_P(Golden, FixtureLogitsAreTransformersWithin1e4) {
 }
 
 TEST_P(Golden, FixtureGreedyTokensAreTransformers) {
-  const nlohmann::json manifest = read_json(fixture("manifest.json"));
-  for (const auto& model : manifest["models"]) {
+  for (const nlohmann::json& model : fixture_models()) {
     auto engine = engine_if_supported(fixture(model["model"].get<std::string>()), GetParam(), false);
     if (engine == nullptr) continue;
     for (const auto& prompt : model["prompts"]) {

@@ -15,8 +15,30 @@ namespace {
 constexpr int32_t kPage = KvCache::kPageSize;
 constexpr int32_t kVocabulary = 1000;
 
-// The delta rule in three of four layers, or convolutions in three of five with one at each end.
+// Mamba-2 in three of five layers, or layers of one kind each with MLPs among them.
+std::unique_ptr<SyntheticModel> mamba_of(const std::string& family, std::string_view type) {
+  const bool nemotron = family == "nemotron_h";
+  ModelShape shape = find_model_shape("tiny");
+  shape.architecture = nemotron ? "nemotron_h" : "granitehybrid";
+  shape.layers = nemotron ? 6 : 5;
+  std::vector<MetadataEntry> changes;
+  const auto set = [&](const char* key, MetadataValue value) {
+    changes.push_back({family + "." + key, std::move(value)});
+  };
+  const auto sizes = [](std::vector<int32_t> values) { return MetadataValue(MetadataArray{std::move(values)}); };
+  set("ssm.conv_kernel", MetadataValue(uint32_t{4}));
+  set("ssm.state_size", MetadataValue(uint32_t{32}));
+  set("ssm.group_count", MetadataValue(nemotron ? uint32_t{2} : uint32_t{1}));
+  set("ssm.time_step_rank", MetadataValue(uint32_t{6}));
+  set("ssm.inner_size", MetadataValue(uint32_t{6 * 36}));
+  set("attention.head_count_kv", sizes(nemotron ? std::vector{0, 0, 0, 4, 0, 0} : std::vector{0, 4, 0, 4, 0}));
+  if (nemotron) set("feed_forward_length", sizes({0, 512, 0, 0, 0, 512}));
+  return std::make_unique<SyntheticModel>(shape, type, 1, changes);
+}
+
+// The delta rule in three of four layers, or convolutions in three of five with one at each end, or Mamba-2.
 std::unique_ptr<SyntheticModel> model_of(const std::string& family, std::string_view type) {
+  if (family == "granitehybrid" || family == "nemotron_h") return mamba_of(family, type);
   if (family == "qwen35") return std::make_unique<SyntheticModel>(find_model_shape("tiny-qwen3.5"), type);
   ModelShape shape = find_model_shape("tiny");
   shape.architecture = "lfm2";
@@ -61,7 +83,7 @@ class Recurrent : public ::testing::TestWithParam<std::string> {
   }
   std::unique_ptr<SyntheticModel> file_ = model_of(GetParam(), "Q8_0");
 };
-INSTANTIATE_TEST_SUITE_P(Families, Recurrent, ::testing::Values("lfm2", "qwen35"),
+INSTANTIATE_TEST_SUITE_P(Families, Recurrent, ::testing::Values("granitehybrid", "lfm2", "nemotron_h", "qwen35"),
                          [](const auto& info) { return info.param; });
 
 // More tokens than a page, and than the delta rule prepares at a time.
