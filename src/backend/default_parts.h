@@ -1,4 +1,4 @@
-// What default bodies share (fused_defaults.cpp, fused_experts.cpp, fused_recurrent.cpp).
+// What default bodies share (fused_*.cpp).
 #pragma once
 
 #include <algorithm>
@@ -12,6 +12,13 @@ namespace inferno::fused_defaults {
   Tensor t{nullptr, shape, dtype};
   t.data = b.scratch(static_cast<size_t>(t.bytes()));
   return t;
+}
+
+// Some columns of a matrix.
+[[nodiscard]] inline Tensor columns(Backend& b, const Tensor& x, int64_t first, int64_t count) {
+  const Tensor part = temporary(b, Shape(x.rows(), count));
+  b.copy_2d_from_cols({.x = x, .col_offset = first, .out = part});
+  return part;
 }
 
 // A vector weight as a row tensor.

@@ -4,12 +4,6 @@
 namespace inferno::fused_defaults {
 namespace {
 
-Tensor columns(Backend& b, const Tensor& x, int64_t first, int64_t count) {
-  const Tensor part = temporary(b, Shape(x.rows(), count));
-  b.copy_2d_from_cols({.x = x, .col_offset = first, .out = part});
-  return part;
-}
-
 Tensor positions_of(const StepBatch& batch) {
   return {const_cast<int32_t*>(batch.pos), Shape(batch.tokens), DType::i32};
 }

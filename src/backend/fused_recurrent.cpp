@@ -21,12 +21,6 @@ Tensor begin_state(Backend& b, const Tensor& states, const StepBatch& batch, int
   return state;
 }
 
-Tensor columns(Backend& b, const Tensor& x, int64_t first, int64_t count) {
-  const Tensor part = temporary(b, Shape(x.rows(), count));
-  b.copy_2d_from_cols({.x = x, .col_offset = first, .out = part});
-  return part;
-}
-
 // Rows of heads, each scaled to the length `scale`: a norm divides by the root of the mean of squares, not of their
 // sum.
 void scale_heads(Backend& b, const Tensor& x, int64_t head_dim, float scale) {

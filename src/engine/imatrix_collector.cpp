@@ -74,6 +74,10 @@ void ImatrixCollector::gated_mlp(const GatedMlpArgs& args) {
   run_body(args, fused_defaults::gated_mlp);
 }
 
+void ImatrixCollector::layer_input(const LayerInputArgs& args) {
+  run_body(args, fused_defaults::layer_input);
+}
+
 // Its result is looked at by the linear after it.
 void ImatrixCollector::attention(const AttentionArgs& args) {
   AttentionArgs plain = args;

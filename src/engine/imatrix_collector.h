@@ -30,6 +30,7 @@ class ImatrixCollector final : public BackendDecorator {
   void qkv_rope_store(const QkvRopeStoreArgs& args) override;
   void attention(const AttentionArgs& args) override;
   void gated_mlp(const GatedMlpArgs& args) override;
+  void layer_input(const LayerInputArgs& args) override;
 
  private:
   struct Sums {

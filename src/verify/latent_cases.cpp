@@ -8,7 +8,7 @@
 namespace inferno {
 namespace {
 
-constexpr int64_t kLayers = 3;  // whose inputs are side by side
+constexpr int64_t kInputLayers = 3;  // whose inputs are side by side
 
 int64_t tokens_of(const LatentShape& shape) {
   int64_t tokens = 0;
@@ -23,7 +23,7 @@ int32_t longest(const LatentShape& shape) {
 }
 
 // Formats of several widths, with sizes that fit their blocks.
-constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::q8_0, DType::q4_k};
+constexpr DType kLatentTypes[] = {DType::f32, DType::bf16, DType::q8_0, DType::q4_k};
 
 }  // namespace
 
@@ -33,7 +33,7 @@ OpImage layer_input_case(const LayerInputShape& shape, uint32_t seed) {
   LayerInputArgs args{.x = d.normals({shape.tokens, shape.width}),
                       .gate = d.matrix("gate", shape.weight, shape.inputs, shape.width),
                       .activation = Activation::gelu_tanh,
-                      .inputs = d.normals({shape.tokens, kLayers * shape.inputs}),
+                      .inputs = d.normals({shape.tokens, kInputLayers * shape.inputs}),
                       .first_column = shape.inputs,
                       .proj = d.matrix("proj", shape.weight, shape.width, shape.inputs),
                       .post_norm = d.vector("post_norm", shape.width),
@@ -80,7 +80,7 @@ OpImage head_linear_case(const LatentShape& shape, uint32_t seed) {
 
 std::vector<OpCase> layer_input_cases(uint32_t seed) {
   std::vector<OpCase> cases;
-  for (const DType type : kTypes) {
+  for (const DType type : kLatentTypes) {
     for (const int64_t tokens : {1, 7, 40}) {
       const bool wide = type == DType::q4_k;
       cases.push_back({std::string(dtype_name(type)) + ", " + std::to_string(tokens) + " tokens",
@@ -104,7 +104,7 @@ std::vector<OpCase> latent_store_cases(uint32_t seed) {
   };
   add("one token", {.sequences = {{.cached = 9, .queries = 1}}});
   add("odd sizes", {.sequences = mixed, .heads = 3, .latent = 45, .kept = 21, .rotated = 6});
-  for (const DType type : kTypes) {
+  for (const DType type : kLatentTypes) {
     add(std::string(dtype_name(type)) + " weights",
         {.sequences = mixed, .heads = 2, .latent = 64, .kept = type == DType::q4_k ? 256 : 32, .weight = type});
   }
@@ -116,7 +116,7 @@ std::vector<OpCase> latent_store_cases(uint32_t seed) {
 
 std::vector<OpCase> head_linear_cases(uint32_t seed) {
   std::vector<OpCase> cases;
-  for (const DType type : kTypes) {
+  for (const DType type : kLatentTypes) {
     for (const int32_t tokens : {1, 5, 33}) {
       cases.push_back({std::string(dtype_name(type)) + ", " + std::to_string(tokens) + " tokens",
                        head_linear_case({.sequences = {{.queries = tokens}},

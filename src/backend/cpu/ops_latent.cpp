@@ -11,10 +11,10 @@
 namespace inferno::cpu {
 namespace {
 
-constexpr int kHeads = 0;  // work queues
-constexpr int kTokens = 1;
+constexpr int kLatentHeads = 0;  // work queues
+constexpr int kLatentTokens = 1;
 
-int64_t local_bytes(const Weight* w, int64_t tokens) {
+int64_t head_product_bytes(const Weight* w, int64_t tokens) {
   return kernel_scratch({w}, tokens) + round_up(cpu(w).kernel().activation->bytes(tokens, w->cols()), 64);
 }
 
@@ -39,19 +39,19 @@ void multiply_head(const Weight* weight, int64_t head, const float* x, int64_t x
 }  // namespace
 
 OpScratch scratch_of(const HeadLinearArgs& a, const KernelTable& /*kernels*/, int /*threads*/) {
-  return {.local = local_bytes(a.w, a.x.rows())};
+  return {.local = head_product_bytes(a.w, a.x.rows())};
 }
 
 void run(const HeadLinearArgs& a, const Worker& w) noexcept {
   const int64_t n = a.w->shape()[1];
-  for (int64_t h = w.next_item(kHeads, -1); h < a.w->shape()[0]; h = w.next_item(kHeads, h)) {
+  for (int64_t h = w.next_item(kLatentHeads, -1); h < a.w->shape()[0]; h = w.next_item(kLatentHeads, h)) {
     multiply_head(a.w, h, a.x.f32() + h * a.w->cols(), a.x.cols(), a.x.rows(), a.out.f32() + h * n, a.out.cols(), w);
   }
 }
 
 // After the memory of products: a row of the cache.
 OpScratch scratch_of(const LatentStoreArgs& a, const KernelTable& /*kernels*/, int /*threads*/) {
-  return {.local = std::max(local_bytes(a.k_b, a.heads.rows()), matrix_bytes(1, a.latent.cols()))};
+  return {.local = std::max(head_product_bytes(a.k_b, a.heads.rows()), matrix_bytes(1, a.latent.cols()))};
 }
 
 void run(const LatentStoreArgs& a, const Worker& w) noexcept {
@@ -59,7 +59,7 @@ void run(const LatentStoreArgs& a, const Worker& w) noexcept {
   const int64_t rotated = a.rope.rotated_dims;
   const int64_t latent = a.k_b->shape()[1];
   const int64_t kept = a.k_b->shape()[2];
-  for (int64_t h = w.next_item(kHeads, -1); h < a.k_b->shape()[0]; h = w.next_item(kHeads, h)) {
+  for (int64_t h = w.next_item(kLatentHeads, -1); h < a.k_b->shape()[0]; h = w.next_item(kLatentHeads, h)) {
     const float* head = a.heads.f32() + h * (kept + rotated);
     float* q = a.q.f32() + h * (latent + rotated);
     multiply_head(a.k_b, h, head, a.heads.cols(), tokens, q, a.q.cols(), w);
@@ -70,7 +70,7 @@ void run(const LatentStoreArgs& a, const Worker& w) noexcept {
     }
   }
   auto* row = reinterpret_cast<float*>(w.local);
-  w.for_chunks(kTokens, {tokens, 1}, 1, [&](Range range) {
+  w.for_chunks(kLatentTokens, {tokens, 1}, 1, [&](Range range) {
     for (int64_t t = range.begin; t < range.end; ++t) {
       std::copy_n(a.latent.f32() + t * a.latent.cols(), a.latent.cols(), row);
       w.kernels->rms_norm(row, cpu(a.norm).vector(), a.eps, row, latent);
