@@ -1,0 +1,117 @@
+// Kernels that Apple's compiler compiled, on the emulator's threads: they agree with loops of double precision.
+#include "judged.h"
+
+namespace judges {
+namespace {
+
+TEST(AppleKernels, RmsNorm) {
+  const uint32_t n = 1000;
+  const uint32_t rows = 3;
+  const uint32_t stride = 1;
+  const float epsilon = 1e-5F;
+  const std::vector<float> x = random_values(size_t{n} * rows, 1);
+  const std::vector<float> weight = random_values(n, 2);
+  std::vector<double> want;
+  for (size_t row = 0; row < rows; ++row) {
+    double sum = 0.0;
+    for (size_t i = 0; i < n; ++i) sum += std::pow(static_cast<double>(x[row * n + i]), 2.0);
+    for (size_t i = 0; i < n; ++i) want.push_back(x[row * n + i] * weight[i] / std::sqrt(sum / n + epsilon));
+  }
+  in_every_order([&](emulator::Order order) {
+    std::vector<float> y(x.size(), NAN);
+    emulator::dispatch({.kernel = "rmsfloat32", .groups = {rows}, .threads = {256}, .order = order},
+                       {{0, buffer_of(x)},
+                        {1, buffer_of(weight)},
+                        {2, buffer_of(y)},
+                        {3, buffer_of(epsilon)},
+                        {4, buffer_of(n)},
+                        {5, buffer_of(stride)}});
+    expect_close("rmsfloat32", y, want, 1e-6);
+  });
+}
+
+// Weights of 4 bits, in groups of 64 with a scale and a bias; 13 rows, of which a threadgroup makes 8.
+TEST(AppleKernels, QuantizedMatrixVector) {
+  const int k = 1024;
+  const int n = 13;
+  const size_t tokens = 2;
+  std::mt19937 random(3);
+  std::vector<uint32_t> weight(size_t{n} * k / 8);
+  for (uint32_t& eight : weight) eight = static_cast<uint32_t>(random());
+  const std::vector<float> scales = random_values(size_t{n} * k / 64, 4);
+  const std::vector<float> biases = random_values(scales.size(), 5);
+  const std::vector<float> x = random_values(tokens * k, 6);
+  std::vector<double> want;
+  for (size_t token = 0; token < tokens; ++token) {
+    for (size_t row = 0; row < n; ++row) {
+      double sum = 0.0;
+      for (size_t i = 0; i < k; ++i) {
+        const size_t at = row * k + i;
+        const double level = weight[at / 8] >> (at % 8 * 4) & 15U;
+        sum += (scales[at / 64] * level + biases[at / 64]) * x[token * k + i];
+      }
+      want.push_back(sum);
+    }
+  }
+  const std::string kernel = "affine_qmv_fast_float_gs_64_b_4_batch_0_pr_1_hgs_0_r_4";
+  in_every_order([&](emulator::Order order) {
+    std::vector<float> y(want.size(), NAN);
+    emulator::dispatch({.kernel = kernel, .groups = {tokens, 2}, .threads = {32, 2}, .order = order},
+                       {{0, buffer_of(weight)},
+                        {1, buffer_of(scales)},
+                        {2, buffer_of(biases)},
+                        {3, buffer_of(x)},
+                        {4, buffer_of(y)},
+                        {5, buffer_of(k)},
+                        {6, buffer_of(n)}});
+    expect_close(kernel, y, want, 1e-6);
+  });
+}
+
+// 4 heads on 2 of keys and values, 3 queries that end the 50 keys, a sink per head.
+TEST(AppleKernels, Attention) {
+  const int count = 50;
+  const size_t width = 64;
+  const size_t queries = 3;
+  const int heads = 4;
+  const int shared = 2;
+  const size_t head_stride = count * width;
+  const size_t key_stride = width;
+  const float scale = 0.3F;
+  const std::vector<float> q = random_values(heads * queries * width, 7);
+  const std::vector<float> keys = random_values(heads / shared * head_stride, 8);
+  const std::vector<float> values = random_values(keys.size(), 9);
+  const std::vector<float> sinks = random_values(heads, 10);
+  std::vector<double> want;
+  for (size_t head = 0; head < heads; ++head) {
+    for (size_t query = 0; query < queries; ++query) {
+      const size_t kv = head / shared * head_stride;
+      const std::vector<double> one =
+          attend({.scale = scale, .has_sink = true, .sink = sinks[head]}, &q[(head * queries + query) * width],
+                 &keys[kv], &values[kv], count - queries + query + 1, width);
+      want.insert(want.end(), one.begin(), one.end());
+    }
+  }
+  in_every_order([&](emulator::Order order) {
+    std::vector<float> out(want.size(), NAN);
+    emulator::dispatch(
+        {.kernel = "sdpa_vector_float_64_64", .groups = {heads, queries}, .threads = {1024}, .order = order},
+        {{0, buffer_of(q)},
+         {1, buffer_of(keys)},
+         {2, buffer_of(values)},
+         {3, buffer_of(out)},
+         {4, buffer_of(shared)},
+         {5, buffer_of(count)},
+         {6, buffer_of(head_stride)},
+         {7, buffer_of(key_stride)},
+         {8, buffer_of(head_stride)},
+         {9, buffer_of(key_stride)},
+         {10, buffer_of(scale)},
+         {16, buffer_of(sinks)},
+         {17, buffer_of(heads)}});
+    expect_close("sdpa_vector_float_64_64", out, want, 1e-6);
+  });
+}
+
+}  // namespace
+}  // namespace judges
