@@ -13,6 +13,31 @@ import struct
 import subprocess
 import sys
 
+# A matrix is a vector of 64, of which a lane has the first two elements.
+MULTIPLY = """
+define internal <64 x float> @air.simdgroup_matrix_8x8_multiply_accumulate.v64f32.v64f32.v64f32.v64f32(<64 x float> %a,
+    <64 x float> %b, <64 x float> %c) {
+  %pa = alloca <2 x float>
+  %pb = alloca <2 x float>
+  %pc = alloca <2 x float>
+  %pto = alloca <2 x float>
+  %a2 = shufflevector <64 x float> %a, <64 x float> poison, <2 x i32> <i32 0, i32 1>
+  %b2 = shufflevector <64 x float> %b, <64 x float> poison, <2 x i32> <i32 0, i32 1>
+  %c2 = shufflevector <64 x float> %c, <64 x float> poison, <2 x i32> <i32 0, i32 1>
+  store <2 x float> %a2, ptr %pa
+  store <2 x float> %b2, ptr %pb
+  store <2 x float> %c2, ptr %pc
+  call void @inferno_matrix_multiply(ptr %pa, ptr %pb, ptr %pc, ptr %pto)
+  %to = load <2 x float>, ptr %pto
+  %e0 = extractelement <2 x float> %to, i32 0
+  %e1 = extractelement <2 x float> %to, i32 1
+  %v0 = insertelement <64 x float> poison, float %e0, i32 0
+  %v1 = insertelement <64 x float> %v0, float %e1, i32 1
+  ret <64 x float> %v1
+}
+declare void @inferno_matrix_multiply(ptr, ptr, ptr, ptr)
+"""
+
 
 def bitcode_of(library, kernel):
     """A library lists its functions by NAME and has, in the same order, the bitcode of each in a wrapper."""
@@ -30,7 +55,7 @@ def parameters_of(text, kernel, constants):
     """[Parameter of parameters.h] from the metadata: what the host is to bind."""
     nodes = dict(re.findall(r"^(!\d+) = (?:distinct )?(!\{.*\})$", text, re.M))
     signature = nodes[re.search(r"^!air\.kernel = !\{(!\d+)\}", text, re.M)[1]]
-    listed = re.findall(r"!\d+", nodes[re.findall(r"!\d+", signature)[-1]])
+    listed = re.findall(r"!\d+", nodes[re.findall(r"!\d+", signature)[1]])
     found = []
     for node in (nodes[reference] for reference in listed):
         kind = re.search(r'!"air\.((?:thread|simd|threads)\w*|buffer)"', node)[1]
@@ -62,6 +87,8 @@ def retargeted(text, kernel):
     text = re.sub(r"^(@\S+ = )internal unnamed_addr addrspace\(3\)", r"\1hidden", text, flags=re.M)
     text = re.sub(r" addrspace\(\d+\)", "", text).replace("addrspacecast", "bitcast")
     text = re.sub(r"@llvm\.[\w.]+", lambda name: re.sub(r"\.p\d", ".p0", name[0]), text)
+    text, multiplies = re.subn(r"^declare <64 x float> @air\.simdgroup_matrix_8x8_multiply_acc.*\n", "", text, flags=re.M)
+    text += MULTIPLY if multiplies else ""
     # AddressSanitizer takes functions that ask for it.
     group = re.search(rf"^define .*@{kernel}\(.* #(\d+) \{{", text, re.M)[1]
     text = re.sub(rf"^(attributes #{group} = {{)", r"\1 sanitize_address", text, flags=re.M)

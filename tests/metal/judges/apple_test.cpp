@@ -68,6 +68,60 @@ TEST(AppleKernels, QuantizedMatrixVector) {
   });
 }
 
+// Parameters of MLX's matrix product.
+struct ProductArgs {
+  int32_t rows, cols, inner;
+  int32_t row_of_a, row_of_b, row_of_out;  // in elements
+  int32_t tiles_of_cols, tiles_of_rows;
+  int64_t batch_of_a, batch_of_b, batch_of_out;
+  int32_t swizzle;
+  int32_t whole_steps;  // of 16 along `inner`
+  int32_t batch_dims;
+};
+
+// out [70, 37] = a [70, 43] x b [37, 43]^T in tiles of 64 x 64 x 16, all edges cut, on simdgroup matrices. It addresses
+// a lane's elements itself: this judges in which lane an element is.
+TEST(AppleKernels, MatrixMatrix) {
+  const ProductArgs args = {.rows = 70,
+                            .cols = 37,
+                            .inner = 43,
+                            .row_of_a = 43,
+                            .row_of_b = 43,
+                            .row_of_out = 37,
+                            .tiles_of_cols = 1,
+                            .tiles_of_rows = 2,
+                            .batch_of_a = 0,
+                            .batch_of_b = 0,
+                            .batch_of_out = 0,
+                            .swizzle = 0,
+                            .whole_steps = 2,
+                            .batch_dims = 1};
+  const std::vector<float> a = random_values(size_t{70} * 43, 31);
+  const std::vector<float> b = random_values(size_t{37} * 43, 32);
+  const std::vector<int32_t> batch_shape = {1};
+  const std::vector<int64_t> batch_strides = {0, 0};
+  std::vector<double> want;
+  for (size_t row = 0; row < 70; ++row) {
+    for (size_t col = 0; col < 37; ++col) {
+      double sum = 0.0;
+      for (size_t i = 0; i < 43; ++i) sum += static_cast<double>(a[row * 43 + i]) * b[col * 43 + i];
+      want.push_back(sum);
+    }
+  }
+  const std::string kernel = "steel_gemm_fused_nt_float32_float32_bm64_bn64_bk16_wm2_wn2";
+  in_every_order([&](emulator::Order order) {
+    std::vector<float> out(want.size(), NAN);
+    emulator::dispatch({.kernel = kernel, .groups = {1, 2}, .threads = {32, 2, 2}, .order = order},
+                       {{0, buffer_of(a)},
+                        {1, buffer_of(b)},
+                        {3, buffer_of(out)},
+                        {4, buffer_of(args)},
+                        {6, buffer_of(batch_shape)},
+                        {7, buffer_of(batch_strides)}});
+    expect_close(kernel, out, want, 1e-6);
+  });
+}
+
 // 4 heads on 2 of keys and values, 3 queries that end the 50 keys, a sink per head.
 TEST(AppleKernels, Attention) {
   const int count = 50;
