@@ -13,8 +13,9 @@ TIDY_FILES ?= (build-asan/)?src/(?!.*_test[./]).*\.c(pp|xx)$$
 
 .DEFAULT_GOAL := help
 .PHONY: help build run dev test test-slow check format check-format check-tidy check-asan check-avx2 check-macos \
-        check-metal check-metal-sources metal-cpp tsan bench install \
-        model clean deps deps-check check-fuzz fuzz check-templates check-schemas check-page check-clients check-answers check-faults check-ray check-python check-python-asan \
+        check-metal check-metal-judges check-metal-sources metal-cpp tsan bench install \
+        model clean deps deps-check check-fuzz fuzz check-templates check-schemas check-page check-clients check-answers \
+        check-faults check-ray check-python check-python-asan \
         compare-quantize \
         test-threadpool-parity-quick test-threadpool-parity test-threadpool-parity-verbose test-gemv-omp \
         test-fusion-gemv test-model-check test-idle llamacpp-parity-full
@@ -187,6 +188,9 @@ check-metal-sources: deps-check
 check-metal: deps-check metal-cpp ## the Metal backend and its kernels on an emulated GPU, under ASan and TSan
 	@tools/check_metal all $(JOBS)
 
+check-metal-judges: deps-check ## the emulated GPU runs kernels of llama.cpp (LLAMA_CPP=its sources) and of MLX as Apple compiled them
+	@tools/check_metal_judges "$(LLAMA_CPP)" $(JOBS)
+
 tsan: deps-check build-tsan/build.ninja ## tests under ThreadSanitizer
 	@cmake --build build-tsan -j $(JOBS) $(QUIET)
 	@tools/run_tests tsan $(JOBS)
@@ -209,4 +213,4 @@ model: ## fetch SmolLM2-135M-Instruct, a small real chat model, into models/
 
 clean: ## remove everything that was built
 	@rm -rf build build-debug build-clang build-asan build-tsan build-minimal build-x86 build-macos \
-	  build-metal build-metal-cpp
+	  build-metal build-metal-cpp build-metal-judges

@@ -19,7 +19,7 @@ constexpr size_t kMaxThreadgroupBytes = 32768;
 enum class State : uint8_t { ready, at_simd_op, at_barrier, done };
 
 struct Simdgroup {
-  float values[2][kSimdWidth * kMaxSimdValues];  // of even and of odd exchanges: a lane may be one ahead
+  uint32_t words[2][kSimdWidth * kMaxSimdWords];  // of even and of odd exchanges: a lane may be one ahead
   uint32_t lanes[2] = {};
   uint64_t exchanges = 0;
   uint32_t live = 0;
@@ -31,12 +31,13 @@ struct Thread {
   Fiber* fiber = nullptr;
   State state = State::ready;
   Position position;
-  float seen[kSimdWidth * kMaxSimdValues];  // the values of the last exchange
+  uint32_t seen[kSimdWidth * kMaxSimdWords];  // the words of the last exchange
 };
 
 struct Threadgroup {
   const Kernel* kernel = nullptr;
   const Buffers* buffers = nullptr;
+  const Dispatch* dispatch = nullptr;
   std::vector<Thread> threads;
   std::vector<Simdgroup> simdgroups;
   std::map<int, std::unique_ptr<char[]>> memory;
@@ -53,8 +54,10 @@ char start_edge;
 char finish_edge;
 
 // A loop of volatile values: memcpy is seen by ThreadSanitizer even in files that it does not instrument.
-void copy(float* to, const float* from, size_t count) {
-  for (size_t i = 0; i < count; ++i) static_cast<volatile float*>(to)[i] = static_cast<const volatile float*>(from)[i];
+void copy(uint32_t* to, const uint32_t* from, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    static_cast<volatile uint32_t*>(to)[i] = static_cast<const volatile uint32_t*>(from)[i];
+  }
 }
 
 uint32_t lane_of(const Thread& thread) {
@@ -122,7 +125,7 @@ void prepare(Threadgroup& group, const Dispatch& what, const Size& at) {
   group.live = count;
   for (uint32_t i = 0; i < count; ++i) {
     const Size local{i % what.threads.x, i / what.threads.x % what.threads.y, i / what.threads.x / what.threads.y};
-    group.threads[i].position = {at, local, what.threads};
+    group.threads[i].position = {at, local, what.threads, what.groups};
     group.threads[i].fiber = start_fiber(i, run_kernel);
     ++group.simdgroups[i / kSimdWidth].live;
   }
@@ -161,22 +164,29 @@ uint32_t simd_lane() {
   return lane_of(*running->now);
 }
 
-SimdValues simd_exchange(const float* values, int count, int op) {
+SimdWords simd_exchange(const uint32_t* words, int count, int op) {
   Thread& thread = *running->now;
   Simdgroup& simdgroup = simdgroup_of(thread);
   if (simdgroup.op >= 0 && simdgroup.op != op) fail("lanes of a simdgroup are at different simd operations");
   simdgroup.op = op;
   const uint64_t turn = simdgroup.exchanges % 2;
   const auto each = static_cast<size_t>(count);
-  copy(&simdgroup.values[turn][lane_of(thread) * each], values, each);
+  copy(&simdgroup.words[turn][lane_of(thread) * each], words, each);
   thread.state = State::at_simd_op;
   if (++simdgroup.arrived == simdgroup.live) {
     release_simdgroup(simdgroup);
   } else {
     pause_thread();
   }
-  copy(thread.seen, simdgroup.values[turn], kSimdWidth * each);
+  copy(thread.seen, simdgroup.words[turn], kSimdWidth * each);
   return {thread.seen, simdgroup.lanes[turn]};
+}
+
+void simdgroup_barrier(int op) {
+  Simdgroup& simdgroup = simdgroup_of(*running->now);
+  release_edge(&simdgroup);
+  simd_exchange(nullptr, 0, op);
+  acquire_edge(&simdgroup);
 }
 
 void threadgroup_barrier() {
@@ -202,6 +212,12 @@ void* threadgroup_memory(int id, size_t bytes) {
   }
   acquire_edge(memory.get());
   return memory.get();
+}
+
+void* threadgroup_parameter(int index) {
+  const std::vector<size_t>& bytes = running->dispatch->threadgroup_bytes;
+  if (static_cast<size_t>(index) >= bytes.size()) fail("a threadgroup parameter has no length");
+  return threadgroup_memory(-1 - index, bytes[static_cast<size_t>(index)]);
 }
 
 Registration::Registration(const Kernel& kernel) {
@@ -251,6 +267,7 @@ void dispatch(const Dispatch& what, const Buffers& buffers) {
         Threadgroup& group = *groups.emplace_back(std::make_unique<Threadgroup>());
         group.kernel = &found->second;
         group.buffers = &buffers;
+        group.dispatch = &what;
         running = &group;
         prepare(group, what, {x, y, z});
         release_edge(

@@ -3,9 +3,9 @@
 // The threads of a threadgroup are fibers of one CPU thread, in simdgroups of 32; they change at simd operations and
 // barriers alone. Errors, each with the kernel's name: lanes of a simdgroup at different simd operations; a barrier
 // that not all threads of the group reach; more than 1,024 threads; more than 32 KiB of threadgroup memory; a buffer
-// that was not bound. Threadgroup memory is allocated to the byte and begins as NaN. AddressSanitizer and
-// ThreadSanitizer know the fibers: under the latter all threads of a dispatch are concurrent, except for what barriers
-// order.
+// that was not bound; a parameter in threadgroup memory without a length. Threadgroup memory is allocated to the byte
+// and begins as NaN. AddressSanitizer and ThreadSanitizer know the fibers: under the latter all threads of a dispatch
+// are concurrent, except for what barriers order.
 #pragma once
 
 #include <cstddef>
@@ -27,6 +27,7 @@ struct Position {
   Size group;    // of this threadgroup in the grid
   Size local;    // of this thread in the threadgroup
   Size threads;  // of a threadgroup
+  Size groups;   // in the grid
   [[nodiscard]] uint32_t index() const { return (local.z * threads.y + local.y) * threads.x + local.x; }
 };
 
@@ -55,6 +56,7 @@ struct Dispatch {
   Size groups;   // threadgroups in the grid
   Size threads;  // in each
   Order order = Order::forward;
+  std::vector<size_t> threadgroup_bytes;  // of the kernel's parameters [[threadgroup(i)]]
 };
 
 // std::runtime_error for each of the errors above.
@@ -67,14 +69,18 @@ void dispatch(const Dispatch& what, const Buffers& buffers);
 
 // The array number `id` of the threadgroup.
 void* threadgroup_memory(int id, size_t bytes);
-// Every live lane of the simdgroup comes here with its `count` values; afterwards all see all of them: values [lane,
+// What the host gave the parameter [[threadgroup(index)]].
+void* threadgroup_parameter(int index);
+// Every live lane of the simdgroup comes here with its `count` words; afterwards all see all of them: words [lane,
 // count]. lanes: which took part, by bit.
-constexpr int kMaxSimdValues = 4;
-struct SimdValues {
-  const float* values;
+constexpr int kMaxSimdWords = 4;
+struct SimdWords {
+  const uint32_t* words;
   uint32_t lanes;
 };
-SimdValues simd_exchange(const float* values, int count, int op);
+SimdWords simd_exchange(const uint32_t* words, int count, int op);
+// Orders the memory of the simdgroup's lanes.
+void simdgroup_barrier(int op);
 uint32_t simd_lane();
 void threadgroup_barrier();
 

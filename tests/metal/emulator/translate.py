@@ -174,4 +174,5 @@ def main():
         sys.exit(f"{sys.argv[1]}: {error}")
 
 
-main()
+if __name__ == "__main__":
+    main()
