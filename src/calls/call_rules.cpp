@@ -258,7 +258,7 @@ ExprId CallWriter::marker(std::string_view marker) {
 }
 
 ExprId CallWriter::calls(ExprId call, ExprId between) {
-  if (!form_.parallel || !form_.name.empty()) return call;
+  if (!form_.parallel || form_.required) return call;
   return pool_.sequence({call, pool_.repeat(pool_.sequence({between, call}), 0, grammar::kUnlimited)});
 }
 

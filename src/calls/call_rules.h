@@ -25,8 +25,8 @@ struct ThinkingMarkers {
 struct CallForm {
   Format format = Format::hermes;
   std::shared_ptr<const ToolList> tools = nullptr;
-  bool required = false;                       // the answer is calls and nothing else
-  std::string name = {};                       // required: one call of this tool; empty: of any
+  bool required = false;                       // the answer is one call and nothing else
+  std::string name = {};                       // required: of this tool; empty: of any
   bool parallel = true;                        // several calls are allowed
   std::vector<ThinkingMarkers> thinking = {};  // of a block at the beginning, in which nothing is a call
   int begins_in = -1;                          // the answer begins within that block

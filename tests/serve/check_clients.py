@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 
 import anthropic
 import httpx
@@ -18,9 +19,36 @@ os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # nothing is asked of the n
 MESSAGES = [{"role": "user", "content": "Tell me of the sea."}]
 
 
-def start(inferno):
+# What a template shows of the format, and a call of weather in it.
+FORMATS = {
+    "hermes": ("<tool_call>", '<tool_call>\n{"name": "weather", "arguments": {"place": "sea"}}\n</tool_call>'),
+    "qwen_tags": ("<tool_call><function=", "<tool_call>\n<function=weather>\n<parameter=place>\nsea\n</parameter>\n"
+                  "</function>\n</tool_call>"),
+    "seed_tags": ("<seed:tool_call>", "<seed:tool_call>\n<function=weather>\n<parameter=place>sea</parameter>\n"
+                  "</function>\n</seed:tool_call>"),
+    "minimax_tags": ("<minimax:tool_call>", '<minimax:tool_call>\n<invoke name="weather">\n<parameter name="place">sea'
+                     "</parameter>\n</invoke>\n</minimax:tool_call>"),
+    "glm_tags": ("<arg_key>", "<tool_call>weather\n<arg_key>place</arg_key>\n<arg_value>sea</arg_value>\n</tool_call>"),
+    "llama_json": ('<|start_header_id|>"parameters"', '{"name": "weather", "parameters": {"place": "sea"}}'),
+    "llama_pythonic": ("[func_name1(", "[weather(place='sea')]"),
+    "lfm_pythonic": ("<|tool_call_start|>", "<|tool_call_start|>[weather(place='sea')]<|tool_call_end|>"),
+    "mistral_list": ("[TOOL_CALLS]", '[TOOL_CALLS] [{"name": "weather", "arguments": {"place": "sea"}}]'),
+    "mistral_named": ("[TOOL_CALLS][ARGS]", '[TOOL_CALLS]weather[ARGS]{"place": "sea"}'),
+    "granite_list": ("<|tool_call|>", '<|tool_call|>[{"name": "weather", "arguments": {"place": "sea"}}]'),
+    "harmony": ("<|channel|><|message|>", "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>"
+                '{"place": "sea"}'),
+    "deepseek_json": ("<｜tool▁call▁begin｜>```json", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n"
+                      '```json\n{"place": "sea"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>'),
+    "deepseek_named": ("<｜tool▁call▁begin｜>", '<｜tool▁call▁begin｜>weather<｜tool▁sep｜>{"place": "sea"}<｜tool▁call▁end｜>'),
+    "gemma": ("<|tool_call>", '<|tool_call>call:weather{place:<|"|>sea<|"|>}<tool_call|>'),
+    "function_gemma": ("<start_function_call>", "<start_function_call>call:weather{place:<escape>sea<escape>}"
+                       "<end_function_call>"),
+}
+
+
+def start(inferno, template="chatml"):
     server = subprocess.Popen([inferno, "serve", "--port", "0", "--quiet", "--alias", "story",
-                               "--chat-template", "chatml"],
+                               "--chat-template", template],
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     return server, server.stdout.readline().split(" on ")[1].strip().removesuffix("/v1")
 
@@ -66,13 +94,12 @@ def check_openai(base):
     return streamed
 
 
-def check_tools(base):
+def check_tools(base, says=FORMATS["hermes"][1]):
     """A loop over tools as programs write it; a form that the answer must have plays the model."""
     client = openai.OpenAI(base_url=base + "/v1", api_key="none", max_retries=0)
     schema = {"type": "object", "properties": {"place": {"enum": ["sea", "land"]}}, "required": ["place"],
               "additionalProperties": False}
     tools = [{"type": "function", "function": {"name": "weather", "description": "of a place", "parameters": schema}}]
-    says = '<tool_call>\n{"name": "weather", "arguments": {"place": "sea"}}\n</tool_call>'
     messages = list(MESSAGES)
     made = client.chat.completions.create(model="story", messages=messages, tools=tools, extra_body={"choice": [says]})
     assert made.choices[0].finish_reason == "tool_calls"
@@ -88,6 +115,56 @@ def check_tools(base):
             pass
         message = stream.get_final_completion().choices[0].message
     assert json.loads(message.tool_calls[0].function.arguments)["place"] in ("sea", "land")
+
+
+def check_formats(inferno):
+    """The same loop for each way in which models write calls, by a template that shows it."""
+    for sign, says in FORMATS.values():
+        template = ("{# " + sign + " #}{% for m in messages %}{{ m.role }}: {{ m.content }}\n"
+                    "{{ m.tool_calls if m.tool_calls else '' }}{% endfor %}{{ tools }}")
+        with tempfile.NamedTemporaryFile("w", suffix=".jinja", encoding="utf-8") as file:
+            file.write(template)
+            file.flush()
+            server, base = start(inferno, file.name)
+        try:
+            check_tools(base, says)
+        finally:
+            server.terminate()
+            server.wait()
+
+
+SCHEMA = {"type": "object", "properties": {"place": {"enum": ["sea", "land"]}}, "required": ["place"],
+          "additionalProperties": False}
+
+
+def check_other_tools(base):
+    """Calls and results in the words of the other APIs."""
+    says = {"choice": [FORMATS["hermes"][1]]}
+    client = anthropic.Anthropic(base_url=base, api_key="none", max_retries=0)
+    tools = [{"name": "weather", "description": "of a place", "input_schema": SCHEMA}]
+    with client.messages.stream(model="story", max_tokens=100, messages=MESSAGES, tools=tools, extra_body=says) as stream:
+        made = stream.get_final_message()
+    assert made.stop_reason == "tool_use" and made.content[0].input == {"place": "sea"}, made
+    result = {"type": "tool_result", "tool_use_id": made.content[0].id, "content": "calm"}
+    client.messages.create(model="story", max_tokens=8, tools=tools, messages=MESSAGES + [
+        {"role": "assistant", "content": made.content}, {"role": "user", "content": [result]}])
+    made = client.messages.create(model="story", max_tokens=100, messages=MESSAGES, tools=tools,
+                                  tool_choice={"type": "tool", "name": "weather"})
+    assert made.content[0].input["place"] in ("sea", "land"), made
+    chat = [{"type": "function", "function": {"name": "weather", "parameters": SCHEMA}}]
+    made = ollama.Client(host=base).chat(model="story", messages=MESSAGES, tools=chat, options={"num_predict": 8})
+    assert made.message.role == "assistant"
+    client = openai.OpenAI(base_url=base + "/v1", api_key="none", max_retries=0)
+    flat = [{"type": "function", "name": "weather", "parameters": SCHEMA, "strict": True}]
+    made = client.responses.create(model="story", input=MESSAGES, tools=flat, extra_body=says)
+    call = made.output[0]
+    assert (call.type, call.name, json.loads(call.arguments)) == ("function_call", "weather", {"place": "sea"}), made
+    client.responses.create(model="story", tools=flat, max_output_tokens=8, input=MESSAGES + [
+        call, {"type": "function_call_output", "call_id": call.call_id, "output": "calm"}])
+    done = [e for e in client.responses.create(model="story", input=MESSAGES, tools=flat, tool_choice="required",
+                                               max_output_tokens=100, stream=True)
+            if e.type == "response.function_call_arguments.done"]
+    assert json.loads(done[0].arguments)["place"] in ("sea", "land")
 
 
 def check_anthropic(base, expected):
@@ -144,6 +221,7 @@ def main():
     try:
         expected = check_openai(base)
         check_tools(base)
+        check_other_tools(base)
         print("openai: passed", flush=True)
         for name, check in [("anthropic", check_anthropic), ("ollama", check_ollama), ("litellm", check_litellm),
                             ("langchain-openai", check_langchain)]:
@@ -153,6 +231,8 @@ def main():
     finally:
         server.terminate()
         server.wait()
+    check_formats(sys.argv[1])
+    print(f"tools in {len(FORMATS)} formats: passed", flush=True)
 
 
 main()
