@@ -139,7 +139,7 @@ void bench_prefill(Backend& backend) {
 void bench_batch(Backend& backend) {
   for (const char* type : chosen(kFewTypes)) {
     ModelRun model(backend, small_model(type), {.context = 320, .max_sequences = 128});
-    for (const int32_t streams : {1, 2, 4, 8, 16, 32, 128}) {
+    for (const int32_t streams : {1, 2, 4, 8, 16, 32, 64, 128}) {
       const double speed = decode_speed(model, streams, 128, 128);
       fmt::print("batch    0.6B  {:7} {:3} streams   {:9.0f} tok/s  {:7.1f} us per step\n", type, streams, speed,
                  1e6 * streams / speed);
@@ -212,7 +212,7 @@ void bench_profile(Backend& backend) {
     marked([&] { model.decode(1); });
     model.reset();
     for (int32_t s = 0; s < 128; ++s) model.prefill(s, prompt_of(192));
-    for (const int32_t streams : {1, 2, 4, 8, 32, 128}) marked([&] { model.decode(streams); });
+    for (const int32_t streams : {1, 2, 4, 8, 16, 32, 64, 128}) marked([&] { model.decode(streams); });
     backend.set_timing(false);
   }
 }

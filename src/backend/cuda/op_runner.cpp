@@ -4,21 +4,8 @@
 
 #include "backend/cuda/error.h"
 #include "backend/cuda/op_support.h"
-#include "base/checked.h"
 
 namespace inferno::cuda {
-namespace {
-
-// bf16 values of an unpacked weight that are in memory at a time.
-constexpr int64_t kUnpackedValues = int64_t{32} << 20;
-
-// Elements between rows of a wide input: 16-byte pieces.
-int64_t wide_stride(DType dtype, int64_t k) {
-  return round_up(k, 16 / size_of(dtype));
-}
-
-}  // namespace
-
 OpRunner::OpRunner(const LaunchContext& context, const std::shared_ptr<FreeCount>& frees)
     : context_(context), gemm_(context.stream, frees), workspace_(frees) {}
 
@@ -110,7 +97,7 @@ bool OpRunner::is_wide(const Linear& job) const {
       return true;
     }
   }
-  return false;
+  return job.tokens >= kLeastTileTokens && multiplies_tiles(job, 0, job.count, false);
 }
 
 void OpRunner::project(const Linear& job) {
@@ -138,83 +125,6 @@ void OpRunner::project_vector(const Linear& job, bool swiglu) {
   enqueue([&](const LaunchContext& c) { launch_vector_product(c, p); });
 }
 
-void OpRunner::multiply_wide(const Linear& job, int first, int last, const void* x) {
-  const DType type = wide_type(job.w[first]->dtype());
-  const int64_t stride = wide_stride(type, job.k);
-  const int64_t out_size = size_of(job.out_type);
-  // One product per run of rows that are contiguous, as weights and as results.
-  Product p{.m = job.tokens, .k = stride, .in = type, .out = job.out_type, .x = x, .ldx = stride, .ldw = stride};
-  const auto add = [&](const void* rows, int64_t count, int segment, int64_t first_row) {
-    void* out = static_cast<char*>(job.out[segment]) + first_row * out_size;
-    const int64_t out_stride = job.out_stride != 0 ? job.out_stride : job.w[segment]->rows();
-    if (p.n > 0 && static_cast<const char*>(p.w) + p.n * stride * size_of(type) == rows &&
-        static_cast<char*>(p.y) + p.n * out_size == out && p.ldy == out_stride) {
-      p.n += count;
-      return;
-    }
-    if (p.n > 0) enqueue(p);
-    p.n = count;
-    p.w = rows;
-    p.y = out;
-    p.ldy = out_stride;
-    p.add = job.residual == nullptr ? nullptr : job.residual + first_row;
-  };
-  int64_t unpacked = 0;  // rows in the buffer
-  int64_t quantized = 0;
-  for (int i = first; i < last; ++i) quantized += is_quantized(job.w[i]->dtype()) ? job.w[i]->rows() : 0;
-  const int64_t capacity = std::min(quantized, std::max<int64_t>(1, kUnpackedValues / job.k));
-  for (int i = first; i < last; ++i) {
-    const CudaWeight& weight = on_device(job.w[i]);
-    if (!is_quantized(weight.dtype())) {
-      add(weight.planes().q, weight.rows(), i, 0);
-      continue;
-    }
-    for (int64_t row = 0; row < weight.rows();) {
-      if (unpacked == capacity) {  // the buffer is full: multiply what it holds
-        enqueue(p);
-        p.n = 0;
-        unpacked = 0;
-      }
-      const int64_t count = std::min(capacity - unpacked, weight.rows() - row);
-      void* to = static_cast<char*>(region(Region::unpacked, capacity * job.k * 2)) + unpacked * job.k * 2;
-      enqueue([&](const LaunchContext& c) { launch_unpack_bf16(c, weight.planes(), weight.dtype(), row, count, to); });
-      add(to, count, i, row);
-      unpacked += count;
-      row += count;
-    }
-  }
-  if (p.n > 0) enqueue(p);
-}
-
-void OpRunner::project_wide(const Linear& job) {
-  for (int i = 0; i < job.count;) {
-    const DType type = wide_type(job.w[i]->dtype());
-    int end = i + 1;
-    while (end < job.count && wide_type(job.w[end]->dtype()) == type) ++end;
-    const int64_t stride = wide_stride(type, job.k);
-    void* x = region(Region::wide_x, job.tokens * stride * size_of(type));
-    const bool ready = wide_x_of_ == job.x && wide_x_type_ == type && job.norm == nullptr;
-    wide_x_of_ = nullptr;
-    took_private_ = took_private_ || ready;
-    if (!ready) {
-      enqueue([&](const LaunchContext& c) {
-        launch_prepare_rows(c, job.x, job.row_ids, vector_or_null(job.norm), job.eps, job.tokens, job.k, type, stride,
-                            x);
-      });
-    }
-    multiply_wide(job, i, end, x);
-    i = end;
-  }
-  for (int i = 0; i < job.count; ++i) {
-    if (job.bias[i] == nullptr) continue;
-    enqueue([&](const LaunchContext& c) {
-      const int64_t rows = job.w[i]->rows();
-      launch_add_bias(c, static_cast<float*>(job.out[i]), vector_or_null(job.bias[i]), job.tokens, rows,
-                      job.out_stride != 0 ? job.out_stride : rows);
-    });
-  }
-}
-
 void OpRunner::gate_and_up(const Linear& job, DType out_type, int64_t out_stride, void* out) {
   const int64_t n = job.w[0]->rows();
   const bool wide = is_wide(job);
@@ -228,6 +138,14 @@ void OpRunner::gate_and_up(const Linear& job, DType out_type, int64_t out_stride
   both.out_type = wide && out_type == DType::bf16 ? DType::bf16 : DType::f32;
   const int64_t size = size_of(both.out_type);
   auto* results = static_cast<char*>(region(Region::gate_up, 2 * rows_bytes(job.tokens, n, both.out_type)));
+  if (both.out_type == DType::bf16) {
+    both.out[0] = both.out[1] = out;
+    both.out_stride = out_stride;
+    if (multiplies_tiles(both, 0, 2, true)) {
+      project_tiles(both, 0, 2, true);
+      return;
+    }
+  }
   both.out[0] = results;
   both.out[1] = results + (wide ? n : job.tokens * n) * size;
   both.out_stride = wide ? 2 * n : 0;
@@ -313,7 +231,11 @@ void OpRunner::run(const GatedMlpArgs& a) {
     });
   }
   gate_and_up(first, type, stride, middle);
-  multiply_wide(second, 0, 1, middle);
+  if (multiplies_tiles(second, 0, 1, false)) {
+    multiply_tiles(second, middle);
+  } else {
+    multiply_wide(second, 0, 1, middle);
+  }
 }
 
 OpRunner::Linear OpRunner::logits_of(const LogitsArgs& a) {

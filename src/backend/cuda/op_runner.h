@@ -2,8 +2,9 @@
 //
 // For few tokens (vector_product_fits) a linear is a matrix–vector kernel with activations as the numerics contract
 // says. More tokens use wide mode: activations and unpacked weights in bf16 (F16 and F32 weights: in their own type)
-// through cuBLASLt, f32 accumulation; weights that share their input are one product there. reserve() allocates the
-// scratch memory of an op without launching anything.
+// through cuBLASLt, f32 accumulation; weights that share their input are one product there, and quantized ones are
+// unpacked before it. Some tens of tokens use it with a kernel that unpacks by itself (tile_product.cuh). reserve()
+// allocates the scratch memory of an op without launching anything.
 #pragma once
 
 #include <span>
@@ -11,6 +12,7 @@
 #include "backend/cuda/cuda_weight.h"
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/tile_task.h"
 #include "backend/cuda/workspace.h"
 #include "backend/plan.h"
 
@@ -87,8 +89,20 @@ class OpRunner {
   void project_wide(const Linear& job);
   // silu(w[0] x) * (w[1] x) into out, rows out_stride elements of out_type apart.
   void gate_and_up(const Linear& job, DType out_type, int64_t out_stride, void* out);
+  // The input of a linear in wide mode, converted.
+  const void* prepare_wide(const Linear& job, DType type);
+  // Weights [first, last) of a linear as a product of some tens of tokens, with bias and SwiGLU, and whether there is a
+  // kernel for it.
+  [[nodiscard]] static TileProduct tiles_of(const Linear& job, int first, int last, bool swiglu);
+  [[nodiscard]] bool multiplies_tiles(const Linear& job, int first, int last, bool swiglu) const;
+  void project_tiles(const Linear& job, int first, int last, bool swiglu);
+  // The same of all weights, with an input x that is converted already.
+  void multiply_tiles(const Linear& job, const void* x);
   // Weights [first, last) of a linear, which are of one wide type, times x, which is of that type.
   void multiply_wide(const Linear& job, int first, int last, const void* x);
+  struct WideBatch;
+  // Unpacks and multiplies; the batch is then empty.
+  void run(WideBatch& batch);
   // Raw q, k, v; returns where they are.
   RawHeads project_heads(const QkvRopeStoreArgs& a);
   [[nodiscard]] DecodeAttention decode_task(const AttentionArgs& b);

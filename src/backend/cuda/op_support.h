@@ -5,6 +5,7 @@
 
 #include "backend/cuda/cuda_weight.h"
 #include "backend/cuda/kernels/kernels.h"
+#include "base/checked.h"
 
 namespace inferno::cuda {
 
@@ -21,6 +22,10 @@ namespace inferno::cuda {
 }
 [[nodiscard]] inline int64_t size_of(DType dtype) {
   return row_bytes(dtype, 1);
+}
+// Elements between rows of a wide input: 16-byte pieces.
+[[nodiscard]] inline int64_t wide_stride(DType dtype, int64_t k) {
+  return round_up(k, 16 / size_of(dtype));
 }
 // Scratch memory of `tokens` rows of a wide product, or of as few f32 rows as a vector product may have: then a step of
 // few tokens needs no more than the large one that was planned.

@@ -344,8 +344,10 @@ void launch_typed(const LaunchContext& c, const Params& p) {
 }  // namespace
 
 bool batch_attention_supports(const LaunchContext& c, const KvLayerView& kv, int q_heads, int tokens) {
-  // With fewer pairs than multiprocessors, long sequences need several blocks each (launch_decode_attention).
-  return c.hopper && maps_cache(kv) && q_heads / kv.kv_heads <= kMaxGroup && tokens * kv.kv_heads >= c.sm_count;
+  // With clearly fewer pairs than multiprocessors, long sequences need several blocks each (launch_decode_attention).
+  constexpr int kIdleShare = 16;
+  return c.hopper && maps_cache(kv) && q_heads / kv.kv_heads <= kMaxGroup &&
+         tokens * kv.kv_heads >= c.sm_count - c.sm_count / kIdleShare;
 }
 
 bool launch_batch_attention(const LaunchContext& c, const DecodeAttention& task) {

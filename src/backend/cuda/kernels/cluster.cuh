@@ -28,6 +28,25 @@ __device__ __forceinline__ uint32_t address_in(uint32_t address, int rank) {
   return there;
 }
 
+// Loads from an address_in() a block.
+__device__ __forceinline__ float load_one_from(uint32_t from) {
+  float v = 0;
+#if __CUDA_ARCH__ >= 900
+  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v) : "r"(from) : "memory");
+#endif
+  return v;
+}
+__device__ __forceinline__ float4 load_from(uint32_t from) {
+  float4 v = make_float4(0, 0, 0, 0);
+#if __CUDA_ARCH__ >= 900
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(from)
+               : "memory");
+#endif
+  return v;
+}
+
 // Asynchronous stores to an address_in() a block, whose barrier, also an address_in() it, counts their bytes.
 __device__ __forceinline__ void send(uint32_t to, float2 v, uint32_t barrier) {
 #if __CUDA_ARCH__ >= 900

@@ -78,8 +78,19 @@ void launch_swiglu(const LaunchContext& c, const void* gate, const void* up, int
 // out [rows, cols] f32 += bias[cols]; rows out_stride apart.
 void launch_add_bias(const LaunchContext& c, float* out, const float* bias, int64_t rows, int64_t cols,
                      int64_t out_stride);
-// Rows [first, first + count) of a quantized weight as bf16 [count, cols].
-void launch_unpack_bf16(const LaunchContext& c, const Planes& w, DType dtype, int64_t first, int64_t count, void* out);
+// Rows [first, first + count) of quantized weights of one type as bf16 [count, cols].
+struct UnpackTask {
+  struct Piece {
+    Planes w;
+    int64_t first = 0;
+    int64_t count = 0;
+    void* out = nullptr;
+  };
+  DType dtype = DType::q8_0;
+  int pieces = 0;
+  Piece piece[kMaxSegments];
+};
+void launch_unpack_bf16(const LaunchContext& c, const UnpackTask& task);
 // Canonical rows (in device memory) into planes, rows [first, first + count).
 void launch_pack(const LaunchContext& c, const void* canonical, DType dtype, int64_t first, int64_t count,
                  const Planes& w);

@@ -156,14 +156,22 @@ __global__ void add_bias_kernel(float* out, const float* bias, int64_t count, in
 
 // A thread unpacks a group; results pass through shared memory, so that adjacent threads store adjacent pieces of 16
 // bytes.
+struct UnpackParams {
+  UnpackTask task;
+  int64_t first_block[kMaxSegments + 1] = {};  // of each piece
+};
 template <DType F>
-__global__ void unpack_kernel(Planes w, int64_t first, int64_t count, __nv_bfloat16* out) {
+__global__ void unpack_kernel(const __grid_constant__ UnpackParams p) {
   constexpr int kPieces = kGroup / 8;
   __shared__ uint4 pieces[kThreads * kPieces];
   let_next_start();
   wait_for_previous();
-  const int64_t base = int64_t{blockIdx.x} * kThreads;
-  const int64_t items = count * w.groups;
+  int which = 0;
+  while (which + 1 < p.task.pieces && blockIdx.x >= p.first_block[which + 1]) ++which;
+  const UnpackTask::Piece& piece_of = p.task.piece[which];
+  const Planes& w = piece_of.w;
+  const int64_t base = (blockIdx.x - p.first_block[which]) * kThreads;
+  const int64_t items = piece_of.count * w.groups;
   const auto thread = static_cast<int>(threadIdx.x);
   // Piece p of thread t is stored at (p + t / 2) % 4 of its four: no two threads of a quarter warp share a bank.
   const auto place = [](int t, int piece) { return t * kPieces + ((piece + t / 2) % kPieces); };
@@ -171,7 +179,7 @@ __global__ void unpack_kernel(Planes w, int64_t first, int64_t count, __nv_bfloa
     const int64_t row = (base + thread) / w.groups;
     const int g = static_cast<int>((base + thread) % w.groups);
     Part<F> part;
-    part.load(global_row<F>(w, first + row), row_bytes_of<F>(w), g / 32, g % 32);
+    part.load(global_row<F>(w, piece_of.first + row), row_bytes_of<F>(w), g / 32, g % 32);
     float values[kGroup];
     part.values(values);
 #pragma unroll
@@ -183,7 +191,7 @@ __global__ void unpack_kernel(Planes w, int64_t first, int64_t count, __nv_bfloa
     }
   }
   __syncthreads();
-  auto* to = reinterpret_cast<uint4*>(out + base * kGroup);
+  auto* to = reinterpret_cast<uint4*>(static_cast<__nv_bfloat16*>(piece_of.out) + base * kGroup);
 #pragma unroll
   for (int i = 0; i < kPieces; ++i) {
     const int piece = i * kThreads + thread;
@@ -267,12 +275,14 @@ void launch_add_bias(const LaunchContext& c, float* out, const float* bias, int6
   launch(c, shape(blocks_for(rows * cols, kThreads)), add_bias_kernel, out, bias, rows * cols, cols, out_stride);
 }
 
-void launch_unpack_bf16(const LaunchContext& c, const Planes& w, DType dtype, int64_t first, int64_t count, void* out) {
-  with_dtype(dtype, [&]<DType F>() {
-    if constexpr (group_bytes(F).s != 0) {
-      launch(c, shape(blocks_for(count * w.groups, kThreads)), unpack_kernel<F>, w, first, count,
-             static_cast<__nv_bfloat16*>(out));
-    }
+void launch_unpack_bf16(const LaunchContext& c, const UnpackTask& task) {
+  UnpackParams p;
+  p.task = task;
+  for (int i = 0; i < task.pieces; ++i) {
+    p.first_block[i + 1] = p.first_block[i] + blocks_for(task.piece[i].count * task.piece[i].w.groups, kThreads);
+  }
+  with_dtype(task.dtype, [&]<DType F>() {
+    if constexpr (group_bytes(F).s != 0) launch(c, shape(p.first_block[task.pieces]), unpack_kernel<F>, p);
   });
 }
 

@@ -1,0 +1,43 @@
+// Partitions a product of some tens of tokens over the blocks of tile_product_kernel, and launches it.
+#pragma once
+
+#include "backend/cuda/kernels/tile_product.cuh"
+#include "backend/cuda/kernels/tile_types.h"
+
+namespace inferno::cuda {
+
+template <int N, DType F, DType F2>
+void launch_tiles(const LaunchContext& c, const TileProduct& p) {
+  static_assert(tile_unit(F) == tile_unit(F2) && tile_stages(F) == tile_stages(F2));
+  TileParams a;
+  a.p = p;
+  const TileShares shares = tile_shares(c, p);
+  a.units = shares.units;
+  a.splits = shares.splits;
+  for (int i = 0; i < kMaxSegments; ++i) a.first_tile[i + 1] = shares.first_tile[i + 1];
+  constexpr int kWeightBytes = unit_bytes(F) > unit_bytes(F2) ? unit_bytes(F) : unit_bytes(F2);
+  constexpr int kSlotBytes = N * tile_unit(F) * 2 + 2 * kWeightBytes;
+  constexpr int kResultBytes = N * kResultStride * 4;
+  constexpr int kMaxShared = 224 * 1024;
+  static_assert(tile_stages(F) * kSlotBytes + 2 * 1024 <= kMaxShared);
+  a.slot_bytes = kSlotBytes;
+  a.fours = true;
+  for (int i = 0; i < p.segments; ++i) {
+    a.fours = a.fours && p.segment[i].rows % 4 == 0 && p.segment[i].out_stride % 4 == 0;
+  }
+  const int count = divide_up(a.units, a.splits);
+  const int ring = (count < tile_stages(F) ? count : tile_stages(F)) * a.slot_bytes;
+  constexpr int kAlignment = 1024;
+  const int shared = (ring > kResultBytes ? ring : kResultBytes) + kSquaresBytes + kAlignment;
+  launch(c, {dim3(static_cast<unsigned>(a.first_tile[kMaxSegments] * a.splits)), dim3(kTileThreads), shared, a.splits},
+         tile_product_kernel<N, F, F2>, a);
+}
+
+template <int N>
+void launch_tiles_for(const LaunchContext& c, const TileProduct& p) {
+  (void)with_tile_types(p, [&]<DType F, DType F2>() {
+    if constexpr (N <= kMaxPlainTileTokens || !is_plain(F)) launch_tiles<N, F, F2>(c, p);
+  });
+}
+
+}  // namespace inferno::cuda

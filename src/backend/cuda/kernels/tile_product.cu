@@ -1,0 +1,54 @@
+// Dispatch of the products of some tens of tokens by their number.
+#include "backend/cuda/kernels/tile_types.h"
+
+namespace inferno::cuda {
+
+// Each in the file that instantiates it.
+void launch_tiles_8(const LaunchContext& c, const TileProduct& p);
+void launch_tiles_16(const LaunchContext& c, const TileProduct& p);
+void launch_tiles_32(const LaunchContext& c, const TileProduct& p);
+void launch_tiles_64(const LaunchContext& c, const TileProduct& p);
+void launch_tiles_128(const LaunchContext& c, const TileProduct& p);
+
+bool tile_product_fits(const LaunchContext& c, const TileProduct& p) {
+  constexpr int kValues = 256;  // rows are cut into pieces of so many values
+  if (!c.hopper || p.tokens > kMaxTileTokens || p.k % kValues != 0 || p.k == 0) return false;
+  if (is_plain(p.segment[0].dtype) && p.tokens > kMaxPlainTileTokens) return false;
+  if (p.swiglu && p.segment[0].dtype != p.segment[1].dtype) return false;
+  return with_tile_types(p, [&]<DType F, DType F2>() {});
+}
+
+TileShares tile_shares(const LaunchContext& c, const TileProduct& p) {
+  const bool plain = is_plain(p.segment[0].dtype);
+  TileShares s;
+  s.units = p.k / tile_unit(p.segment[0].dtype);
+  const int rows_of_tile = p.swiglu ? kGroupRows : kTileRows;
+  for (int i = 0; i < kMaxSegments; ++i) {
+    const bool counts = i < p.segments && (i == 0 || !p.swiglu);
+    s.first_tile[i + 1] = s.first_tile[i] + (counts ? (p.segment[i].rows + rows_of_tile - 1) / rows_of_tile : 0);
+  }
+  // Blocks of few tokens are two per multiprocessor. Clusters of blocks that have one alone do not fill all of them.
+  const int most_blocks = p.tokens <= 32 ? 2 * c.sm_count : c.sm_count * 7 / 8;
+  const int most = plain ? s.units / 2 : s.units;
+  while (s.splits < kMaxSplits && 2 * s.splits <= most && s.first_tile[kMaxSegments] * s.splits * 2 <= most_blocks) {
+    s.splits *= 2;
+  }
+  return s;
+}
+
+bool tile_product_normalizes(const LaunchContext& c, const TileProduct& p) {
+  constexpr int kFewTokens = 32;  // with more, blocks that share a row would convert too much of it each
+  if (p.tokens > kFewTokens) return false;
+  const TileShares s = tile_shares(c, p);
+  return s.units <= s.splits * tile_stages(p.segment[0].dtype);
+}
+
+void launch_tile_product(const LaunchContext& c, const TileProduct& p) {
+  if (p.tokens <= 8) return launch_tiles_8(c, p);
+  if (p.tokens <= 16) return launch_tiles_16(c, p);
+  if (p.tokens <= 32) return launch_tiles_32(c, p);
+  if (p.tokens <= 64) return launch_tiles_64(c, p);
+  launch_tiles_128(c, p);
+}
+
+}  // namespace inferno::cuda

@@ -1,0 +1,191 @@
+// A warpgroup's rows of a weight for tile_product_kernel: copied to shared memory and unpacked, a unit at a time.
+#pragma once
+
+#include "backend/cuda/kernels/formats.cuh"
+#include "backend/cuda/kernels/mma.cuh"
+#include "backend/cuda/kernels/tile_types.h"
+
+namespace inferno::cuda {
+
+// Bytes of a unit's weights, 64 rows.
+__host__ __device__ constexpr int unit_bytes(DType dtype) {
+  if (is_plain(dtype)) return kGroupRows * tile_unit(dtype) * 2;
+  const GroupBytes b = group_bytes(dtype);
+  return kGroupRows * 8 * (b.q + b.h + b.s);
+}
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+
+// 16 bytes of a weight, as copy_async_16; they are read once in a step: L2 evicts them first.
+__device__ __forceinline__ void copy_weight_16(uint32_t to, const void* from, bool exists, uint64_t policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from),
+               "r"(exists ? 16 : 0), "l"(policy)
+               : "memory");
+}
+
+// 64 rows of a weight, from `first` on, as one warpgroup has them.
+template <DType F>
+class TileRows {
+ public:
+  static constexpr int kSteps = tile_unit(F) / 16;
+
+  __device__ __forceinline__ TileRows(const TileProduct::Segment& s, int first)
+      : w_(s.w), first_(first), rows_(s.rows), thread_(static_cast<int>(threadIdx.x) % kGroupThreads) {
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy_));
+  }
+
+  // Enqueues copies of a unit to shared memory. Rows after the last are zero.
+  __device__ __forceinline__ void copy(int unit, uint32_t to) const {
+    if constexpr (is_plain(F)) {
+      // Tiles of 64 values as wgmma reads them, see operand().
+      copy_plane<16, 128>(w_.q, w_.row_stride, unit * tile_unit(F) * 2, [&](int r, int piece) {
+        return to + piece / 8 * (kGroupRows * 128) + r * 128 + ((piece % 8 ^ r % 8) << 4);
+      });
+    } else {
+      constexpr GroupBytes kBytes = group_bytes(F);
+      const int64_t groups = w_.groups;
+      const auto q_place = [&](int r, int piece) { return to + r * (8 * kBytes.q) + ((piece ^ r % 8) << 4); };
+      if constexpr (kBytes.q != 0) copy_plane<8, 8 * kBytes.q>(w_.q, groups * kBytes.q, unit * 128, q_place);
+      if constexpr (kBytes.q == 32) {  // the second halves of the groups
+        copy_plane<8, 8 * kBytes.q>(w_.q + groups * 16, groups * kBytes.q, unit * 128,
+                                    [&](int r, int piece) { return q_place(r, piece) + 128; });
+      }
+      if constexpr (kBytes.h != 0) {
+        copy_plane<kBytes.h / 2, 8 * kBytes.h>(w_.h, groups * kBytes.h, unit * 8 * kBytes.h,
+                                               [&](int r, int piece) { return h_place(to, r, piece); });
+      }
+      constexpr int kScales = kGroupRows * 8 * (kBytes.q + kBytes.h);
+      copy_plane<kBytes.s / 2, 8 * kBytes.s>(w_.s, groups * kBytes.s, unit * 8 * kBytes.s, [&](int r, int piece) {
+        return to + kScales + r * (8 * kBytes.s) + piece * 16;
+      });
+    }
+  }
+
+  // The factors of whole blocks of a unit, which are not copied; loaded ahead of unpack().
+  __device__ __forceinline__ void load_super(int unit) {
+    constexpr int kSize = group_bytes(F).d;
+    if constexpr (kSize != 0) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int row = min(first_ + my_row() + 8 * i, rows_ - 1);
+        const uint8_t* at = w_.d + (int64_t{row} * (w_.groups / 8) + unit) * kSize;
+        super_[i] = kSize == 2 ? load_weight_2(at) : load_weight_4(at);
+      }
+    }
+  }
+
+  // The unit at `from` as operands of wgmma: of lane l, values 2c, 2c + 1, 2c + 8, 2c + 9 of each 16, c = l % 4, of
+  // rows l / 4 and that plus 8 of the warp's 16.
+  __device__ __forceinline__ void unpack(uint32_t from, uint32_t (&a)[kSteps][4]) const {
+    constexpr GroupBytes kBytes = group_bytes(F);
+    constexpr int kOffset = level_offset(F);
+    const int c = thread_ % 4;
+    const int row = my_row();
+    const uint32_t q_at = from + row * (8 * kBytes.q) + (row % 8 << 4) + c / 2 * 4;
+    const uint32_t s_at = from + kGroupRows * 8 * (kBytes.q + kBytes.h) + row * (8 * kBytes.s);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {  // groups
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {  // rows
+        Part<F> part;
+        const uint32_t scale_at = s_at + i * 8 * (8 * kBytes.s) + j * kBytes.s;
+        part.scale = kBytes.s == 4 ? load_shared_4(scale_at) : load_shared_2(scale_at);
+        part.super = super_[i];
+        const auto w = part.scales();
+        uint32_t words[2][2] = {};  // [half][values 2c.., 2c + 8..]: levels of four values, of which two are the lane's
+        const uint32_t at = (q_at ^ (j << 4)) + i * 8 * (8 * kBytes.q);
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+          if constexpr (kBytes.q == 32) {
+            words[0][n] = load_shared_4(at + n * 8) ^ 0x80808080U;
+            words[1][n] = load_shared_4(at + n * 8 + 128) ^ 0x80808080U;
+          } else if constexpr (kBytes.q == 16) {
+            const uint32_t both = load_shared_4(at + n * 8);
+            words[0][n] = both & 0x0f0f0f0fU;
+            words[1][n] = (both >> 4) & 0x0f0f0f0fU;
+          }
+        }
+        if constexpr (kBytes.h != 0) add_high_bits(from, row + 8 * i, j, c / 2, words);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const float s = w.d * static_cast<float>(half == 0 ? w.sa : w.sb);
+          const float m = w.m * static_cast<float>(half == 0 ? w.ma : w.mb);
+          // A level in the right bits of a float is the level plus a power of two.
+          constexpr bool kBytesWide = kBytes.q == 32;
+          constexpr uint32_t kBase = kBytesWide ? 0x47000000U : 0x43000000U;
+          constexpr float kBias = kBytesWide ? 32768.0F + 128.0F : 128.0F + kOffset;
+          const float constant = fmaf(-kBias, s, -m);
+#pragma unroll
+          for (int n = 0; n < 2; ++n) {
+            float v[2];
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+              const uint32_t byte = c % 2 * 2 + e;
+              const uint32_t selector = kBytesWide ? 0x7404U + (byte << 4) : 0x7044U + (byte << 8);
+              v[e] = fmaf(__uint_as_float(__byte_perm(words[half][n], kBase, selector)), s, constant);
+            }
+            a[2 * j + half][2 * n + i] = pack_pair<__nv_bfloat16>(v[0], v[1]);
+          }
+        }
+      }
+    }
+  }
+
+ private:
+  // `kPieces` pieces of 16 bytes of each row, from byte `at` of the row on; kStride: bytes between rows at the
+  // destination, which is place(row, piece).
+  template <int kPieces, int kStride, typename Place>
+  __device__ __forceinline__ void copy_plane(const uint8_t* plane, int64_t row_bytes, int at, Place place) const {
+    constexpr int kStep = kGroupThreads / kPieces;  // rows at a time
+    static_assert(kStep % 8 == 0, "all of a thread's rows have the same place modulo 8");
+    const int row = thread_ / kPieces;
+    const int piece = thread_ % kPieces;
+    if (kStep > kGroupRows && row >= kGroupRows) return;
+    const uint8_t* from = plane + (first_ + row) * row_bytes + at + piece * 16;
+    const uint32_t to = place(row, piece);
+#pragma unroll
+    for (int i = 0; i < kGroupRows; i += kStep) {
+      copy_weight_16(to + i * kStride, from, first_ + row + i < rows_, policy_);
+      from += kStep * row_bytes;
+    }
+  }
+  static __device__ __forceinline__ uint32_t h_place(uint32_t unit, int row, int piece) {
+    constexpr GroupBytes kBytes = group_bytes(F);
+    const uint32_t plane = unit + kGroupRows * 8 * kBytes.q;
+    return kBytes.h == 8 ? plane + row * 64 + ((piece ^ row / 2 % 4) << 4) : plane + row * 32 + piece * 16;
+  }
+  // Bits above the low four of group j; `quad`: which four values of eight.
+  __device__ __forceinline__ void add_high_bits(uint32_t unit, int row, int j, int quad,
+                                                uint32_t (&words)[2][2]) const {
+    constexpr GroupBytes kBytes = group_bytes(F);
+    if constexpr (kBytes.h == 8) {
+      constexpr int kShift = kBytes.q == 16 ? 4 : 0;
+      const uint2 h = load_shared_8(h_place(unit, row, j / 2) + j % 2 * 8);
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        words[0][n] |= ((h.x >> (2 * quad + 4 * n)) & 0x03030303U) << kShift;
+        words[1][n] |= ((h.y >> (2 * quad + 4 * n)) & 0x03030303U) << kShift;
+      }
+    } else {
+      const uint32_t h = load_shared_4(h_place(unit, row, j / 4) + j % 4 * 4);
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        words[0][n] |= ((h >> (quad + 2 * n)) & 0x01010101U) << 4;
+        words[1][n] |= ((h >> (4 + quad + 2 * n)) & 0x01010101U) << 4;
+      }
+    }
+  }
+  // The first of the thread's two rows.
+  [[nodiscard]] __device__ __forceinline__ int my_row() const { return thread_ / kWarp * 16 + thread_ % kWarp / 4; }
+
+  const Planes& w_;
+  int first_;
+  int rows_;
+  int thread_;
+  uint64_t policy_;
+  uint32_t super_[2] = {};
+};
+
+#endif
+
+}  // namespace inferno::cuda

@@ -1,0 +1,41 @@
+// A product of some tens of tokens, and its kernel (tile_product.cuh).
+#pragma once
+
+#include "backend/cuda/kernels/kernels.h"
+
+namespace inferno::cuda {
+
+// With fewer tokens the matrix-vector kernels are faster.
+inline constexpr int kLeastTileTokens = 6;
+// 16-bit weights need not be unpacked: cuBLAS is faster with more than kMaxPlainTileTokens.
+inline constexpr int kMaxTileTokens = 128;
+inline constexpr int kMaxPlainTileTokens = 64;
+// out_i = x * w_i^T + bias_i (+ residual); SwiGLU: out_0 = silu(x w_0^T) * (x w_1^T). With `norm`, x is normalized
+// before.
+struct TileProduct {
+  struct Segment {
+    Planes w;
+    DType dtype = DType::bf16;
+    int rows = 0;
+    const float* bias = nullptr;  // [rows] or null
+    void* out = nullptr;          // rows of a token, tokens out_stride elements apart
+    int64_t out_stride = 0;
+  };
+  const void* x = nullptr;      // [tokens, k], bf16 or, with `norm`, f32
+  const float* norm = nullptr;  // [k] or null
+  float eps = 0;
+  int tokens = 0;
+  int k = 0;
+  int segments = 0;
+  Segment segment[kMaxSegments];
+  DType out_type = DType::f32;      // or bf16
+  const float* residual = nullptr;  // laid out like the output, or null; one segment
+  bool swiglu = false;              // two segments of one type and one number of rows
+};
+// Whether there is a kernel for the product; x and the outputs do not matter.
+[[nodiscard]] bool tile_product_fits(const LaunchContext& c, const TileProduct& p);
+// Whether it also normalizes: blocks that multiply long rows piece by piece do not.
+[[nodiscard]] bool tile_product_normalizes(const LaunchContext& c, const TileProduct& p);
+void launch_tile_product(const LaunchContext& c, const TileProduct& p);
+
+}  // namespace inferno::cuda

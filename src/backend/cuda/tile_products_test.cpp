@@ -1,0 +1,108 @@
+// Products of some tens of tokens, which have a kernel of their own: types of weights, numbers of tokens and shapes
+// against the ops' definitions.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "backend/cuda/cuda.h"
+#include "backend/factory.h"
+#include "base/error.h"
+#include "verify/compare.h"
+#include "verify/op_cases.h"
+
+namespace inferno {
+namespace {
+
+class TileProducts : public testing::TestWithParam<DType> {
+ protected:
+  void SetUp() override {
+    try {
+      device_ = make_cuda_backend();
+    } catch (const Error&) {
+      GTEST_SKIP() << "no GPU";
+    }
+  }
+
+  void expect_definition(const OpImage& image) {
+    const OpRecord& record = image.record();
+    const OpImage expected = run_on(*exact_, image);
+    const double limit = nmse_limit(record, Numerics::wide);
+    for (const FieldDifference& d : compare_written(image, expected, run_on(*device_, image))) {
+      EXPECT_FALSE(d.beyond(limit)) << d.field << ": nmse " << d.nmse << " of " << limit << ", at " << d.worst << " "
+                                    << d.worst_tested << " instead of " << d.worst_reference;
+    }
+  }
+
+  std::unique_ptr<Backend> device_;
+  std::unique_ptr<Backend> exact_ = create_backend("scalar", {.fused = false});
+};
+
+// One unit per block, several, a number that the blocks of a cluster cannot share equally; tokens that fill their
+// columns and that do not; rows that fill the last tile and that do not.
+TEST_P(TileProducts, LinearsGiveWhatTheirDefinitionGives) {
+  for (const int64_t k : {256, 1024, 3072}) {
+    for (const int64_t tokens : {6, 8, 9, 16, 17, 32, 50, 64, 65, 128}) {
+      SCOPED_TRACE(testing::Message() << tokens << " tokens of " << k);
+      const LinearShape shape{.tokens = tokens, .k = k, .weight = GetParam()};
+      LinearShape three = shape;
+      three.n = {520, 72, 65};
+      three.bias = true;
+      expect_definition(linear_case(three, 1));
+      LinearShape adds = shape;
+      adds.n = {1031};
+      adds.residual = adds.residual_is_out = true;
+      expect_definition(linear_case(adds, 2));
+    }
+  }
+}
+
+TEST_P(TileProducts, RowsOfTheHeadAreChosenByTheirIndices) {
+  for (const size_t rows : {12, 33, 100}) {
+    SCOPED_TRACE(rows);
+    std::vector<int32_t> ids(rows);
+    std::iota(ids.rbegin(), ids.rend(), 2);
+    expect_definition(
+        logits_case({.tokens = 110, .rows = ids, .width = 1024, .vocabulary = 17'029, .weight = GetParam()}, 4));
+  }
+}
+
+// Gate and up share a tile, and seven units of the down projection are shared by four blocks.
+TEST_P(TileProducts, GatedMlpsGiveWhatTheirDefinitionGives) {
+  for (const int64_t tokens : {6, 9, 32, 70}) {
+    SCOPED_TRACE(tokens);
+    expect_definition(mlp_case(
+        {.tokens = tokens, .width = 512, .ffn = 1792, .weight = GetParam(), .down = GetParam(), .norm = true}, 3));
+  }
+}
+
+// Long rows and many tiles: the blocks reuse their shared memory.
+TEST_P(TileProducts, LongRowsGiveWhatTheirDefinitionGives) {
+  for (const int64_t tokens : {10, 40, 100}) {
+    SCOPED_TRACE(tokens);
+    expect_definition(linear_case({.tokens = tokens, .k = 12'288, .n = {136}, .weight = GetParam()}, 5));
+  }
+}
+
+// Nor on how many there are.
+TEST_P(TileProducts, ATokensResultDoesNotDependOnTheOthers) {
+  std::vector<float> alone;
+  // 16-bit weights are cuBLAS's with more.
+  const int64_t most = GetParam() == DType::bf16 ? 64 : 128;
+  for (const int64_t tokens : {6, 9, 16, 30, 64, 128}) {
+    if (tokens > most) break;
+    LogitsShape shape{.tokens = 128, .width = 1024, .vocabulary = 600, .weight = GetParam()};
+    shape.rows.resize(static_cast<size_t>(tokens));
+    std::iota(shape.rows.begin(), shape.rows.end(), 0);
+    const OpImage image = run_on(*device_, logits_case(shape, 6));
+    const float* out = image.record().args<LogitsArgs>().out.f32();
+    if (alone.empty()) alone.assign(out, out + shape.vocabulary);
+    EXPECT_TRUE(std::equal(alone.begin(), alone.end(), out)) << tokens;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, TileProducts,
+                         testing::Values(DType::bf16, DType::q8_0, DType::q4_0, DType::q4_k, DType::q5_k, DType::q6_k),
+                         [](const auto& info) { return std::string(dtype_name(info.param)); });
+
+}  // namespace
+}  // namespace inferno
