@@ -37,7 +37,7 @@ class Replica:
     """One loaded model. Ray restarts it when check_health fails, and lets its requests end before it stops it."""
 
     def __init__(self, path: str | None, threads: int):
-        options = {"threads": threads, "max_sequences": 8}
+        options: dict[str, Any] = {"threads": threads, "max_sequences": 8}
         self.llm = inferno.Llm(path, **options) if path else inferno.Llm.builtin(**options)
 
     @serve.multiplexed(max_num_models_per_replica=256)
@@ -48,7 +48,8 @@ class Replica:
     def check_health(self) -> None:
         self.llm.stats()  # an inferno.Error where it cannot be used
 
-    async def tokens(self, prompt: str | list[dict], options: dict[str, Any]) -> AsyncIterator[tuple[int, Any]]:
+    async def tokens(self, prompt: str | list[dict[str, Any]],
+                     options: dict[str, Any]) -> AsyncIterator[tuple[int, Any]]:
         """Yields (index, text); at last (-1, the reason and the counts)."""
         await self.remember(serve.get_multiplexed_model_id())
         generation = (self.llm.submit(prompt, **options) if isinstance(prompt, str)
@@ -117,7 +118,8 @@ class Front:
 
 
 def _whole(text: str, end: dict[str, Any], chat: bool) -> dict[str, Any]:
-    choice = {"index": 0, "finish_reason": "length" if end["reason"] in ("length", "context_full") else "stop"}
+    reason = "length" if end["reason"] in ("length", "context_full") else "stop"
+    choice: dict[str, Any] = {"index": 0, "finish_reason": reason}
     choice |= {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
     usage = {"prompt_tokens": end["prompt_tokens"], "completion_tokens": end["generated_tokens"],
              "total_tokens": end["prompt_tokens"] + end["generated_tokens"],
@@ -148,8 +150,10 @@ def _error(status: int, message: str) -> JSONResponse:
 
 def application(model: str | None, replicas: int, most: int, threads: int) -> Any:
     scaling = {"min_replicas": replicas, "max_replicas": most, "target_ongoing_requests": 8}
-    replica = Replica.options(autoscaling_config=scaling, ray_actor_options={"num_cpus": threads})
-    return Front.options(ray_actor_options={"num_cpus": 0}).bind(replica.bind(model, threads))
+    model_deployment: Any = Replica
+    front: Any = Front
+    replica = model_deployment.options(autoscaling_config=scaling, ray_actor_options={"num_cpus": threads})
+    return front.options(ray_actor_options={"num_cpus": 0}).bind(replica.bind(model, threads))
 
 
 def main() -> None:

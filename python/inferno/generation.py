@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import Any
 
 from . import _inferno
@@ -19,8 +19,9 @@ class Generation:
     It goes on when nobody looks. Leaving a loop over it does not end it; cancel() does.
     """
 
-    def __init__(self, request: _inferno.Request):
+    def __init__(self, request: _inferno.Request, reader: Callable[[], _inferno.AnswerReader] | None = None):
         self._request = request
+        self._reader = reader  # of a conversation
         self._ready: deque[Token] = deque()
         # For event loops.
         self._ended = False  # and all its tokens were taken
@@ -29,7 +30,7 @@ class Generation:
 
     def result(self) -> Result:
         """Waits for the end. Raises what the request ended with."""
-        return Result._of(self._request.result())
+        return Result._of(self._request.result(), self._reader)
 
     def cancel(self) -> None:
         """Ends it before its next step; what was made so far is its result."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -108,7 +109,8 @@ class Llm:
         """The next answer of a conversation, a list of {"role": ..., "content": ...} in the form of OpenAI's API.
 
         options: those of generate(), and tools (a list as in that API), enable_thinking, chat_template (a known name or
-        the text of one).
+        the text of one). The result's `message` is the answer taken apart, for the conversation's next turn: what the
+        model thought, what it says, and the tools that it calls, also as `tool_calls`.
         """
         return self.submit_chat(messages, on_token=on_token, **options).result()
 
@@ -121,14 +123,24 @@ class Llm:
                     chat_template: str | None = None, **options: Any) -> Generation:
         """Returns at once, with a Generation; options as for chat()."""
         prompt = chat_of(messages, tools, enable_thinking, chat_template, True)
-        return self._submit(prompt, on_token, options)
+        return self._submit(prompt, on_token, options, lambda: self._model.answer_reader(prompt, self._chat_template))
 
-    def _submit(self, prompt: _inferno.Prompt, on_token: OnToken | None, options: dict[str, Any]) -> Generation:
+    @functools.cached_property
+    def _chat_template(self) -> str:
+        """Of the model's file; empty: it has none."""
+        if not self.path or not self._model.has_chat_template():
+            return ""
+        items = [entry["items"] for entry in _inferno.inspect(self.path)["metadata"]
+                 if entry["key"] == "tokenizer.chat_template"]
+        return str(items[0][0]) if items and items[0] else ""
+
+    def _submit(self, prompt: _inferno.Prompt, on_token: OnToken | None, options: dict[str, Any],
+                reader: Callable[[], _inferno.AnswerReader] | None = None) -> Generation:
         called = None
         if on_token is not None:
             def called(text: str, id: int, sample: int, logprobs: list[tuple[int, float]]) -> bool:
                 return on_token(Token(text, id, sample, logprobs)) is not False
-        return Generation(self._model.submit(prompt, generate_options(**options), called))
+        return Generation(self._model.submit(prompt, generate_options(**options), called), reader)
 
     def cancel(self) -> None:
         """Ends all that runs or waits."""

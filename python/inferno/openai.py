@@ -16,10 +16,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from . import _inferno
 from ._inferno import Error
 from .generation import Generation
 from .llm import Llm
-from .results import Completion, Result, Token
+from .results import Completion, Result, call_id
 
 __all__ = ["Client"]
 
@@ -68,7 +69,8 @@ class _Endpoint:
                seed: int | None = None, logprobs: bool | int | None = None, top_logprobs: int | None = None,
                logit_bias: Mapping[Any, float] | None = None, presence_penalty: float | None = None,
                frequency_penalty: float | None = None, tools: Sequence[Mapping[str, Any]] | None = None,
-               response_format: Mapping[str, Any] | None = None, user: str | None = None, extra_body: Mapping[str, Any] | None = None) -> Any:
+               tool_choice: str | None = None, response_format: Mapping[str, Any] | None = None,
+               user: str | None = None, extra_body: Mapping[str, Any] | None = None) -> Any:
         """As in OpenAI's client; extra_body holds options of inferno's own (top_k, min_p, enable_thinking, ...)."""
         options: dict[str, Any] = dict(extra_body or {})
         limit = max_completion_tokens if max_completion_tokens is not None else max_tokens
@@ -81,10 +83,12 @@ class _Endpoint:
             options["logprobs"] = top_logprobs if top_logprobs is not None else logprobs
         if response_format is not None:
             options["json_schema"] = _schema(response_format)
+        if tool_choice not in (None, "auto", "none"):
+            raise Error('tool_choice may be "auto" or "none" here; `inferno serve` knows the others')
         if self._chat:
             if messages is None or prompt is not None:
                 raise Error("chat.completions takes `messages`")
-            generation = self._client._llm.submit_chat(messages, tools=tools, **options)
+            generation = self._client._llm.submit_chat(messages, tools=None if tool_choice == "none" else tools, **options)
         else:
             if prompt is None or messages is not None or tools is not None:
                 raise Error("completions takes `prompt`")
@@ -103,6 +107,18 @@ def _schema(response_format: Mapping[str, Any]) -> Any:
     if kind == "json_schema":
         return response_format["json_schema"]["schema"]
     raise Error(f"response_format of type {kind!r}; it is text, json_object or json_schema")
+
+
+def _message(message: Mapping[str, Any]) -> Record:
+    made = Record(**{**message, "tool_calls": None})
+    if message.get("tool_calls"):
+        made.tool_calls = [Record(**{**call, "function": Record(**call["function"])}) for call in message["tool_calls"]]
+    return made
+
+
+def _reason(sample: Completion) -> str:
+    reason = _REASONS[sample.reason]
+    return "tool_calls" if reason == "stop" and sample.message and "tool_calls" in sample.message else reason
 
 
 class _Answer:
@@ -127,9 +143,8 @@ class _Answer:
         return Record(content=content)
 
     def _choice(self, index: int, sample: Completion) -> Record:
-        text = {"message": Record(role="assistant", content=sample.text)} if self._chat else {"text": sample.text}
-        return Record(index=index, **text, logprobs=self._logprobs(sample.logprobs),
-                      finish_reason=_REASONS[sample.reason])
+        text = {"message": _message(sample.message or {})} if self._chat else {"text": sample.text}
+        return Record(index=index, **text, logprobs=self._logprobs(sample.logprobs), finish_reason=_reason(sample))
 
     @staticmethod
     def _usage(result: Result) -> Record:
@@ -141,24 +156,65 @@ class _Answer:
         return Record(object=self._object(False), **self._head, usage=self._usage(result),
                       choices=[self._choice(i, sample) for i, sample in enumerate(result.samples)])
 
-    def _chunk(self, index: int, token: Token | None, reason: str | None, first: bool = False) -> Record:
-        role = {"role": "assistant"} if first else {}
-        content = {"content": str(token)} if token is not None else {}
-        text = {"delta": Record(**role, **content)} if self._chat else {"text": str(token or "")}
-        logprobs = self._logprobs([token.logprobs]) if token is not None else None
-        choice = Record(index=index, **text, logprobs=logprobs, finish_reason=reason)
+    def _chunk(self, index: int, text: str | Record, reason: str | None = None,
+               logprobs: Record | None = None) -> Record:
+        held = {"delta": text} if self._chat else {"text": text}
+        choice = Record(index=index, **held, logprobs=logprobs, finish_reason=reason)
         return Record(object=self._object(True), **self._head, choices=[choice])
 
     def stream(self, generation: Generation, wants_usage: bool) -> Iterator[Record]:
+        """One chunk for each token that has something to show, then the reasons, then what was asked for of usage."""
+        deltas: dict[int, _Deltas] = {}
         try:
-            seen: set[int] = set()
             for token in generation:
-                yield self._chunk(token.sample, token, None, first=token.sample not in seen)
-                seen.add(token.sample)
+                logprobs = self._logprobs([token.logprobs])
+                text: str | Record | None = str(token)
+                if self._chat:
+                    if token.sample not in deltas:
+                        assert generation._reader is not None
+                        deltas[token.sample] = _Deltas(generation._reader())
+                    text = deltas[token.sample].push(token)
+                if text is not None or logprobs is not None:
+                    yield self._chunk(token.sample, Record() if text is None else text, logprobs=logprobs)
             result = generation.result()
             for i, sample in enumerate(result.samples):
-                yield self._chunk(i, None, _REASONS[sample.reason])
+                last = deltas[i].finish() if i in deltas else None
+                if last is not None:
+                    yield self._chunk(i, last)
+                yield self._chunk(i, Record() if self._chat else "", _reason(sample))
             if wants_usage:
                 yield Record(object=self._object(True), **self._head, choices=[], usage=self._usage(result))
         finally:
             generation.cancel()
+
+
+class _Deltas:
+    """The pieces of one sample's answer, as deltas of messages."""
+
+    def __init__(self, reader: _inferno.AnswerReader):
+        self._reader = reader
+        self._begun = False
+
+    def push(self, text: str) -> Record | None:
+        return self._delta(*self._reader.push(text))
+
+    def finish(self) -> Record | None:
+        return self._delta(*self._reader.finish())
+
+    def _delta(self, reasoning: str, content: str, calls: list[tuple[int, str, str]]) -> Record | None:
+        held: dict[str, Any] = {}
+        if reasoning:
+            held["reasoning_content"] = reasoning
+        if content:
+            held["content"] = content
+        if calls:
+            held["tool_calls"] = [
+                Record(index=index, id=call_id(), type="function", function=Record(name=name, arguments=arguments))
+                if name else Record(index=index, function=Record(arguments=arguments))
+                for index, name, arguments in calls]
+        if not held:
+            return None
+        if not self._begun:
+            held = {"role": "assistant", **held}
+            self._begun = True
+        return Record(**held)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import random
+import string
+from collections.abc import Callable
 from typing import Any
+
+from . import _inferno
 
 
 class Token(str):
@@ -32,6 +37,9 @@ class Completion:
     ids: list[int]
     reason: str  # "length", "end_token", "stop_token", "stop_string", "context_full", "cancelled"
     logprobs: list[list[tuple[int, float]]]  # of each id, where they were asked for
+    # Of a conversation: the answer as its next message, with "content", and where there are any "reasoning_content" and
+    # "tool_calls" in the form of OpenAI's API.
+    message: dict[str, Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +69,17 @@ class Result:
         """Of each id, where they were asked for; see Completion."""
         return self.samples[0].logprobs
 
+    @property
+    def message(self) -> dict[str, Any] | None:
+        """Of a conversation: the answer as its next message; see Completion."""
+        return self.samples[0].message
+
+    @property
+    def tool_calls(self) -> list[dict[str, Any]]:
+        """The tools that the answer calls: {"id": ..., "type": "function", "function": {"name", "arguments"}}."""
+        calls: list[dict[str, Any]] = (self.message or {}).get("tool_calls", [])
+        return calls
+
     def __str__(self) -> str:
         return self.text
 
@@ -73,5 +92,30 @@ class Result:
                 f"{metrics['decode_tokens_per_second']:.1f} tokens/s, ended by {self.reason}</small>")
 
     @classmethod
-    def _of(cls, made: dict[str, Any]) -> Result:
-        return cls([Completion(**sample) for sample in made["samples"]], made["metrics"])
+    def _of(cls, made: dict[str, Any], reader: Callable[[], _inferno.AnswerReader] | None = None) -> Result:
+        samples = [Completion(**sample, message=message_of(reader(), sample["text"]) if reader else None)
+                   for sample in made["samples"]]
+        return cls(samples, made["metrics"])
+
+
+def call_id() -> str:
+    """Nine letters and digits: some models' templates take no others."""
+    return "".join(random.choices(string.ascii_letters + string.digits, k=9))
+
+
+def message_of(reader: _inferno.AnswerReader, text: str) -> dict[str, Any]:
+    """An answer as a message of the assistant."""
+    reasoning, content = "", ""
+    calls: list[dict[str, Any]] = []
+    for piece in (reader.push(text), reader.finish()):
+        reasoning, content = reasoning + piece[0], content + piece[1]
+        for index, name, arguments in piece[2]:
+            if index == len(calls):
+                calls.append({"id": call_id(), "type": "function", "function": {"name": name, "arguments": ""}})
+            calls[index]["function"]["arguments"] += arguments
+    message: dict[str, Any] = {"role": "assistant", "content": content or (None if calls else "")}
+    if reasoning:
+        message["reasoning_content"] = reasoning
+    if calls:
+        message["tool_calls"] = calls
+    return message

@@ -14,12 +14,16 @@
 #include <variant>
 #include <vector>
 
+#include "answer.h"
 #include "module.h"
 #include "records.h"
 #include "request.h"
 
 // What tokens look like: (text, id, sample, log-probabilities).
 #define INFERNO_TOKENS "list[tuple[str, int, int, list[tuple[int, float]]]]"
+
+// Of an answer: reasoning, content, and (index, name, arguments) of pieces of calls.
+#define INFERNO_PIECE "tuple[str, str, list[tuple[int, str, str]]]"
 
 namespace inferno::python {
 namespace {
@@ -115,6 +119,29 @@ nb::list ready(const std::vector<Waker::Ready>& made) {
   return list;
 }
 
+nb::object piece(const AnswerPiece& made) {
+  nb::list calls;
+  for (const CallPiece& c : made.calls) calls.append(nb::make_tuple(c.index, text(c.name), text(c.arguments)));
+  return nb::make_tuple(text(made.reasoning), text(made.content), calls);
+}
+
+// Takes the answer to that conversation apart. `own`: the chat template of the model's file.
+std::unique_ptr<AnswerReader> answer_reader(Model& model, const Prompt& prompt, const std::string& own) {
+  const auto& chat = std::get<Prompt::Chat>(prompt.content);
+  const std::string& given = chat.options.chat_template;
+  return std::make_unique<AnswerReader>(model.llm()->render(chat), given.empty() ? own : given, chat.options.tools);
+}
+
+void bind_answer(nb::module_& m) {
+  nb::class_<AnswerReader>(m, "AnswerReader", "Takes an answer apart as its text comes.")
+      .def(
+          "push", [](AnswerReader& r, const std::string& text) { return piece(r.push(text)); },
+          nb::sig("def push(self, text: str) -> " INFERNO_PIECE), "(reasoning, content, pieces of calls) so far.")
+      .def(
+          "finish", [](AnswerReader& r) { return piece(r.finish()); }, nb::sig("def finish(self) -> " INFERNO_PIECE),
+          "What was held back.");
+}
+
 void bind_request(nb::module_& m) {
   nb::class_<Waker>(m, "Waker", "Tells an event loop that requests have tokens, by a descriptor that becomes readable.")
       .def(nb::init<>())
@@ -139,6 +166,7 @@ void bind_request(nb::module_& m) {
 }  // namespace
 
 void bind_model(nb::module_& m) {
+  bind_answer(m);
   bind_request(m);
   nb::class_<Model>(m, "Model", "A loaded model; see inferno.Llm.")
       .def(nb::init<const std::optional<std::string>&, const LoadOptions&, const nb::object&>(), nb::arg("path").none(),
@@ -172,6 +200,8 @@ void bind_model(nb::module_& m) {
           "render",
           [](Model& s, const Prompt& chat) { return text(s.llm()->render(std::get<Prompt::Chat>(chat.content))); },
           nb::sig("def render(self, chat: Prompt) -> str"), "A conversation as text.")
+      .def("answer_reader", &answer_reader, nb::arg("chat"), nb::arg("chat_template"),
+           "Of the answer to a conversation.")
       .def(
           "has_chat_template", [](Model& s) { return s.llm()->has_chat_template(); }, "Whether its file has one.")
       .def(

@@ -69,3 +69,50 @@ def test_the_client_keeps_a_response_format(llm):
     assert answer.choices[0].finish_reason != "stop" or "ok" in json.loads(answer.choices[0].text)
     with pytest.raises(inferno.Error):
         client.completions.create(prompt="Once", response_format={"type": "xml"})
+
+
+TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {
+    "city": {"type": "string"}}}}}]
+ARGUMENTS = '{"city": "Graz"}'
+CALL = f'<tool_call>{{"name": "weather", "arguments": {ARGUMENTS}}}</tool_call>'
+
+
+@pytest.mark.parametrize("text, message", [
+    (CALL, {"content": None, "calls": ["weather"]}),
+    ("I look. " + CALL + CALL, {"content": "I look.", "calls": ["weather", "weather"]}),
+    ("<think>\nHm.\n</think>\n\nNo.", {"content": "No.", "reasoning_content": "Hm.", "calls": []}),
+])
+def test_an_answer_is_taken_apart(llm, text, message):
+    """The model writes what it is made to write: what counts is what becomes of it."""
+    client = inferno.openai.Client(llm)
+    options = {"chat_template": TEMPLATE, "choice": [text]}
+    made = llm.chat(MESSAGES, tools=TOOLS, max_tokens=200, **options)
+    assert made.text == text and (made.message["content"] or "").strip() == (message["content"] or "")
+    assert [call["function"] for call in made.tool_calls] == [
+        {"name": name, "arguments": ARGUMENTS} for name in message["calls"]]
+    assert made.message.get("reasoning_content", "").strip() == message.get("reasoning_content", "")
+
+    whole = client.chat.completions.create(messages=MESSAGES, tools=TOOLS, max_tokens=200, extra_body=options)
+    choice = whole.choices[0]
+    assert choice.finish_reason == ("tool_calls" if message["calls"] else "stop")
+    assert [call.function.name for call in choice.message.tool_calls or []] == message["calls"]
+
+    pieces, content = {}, ""
+    for chunk in client.chat.completions.create(messages=MESSAGES, tools=TOOLS, max_tokens=200, stream=True,
+                                                extra_body=options):
+        delta = chunk.choices[0].delta
+        content += getattr(delta, "content", "")
+        for call in getattr(delta, "tool_calls", []):
+            pieces.setdefault(call.index, []).append(call)
+    assert content == (made.message["content"] or "")
+    assert [calls[0].function.name for calls in pieces.values()] == message["calls"]
+    assert all("".join(call.function.arguments for call in calls) == ARGUMENTS for calls in pieces.values())
+    # The answer is the conversation's next message, as it is.
+    assert llm.apply_chat_template([*MESSAGES, made.message], chat_template=TEMPLATE)
+
+
+def test_tools_of_another_form_are_errors(llm):
+    with pytest.raises(inferno.Error):
+        llm.chat(MESSAGES, tools=[{"name": "weather"}], chat_template=TEMPLATE, max_tokens=2)
+    with pytest.raises(inferno.Error, match="tool_choice"):
+        inferno.openai.Client(llm).chat.completions.create(messages=MESSAGES, tools=TOOLS, tool_choice="required")
