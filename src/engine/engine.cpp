@@ -98,7 +98,7 @@ int32_t choose_pages(const KvConfig& kv, const EngineOptions& options, const Bac
 
 // Room for tokens guessed ahead: for every sequence as many as there may be, within reason.
 int32_t draft_rows(const ModelConfig& config, const StepLimits& limits, int32_t context) {
-  if (config.recurrent_width() > 0) return 0;  // states cannot be taken back
+  if (std::ranges::any_of(config.layers, &LayerConfig::is_recurrent)) return 0;  // states cannot be taken back
   const int64_t row_bytes = (int64_t{config.vocabulary} + 3 * (int64_t{context} + kMaxLogitBias)) * 4;
   const auto affordable =
       static_cast<int32_t>(std::clamp<int64_t>(Engine::kDraftBytes / row_bytes, kMostDraft, Engine::kDraftRows));
