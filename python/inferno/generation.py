@@ -19,9 +19,9 @@ class Generation:
     It goes on when nobody looks. Leaving a loop over it does not end it; cancel() does.
     """
 
-    def __init__(self, request: _inferno.Request, reader: Callable[[], _inferno.AnswerReader] | None = None):
+    def __init__(self, request: _inferno.Request, reader: Callable[[int], _inferno.AnswerReader] | None = None):
         self._request = request
-        self._reader = reader  # of a conversation
+        self._reader = reader  # of a sample of a conversation
         self._ready: deque[Token] = deque()
         # For event loops.
         self._ended = False  # and all its tokens were taken

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import atexit
-import functools
 import os
+import random
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -108,8 +108,9 @@ class Llm:
     def chat(self, messages: Sequence[Message], *, on_token: OnToken | None = None, **options: Any) -> Result:
         """The next answer of a conversation, a list of {"role": ..., "content": ...} in the form of OpenAI's API.
 
-        options: those of generate(), and tools (a list as in that API), enable_thinking, chat_template (a known name or
-        the text of one). The result's `message` is the answer taken apart, for the conversation's next turn: what the
+        options: those of generate(), and tools (a list as in that API), tool_choice ("auto", "none", "required", or a
+        tool's name), parallel_tool_calls, enable_thinking, chat_template (a known name or the text of one). The
+        arguments of a call fit its tool's schema. The result's `message` is the answer taken apart, for the conversation's next turn: what the
         model thought, what it says, and the tools that it calls, also as `tool_calls`.
         """
         return self.submit_chat(messages, on_token=on_token, **options).result()
@@ -119,23 +120,15 @@ class Llm:
         return _stream(self.submit_chat(messages, **options))
 
     def submit_chat(self, messages: Sequence[Message], *, on_token: OnToken | None = None,
-                    tools: Tools | None = None, enable_thinking: bool = True,
-                    chat_template: str | None = None, **options: Any) -> Generation:
+                    tools: Tools | None = None, tool_choice: str = "auto", parallel_tool_calls: bool = True,
+                    enable_thinking: bool = True, chat_template: str | None = None, **options: Any) -> Generation:
         """Returns at once, with a Generation; options as for chat()."""
-        prompt = chat_of(messages, tools, enable_thinking, chat_template, True)
-        return self._submit(prompt, on_token, options, lambda: self._model.answer_reader(prompt, self._chat_template))
-
-    @functools.cached_property
-    def _chat_template(self) -> str:
-        """Of the model's file; empty: it has none."""
-        if not self.path or not self._model.has_chat_template():
-            return ""
-        items = [entry["items"] for entry in _inferno.inspect(self.path)["metadata"]
-                 if entry["key"] == "tokenizer.chat_template"]
-        return str(items[0][0]) if items and items[0] else ""
+        prompt = chat_of(messages, tools, enable_thinking, chat_template, True, tool_choice, parallel_tool_calls)
+        ids = random.getrandbits(63)
+        return self._submit(prompt, on_token, options, lambda sample: self._model.answer_reader(prompt, ids + sample))
 
     def _submit(self, prompt: _inferno.Prompt, on_token: OnToken | None, options: dict[str, Any],
-                reader: Callable[[], _inferno.AnswerReader] | None = None) -> Generation:
+                reader: Callable[[int], _inferno.AnswerReader] | None = None) -> Generation:
         called = None
         if on_token is not None:
             def called(text: str, id: int, sample: int, logprobs: list[tuple[int, float]]) -> bool:

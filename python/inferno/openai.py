@@ -20,7 +20,7 @@ from . import _inferno
 from ._inferno import Error
 from .generation import Generation
 from .llm import Llm
-from .results import Completion, Result, call_id
+from .results import Completion, Result
 
 __all__ = ["Client"]
 
@@ -69,7 +69,7 @@ class _Endpoint:
                seed: int | None = None, logprobs: bool | int | None = None, top_logprobs: int | None = None,
                logit_bias: Mapping[Any, float] | None = None, presence_penalty: float | None = None,
                frequency_penalty: float | None = None, tools: Sequence[Mapping[str, Any]] | None = None,
-               tool_choice: str | None = None, response_format: Mapping[str, Any] | None = None,
+               tool_choice: str | Mapping[str, Any] | None = None, parallel_tool_calls: bool | None = None, response_format: Mapping[str, Any] | None = None,
                user: str | None = None, extra_body: Mapping[str, Any] | None = None) -> Any:
         """As in OpenAI's client; extra_body holds options of inferno's own (top_k, min_p, enable_thinking, ...)."""
         options: dict[str, Any] = dict(extra_body or {})
@@ -83,12 +83,11 @@ class _Endpoint:
             options["logprobs"] = top_logprobs if top_logprobs is not None else logprobs
         if response_format is not None:
             options["json_schema"] = _schema(response_format)
-        if tool_choice not in (None, "auto", "none"):
-            raise Error('tool_choice may be "auto" or "none" here; `inferno serve` knows the others')
         if self._chat:
             if messages is None or prompt is not None:
                 raise Error("chat.completions takes `messages`")
-            generation = self._client._llm.submit_chat(messages, tools=None if tool_choice == "none" else tools, **options)
+            generation = self._client._llm.submit_chat(messages, tools=tools, tool_choice=_tool_choice(tool_choice),
+                                                       parallel_tool_calls=parallel_tool_calls is not False, **options)
         else:
             if prompt is None or messages is not None or tools is not None:
                 raise Error("completions takes `prompt`")
@@ -96,6 +95,12 @@ class _Endpoint:
         wants_usage = bool((stream_options or {}).get("include_usage"))
         answer = _Answer(self._client._llm, model or self._client._name, self._chat)
         return answer.stream(generation, wants_usage) if stream else answer.whole(generation.result())
+
+
+def _tool_choice(choice: str | Mapping[str, Any] | None) -> str:
+    if isinstance(choice, Mapping):
+        return str(choice["function"]["name"])
+    return choice or "auto"
 
 
 def _schema(response_format: Mapping[str, Any]) -> Any:
@@ -172,7 +177,7 @@ class _Answer:
                 if self._chat:
                     if token.sample not in deltas:
                         assert generation._reader is not None
-                        deltas[token.sample] = _Deltas(generation._reader())
+                        deltas[token.sample] = _Deltas(generation._reader(token.sample))
                     text = deltas[token.sample].push(token)
                 if text is not None or logprobs is not None:
                     yield self._chunk(token.sample, Record() if text is None else text, logprobs=logprobs)
@@ -201,7 +206,7 @@ class _Deltas:
     def finish(self) -> Record | None:
         return self._delta(*self._reader.finish())
 
-    def _delta(self, reasoning: str, content: str, calls: list[tuple[int, str, str]]) -> Record | None:
+    def _delta(self, reasoning: str, content: str, calls: list[tuple[int, str, str, str]]) -> Record | None:
         held: dict[str, Any] = {}
         if reasoning:
             held["reasoning_content"] = reasoning
@@ -209,9 +214,9 @@ class _Deltas:
             held["content"] = content
         if calls:
             held["tool_calls"] = [
-                Record(index=index, id=call_id(), type="function", function=Record(name=name, arguments=arguments))
+                Record(index=index, id=id, type="function", function=Record(name=name, arguments=arguments))
                 if name else Record(index=index, function=Record(arguments=arguments))
-                for index, name, arguments in calls]
+                for index, id, name, arguments in calls]
         if not held:
             return None
         if not self._begun:

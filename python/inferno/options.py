@@ -33,8 +33,9 @@ def _text_of(content: Any) -> str:
     return "".join(part["text"] for part in content)
 
 
-def chat_of(messages: Sequence[Message], tools: Tools | None, enable_thinking: bool,
-          chat_template: str | None, add_generation_prompt: bool) -> _inferno.Prompt:
+def chat_of(messages: Sequence[Message], tools: Tools | None, enable_thinking: bool, chat_template: str | None,
+            add_generation_prompt: bool, tool_choice: str = "auto", parallel_tool_calls: bool = True) -> _inferno.Prompt:
+    """A conversation, in the form of OpenAI's API."""
     made = []
     for message in messages:
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
@@ -59,6 +60,7 @@ def chat_of(messages: Sequence[Message], tools: Tools | None, enable_thinking: b
     options.add_generation_prompt = add_generation_prompt
     options.enable_thinking = enable_thinking
     options.tools = json.dumps(list(tools)) if tools else ""
+    options.tool_choice, options.parallel_tool_calls = tool_choice, parallel_tool_calls
     options.chat_template = chat_template or ""
     return _inferno.Prompt.chat(made, options)
 

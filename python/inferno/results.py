@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import random
-import string
 from collections.abc import Callable
 from typing import Any
 
@@ -92,15 +90,10 @@ class Result:
                 f"{metrics['decode_tokens_per_second']:.1f} tokens/s, ended by {self.reason}</small>")
 
     @classmethod
-    def _of(cls, made: dict[str, Any], reader: Callable[[], _inferno.AnswerReader] | None = None) -> Result:
-        samples = [Completion(**sample, message=message_of(reader(), sample["text"]) if reader else None)
-                   for sample in made["samples"]]
+    def _of(cls, made: dict[str, Any], reader: Callable[[int], _inferno.AnswerReader] | None = None) -> Result:
+        samples = [Completion(**sample, message=message_of(reader(i), sample["text"]) if reader else None)
+                   for i, sample in enumerate(made["samples"])]
         return cls(samples, made["metrics"])
-
-
-def call_id() -> str:
-    """Nine letters and digits: some models' templates take no others."""
-    return "".join(random.choices(string.ascii_letters + string.digits, k=9))
 
 
 def message_of(reader: _inferno.AnswerReader, text: str) -> dict[str, Any]:
@@ -109,9 +102,9 @@ def message_of(reader: _inferno.AnswerReader, text: str) -> dict[str, Any]:
     calls: list[dict[str, Any]] = []
     for piece in (reader.push(text), reader.finish()):
         reasoning, content = reasoning + piece[0], content + piece[1]
-        for index, name, arguments in piece[2]:
+        for index, id, name, arguments in piece[2]:
             if index == len(calls):
-                calls.append({"id": call_id(), "type": "function", "function": {"name": name, "arguments": ""}})
+                calls.append({"id": id, "type": "function", "function": {"name": name, "arguments": ""}})
             calls[index]["function"]["arguments"] += arguments
     message: dict[str, Any] = {"role": "assistant", "content": content or (None if calls else "")}
     if reasoning:

@@ -14,7 +14,6 @@
 #include <variant>
 #include <vector>
 
-#include "answer.h"
 #include "module.h"
 #include "records.h"
 #include "request.h"
@@ -23,7 +22,7 @@
 #define INFERNO_TOKENS "list[tuple[str, int, int, list[tuple[int, float]]]]"
 
 // Of an answer: reasoning, content, and (index, name, arguments) of pieces of calls.
-#define INFERNO_PIECE "tuple[str, str, list[tuple[int, str, str]]]"
+#define INFERNO_PIECE "tuple[str, str, list[tuple[int, str, str, str]]]"
 
 namespace inferno::python {
 namespace {
@@ -121,15 +120,10 @@ nb::list ready(const std::vector<Waker::Ready>& made) {
 
 nb::object piece(const AnswerPiece& made) {
   nb::list calls;
-  for (const CallPiece& c : made.calls) calls.append(nb::make_tuple(c.index, text(c.name), text(c.arguments)));
+  for (const ToolCallPiece& c : made.calls) {
+    calls.append(nb::make_tuple(c.index, text(c.id), text(c.name), text(c.arguments)));
+  }
   return nb::make_tuple(text(made.reasoning), text(made.content), calls);
-}
-
-// Takes the answer to that conversation apart. `own`: the chat template of the model's file.
-std::unique_ptr<AnswerReader> answer_reader(Model& model, const Prompt& prompt, const std::string& own) {
-  const auto& chat = std::get<Prompt::Chat>(prompt.content);
-  const std::string& given = chat.options.chat_template;
-  return std::make_unique<AnswerReader>(model.llm()->render(chat), given.empty() ? own : given, chat.options.tools);
 }
 
 void bind_answer(nb::module_& m) {
@@ -200,8 +194,12 @@ void bind_model(nb::module_& m) {
           "render",
           [](Model& s, const Prompt& chat) { return text(s.llm()->render(std::get<Prompt::Chat>(chat.content))); },
           nb::sig("def render(self, chat: Prompt) -> str"), "A conversation as text.")
-      .def("answer_reader", &answer_reader, nb::arg("chat"), nb::arg("chat_template"),
-           "Of the answer to a conversation.")
+      .def(
+          "answer_reader",
+          [](Model& s, const Prompt& chat, uint64_t id_seed) {
+            return s.llm()->answer_reader(std::get<Prompt::Chat>(chat.content), id_seed);
+          },
+          nb::arg("chat"), nb::arg("id_seed"), "Of the answer to a conversation; the seed makes the ids of calls.")
       .def(
           "has_chat_template", [](Model& s) { return s.llm()->has_chat_template(); }, "Whether its file has one.")
       .def(

@@ -77,6 +77,8 @@ void bind_options(nb::module_& m) {
       .def_rw("add_generation_prompt", &ChatOptions::add_generation_prompt)
       .def_rw("enable_thinking", &ChatOptions::enable_thinking)
       .def_rw("tools", &ChatOptions::tools)
+      .def_rw("tool_choice", &ChatOptions::tool_choice)
+      .def_rw("parallel_tool_calls", &ChatOptions::parallel_tool_calls)
       .def_rw("chat_template", &ChatOptions::chat_template);
   nb::class_<Prompt>(m, "Prompt", "What to continue: a text, token ids, or a conversation.")
       .def_static(

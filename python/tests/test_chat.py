@@ -113,6 +113,20 @@ def test_an_answer_is_taken_apart(llm, text, message):
 
 def test_tools_of_another_form_are_errors(llm):
     with pytest.raises(inferno.Error):
-        llm.chat(MESSAGES, tools=[{"name": "weather"}], chat_template=TEMPLATE, max_tokens=2)
-    with pytest.raises(inferno.Error, match="tool_choice"):
-        inferno.openai.Client(llm).chat.completions.create(messages=MESSAGES, tools=TOOLS, tool_choice="required")
+        llm.chat(MESSAGES, tools=[{"type": "function"}], chat_template=TEMPLATE, max_tokens=2)
+    with pytest.raises(inferno.Error):
+        llm.chat(MESSAGES, tools=TOOLS, tool_choice="another", chat_template=TEMPLATE, max_tokens=2)
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "weather"}}])
+def test_a_call_that_must_be_is_made_and_fits_its_schema(llm, choice):
+    import json
+
+    place = {"type": "object", "properties": {"place": {"enum": ["sea", "land"]}}, "required": ["place"],
+             "additionalProperties": False}
+    tools = [{"type": "function", "function": {"name": "weather", "parameters": place}}]
+    answer = inferno.openai.Client(llm).chat.completions.create(
+        messages=MESSAGES, tools=tools, tool_choice=choice, max_tokens=100, seed=1,
+        extra_body={"chat_template": TEMPLATE}).choices[0]
+    assert answer.finish_reason == "tool_calls"
+    assert json.loads(answer.message.tool_calls[0].function.arguments)["place"] in ("sea", "land")
