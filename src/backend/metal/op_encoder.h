@@ -1,7 +1,8 @@
 // Ops as kernels: which an op is made of, their grids and scratch memory, and where the GPU has to wait.
 //
 // A barrier is encoded only where a kernel touches memory that another wrote, or writes what another reads, since the
-// last one; so the projections of q, k and v run side by side. One token, up to eight and more have kernels of their own.
+// last one; so the projections of q, k and v run side by side. One token, up to eight and more have kernels of their
+// own.
 #pragma once
 
 #include <array>
