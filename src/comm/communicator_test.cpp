@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <functional>
 #include <cstring>
+#include <functional>
 #include <thread>
 
 #include "comm/rank_failure.h"
@@ -21,7 +21,8 @@ void on_all(ThreadRanks& ranks, const std::function<void(Communicator&)>& f) {
 }
 
 float part_of(int rank, size_t i) {
-  return std::sin(static_cast<float>(i) * 0.37F + static_cast<float>(rank)) * std::pow(10.0F, static_cast<float>(i % 7));
+  return std::sin(static_cast<float>(i) * 0.37F + static_cast<float>(rank)) *
+         std::pow(10.0F, static_cast<float>(i % 7));
 }
 
 std::vector<float> parts(int rank, size_t count) {

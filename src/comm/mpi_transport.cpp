@@ -204,7 +204,7 @@ class MpiTransport final : public Transport {
 }  // namespace inferno
 
 extern "C" __attribute__((visibility("default"))) inferno::Transport* inferno_join_mpi(char* error,
-                                                                                     size_t error_bytes) {
+                                                                                       size_t error_bytes) {
   using namespace inferno;
   int provided = 0;
   // One thread at a time calls MPI, but not always the same one.

@@ -96,9 +96,10 @@ void join_world() {
   std::string reason;
   void* library = open_library(reason);
   if (library == nullptr) {
-    fail("{} ranks were started, and the library that joins them cannot be loaded ({}); install Open MPI and a build "
-         "made with it (Debian: libopenmpi-dev, openmpi-bin), or start one rank",
-         launch.size, reason);
+    fail(
+        "{} ranks were started, and the library that joins them cannot be loaded ({}); install Open MPI and a build "
+        "made with it (Debian: libopenmpi-dev, openmpi-bin), or start one rank",
+        launch.size, reason);
   }
   auto* join = reinterpret_cast<JoinFunction*>(::dlsym(library, kJoinFunction));
   if (join == nullptr) fail("{} is not of this version of inferno", kLibrary);

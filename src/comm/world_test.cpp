@@ -26,8 +26,8 @@ TEST(World, WithoutALauncherThereIsOneRank) {
 }
 
 TEST(World, ALaunchersVariablesSayWhoThisIs) {
-  const Launch open_mpi = launch_of(
-      {{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
+  const Launch open_mpi =
+      launch_of({{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
   EXPECT_EQ(open_mpi.size, 4);
   EXPECT_EQ(open_mpi.rank, 3);
   EXPECT_EQ(open_mpi.local_size, 2);
