@@ -103,10 +103,10 @@ TEST_F(RanksProgram, FourRanksAndUnequalOnes) {
 }
 
 TEST_F(RanksProgram, VerifyAndBenchWorkOverRanks) {
-  const Outcome verified = run_ranks(2, {"verify", "--tokens", "3", "--threads", "1"});
+  const Outcome verified = run_ranks(2, {"verify", "-n", "3", "--threads", "1"});
   EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
   EXPECT_EQ(verified.out.find("all_reduce"), std::string::npos) << "what ranks exchange cannot be compared";
-  const Outcome whole = run_ranks(2, {"verify", "--whole", "--threads", "1"});
+  const Outcome whole = run_ranks(2, {"verify", "--whole", "2", "--threads", "1"});
   EXPECT_EQ(whole.code, 0) << whole.out << whole.err;
   const Outcome profiled = run_ranks(2, {"generate", "-n", "4", "--threads", "1", "--profile"});
   EXPECT_EQ(profiled.code, 0) << profiled.err;
@@ -148,7 +148,8 @@ TEST_F(RanksProgram, WithoutTheLibraryItSaysWhatToInstall) {
 
 struct Death {
   int rank;
-  std::chrono::milliseconds after;  // that its process was there
+  // That its process was there: before ranks know each other, all is the launcher's business.
+  std::chrono::milliseconds after;
   std::vector<std::string> args;
 };
 
@@ -174,9 +175,6 @@ void expect_end(const Death& death) {
   EXPECT_NE(outcome.code, 0) << outcome.out;
   EXPECT_TRUE(processes_of(mark).empty()) << "a process is left";
   const std::vector<std::string> lines = own_lines(outcome.err);
-  EXPECT_LE(lines.size(), 1U) << outcome.err;
-  // Before ranks know each other only the launcher can tell.
-  if (death.after < std::chrono::seconds(2)) return;
   ASSERT_EQ(lines.size(), 1U) << outcome.err;
   EXPECT_NE(lines[0].find("rank " + std::to_string(death.rank) + " (process "), std::string::npos) << lines[0];
 }
@@ -189,7 +187,6 @@ TEST_F(RanksProgram, ARankThatIsKilledEndsTheOthersSoonWithOneLine) {
   const std::vector<std::string> idle = {"serve", "--port", "0", "--threads", "1"};
   using std::chrono::milliseconds;
   for (const int rank : {0, 1}) {
-    expect_end({rank, milliseconds(100), decode});
     expect_end({rank, milliseconds(3000), prefill});
     expect_end({rank, milliseconds(3000), decode});
     expect_end({rank, milliseconds(3000), idle});
