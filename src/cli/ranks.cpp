@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 
 #include "base/error.h"
@@ -15,6 +16,9 @@ namespace inferno::cli {
 namespace {
 
 constexpr size_t kLineBytes = 256;
+
+// All ranks say good-bye: from now on they end, one after the other.
+std::atomic<bool> leaving{false};
 
 // A rank that failed cannot say good-bye to the others.
 [[noreturn]] void end_failed() noexcept {
@@ -40,6 +44,7 @@ bool joined_as_follower(int& code) {
     if (may_report_failure()) report_error(world().failure());
     end_failed();
   }
+  leaving.store(true);
   world().transport()->close();
   code = 0;
   return true;
@@ -50,6 +55,7 @@ void leave_ranks() noexcept {
   if (ranks.size() == 1 || !ranks.is_leader()) return;
   dismiss_followers(ranks);
   if (ranks.failed()) end_failed();
+  leaving.store(true);
   ranks.transport()->close();
 }
 
@@ -64,6 +70,7 @@ bool may_tell() noexcept {
 }
 
 void tell_dead_rank() noexcept {
+  if (leaving.load()) return;
   char line[kLineBytes];
   const size_t length = describe_dead_rank(line, sizeof line);
   if (length == 0 || !may_report_failure()) return;
