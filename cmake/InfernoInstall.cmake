@@ -24,6 +24,9 @@ endfunction()
 # inferno_install(): all install rules; call it when the targets exist.
 function(inferno_install)
   install(TARGETS inferno RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  if(TARGET inferno_mpi)
+    install(TARGETS inferno_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  endif()
   install(PROGRAMS ${PROJECT_BINARY_DIR}/model-generate DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(TARGETS inferno_shared EXPORT infernoTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/inferno DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}

@@ -42,6 +42,10 @@ struct LoadOptions {
   bool profile = false;  // measure every op for Llm::profile()
   // Room for the logits of many positions in one step: makes logits() and perplexity() fast.
   bool all_logits = false;
+  // Of a program whose ranks were joined (docs/scale.md): how large each rank's part of the model is, relative to the
+  // others; empty: all alike. And what sums over ranks are sent as: "f32" (the default), "bf16".
+  std::vector<int32_t> split = {};
+  std::string wire = {};
   OnProgress on_progress = {};  // of loading, in bytes
   // After each step, when the callbacks for its tokens were called, on the thread that computes: who hands tokens on to
   // others can wake them once. Must not throw.

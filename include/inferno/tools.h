@@ -121,6 +121,8 @@ INFERNO_API QuantizeReport quantize_model(const std::string& input, const std::s
 struct PlanOptions {
   int32_t prompt_tokens = 512;  // of the prompt whose speed is predicted
   int32_t depth = 128;          // position of the single token that is
+  int32_t ranks = 1;            // machines like this one that the model would be split over (docs/scale.md)
+  std::string network = {};     // between them: "1GbE", "10GbE", "25GbE", "100GbE", "nvlink"; empty: 10GbE
 };
 
 struct OpPlacement {
@@ -134,6 +136,37 @@ struct PlannedSpeed {
   std::string what = {};  // "decode at position 128"
   double tokens_per_second = 0;
   double limit = 0;  // what the machine allows at most; 0: not known
+};
+
+// What one of several ranks would have.
+struct RankPlan {
+  uint64_t weight_bytes = 0;
+  uint64_t kv_bytes = 0;
+  int32_t q_heads = 0;  // of the first layer, as the next two
+  int32_t kv_heads = 0;
+  int32_t ffn = 0;
+  int32_t vocabulary = 0;
+};
+
+// A kind of step over ranks, and alone.
+struct SplitSpeed {
+  std::string what = {};  // as PlannedSpeed
+  double alone = 0;       // tokens per second of one rank that has all of the model
+  double split = 0;
+  double exchange_ms = 0;  // of a step: what ranks exchange
+  double compute_ms = 0;   // of the rank with the largest part
+};
+
+struct SplitPlan {
+  std::string network = {};
+  double gbit_per_s = 0;  // each way
+  double latency_us = 0;  // of one message
+  std::vector<RankPlan> ranks = {};
+  uint64_t sent_bytes_per_token = 0;  // by each rank, for a token that is decoded
+  int32_t sums_per_token = 0;
+  std::vector<SplitSpeed> speeds = {};
+  bool fits_alone = true;  // one rank's memory would do
+  bool pays = false;       // decoding is faster, or there is no other way
 };
 
 struct ModelPlan {
@@ -167,6 +200,7 @@ struct ModelPlan {
   std::optional<double> read_gb_per_s = {};  // its limits, where they are known
   std::optional<double> int8_gop_per_s = {};
   std::vector<PlannedSpeed> speeds = {};
+  std::optional<SplitPlan> split = {};  // with PlanOptions::ranks
 };
 
 // Takes no memory for the model; times single ops.

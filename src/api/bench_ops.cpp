@@ -174,10 +174,12 @@ SampleArgs make(const OpShape& s, const SampleArgs& /*tag*/) {
           .out = s.data.output(Shape(1), DType::i32)};
 }
 AllReduceArgs make(const OpShape& s, const AllReduceArgs& /*tag*/) {
-  return {s.normals(s.x())};
+  return {.x = s.normals(s.x())};
 }
 AllGatherArgs make(const OpShape& s, const AllGatherArgs& /*tag*/) {
-  return {s.normals(s.x())};
+  const Shape shape = s.x();
+  return {
+      .x = s.normals(shape), .begins = s.data.ints({0, static_cast<int32_t>(shape.cols())}), .out = s.output(shape)};
 }
 
 RouteArgs make(const OpShape& s, const RouteArgs& /*tag*/) {

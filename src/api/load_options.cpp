@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "comm/world.h"
 
 namespace inferno {
 namespace {
@@ -17,6 +18,12 @@ DType cache_type(const std::string& name) {
     fail_usage("`kv_type` {} is not a cache type (known: f32, f16, bf16, q8_0)", printable(name));
   }
   return *dtype;
+}
+
+DType wire_type(const std::string& name) {
+  if (name.empty() || name == "f32") return DType::f32;
+  if (name == "bf16") return DType::bf16;
+  fail_usage("`wire` {} is not what sums can be sent as (known: f32, bf16)", printable(name));
 }
 
 }  // namespace
@@ -44,6 +51,12 @@ EngineOptions engine_options(const LoadOptions& options) {
   result.kv_memory = options.kv_memory;
   result.scheduler.max_token_latency_ms = options.max_token_latency_ms;
   result.all_logits = options.all_logits;
+  result.ranks = &world();
+  result.split = options.split;
+  if (!options.split.empty() && world().size() == 1) {
+    fail_usage("`split` is for several ranks, and this program has one; start it with mpirun");
+  }
+  result.wire = wire_type(options.wire);
   result.on_progress = options.on_progress;
   result.on_info = options.on_info;
   result.on_step = options.on_step;

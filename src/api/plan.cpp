@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "api/load_options.h"
+#include "api/split_plan.h"
 #include "backend/op_cost.h"
 #include "backend/op_fields.h"
 #include "backend/placement.h"
@@ -161,6 +162,8 @@ class Trials {
 void check(const PlanOptions& what) {
   if (what.prompt_tokens < 1) fail_usage("`prompt_tokens` is {}, must be 1 or more", what.prompt_tokens);
   if (what.depth < 0) fail_usage("`depth` is {}, must be 0 or more", what.depth);
+  if (what.ranks < 1) fail_usage("`ranks` is {}, must be 1 or more", what.ranks);
+  (void)find_network(what.network);
 }
 
 // What it all comes to, and whether that is to be had. Of layers that a device leaves to the CPU the cache is there,
@@ -215,10 +218,13 @@ void predict_speeds(Engine& engine, DryBackend& dry, Trials& trials, const Machi
 ModelPlan plan_model(const std::string& path, const LoadOptions& load, const PlanOptions& what) {
   check(what);
   const GgufFile file = open_model(path);
-  EngineOptions options = engine_options(load);
+  LoadOptions alone = load;
+  alone.split.clear();
+  EngineOptions options = engine_options(alone);
   options.on_progress = {};  // nothing is loaded
   options.on_info = {};
   options.check_memory = false;
+  options.ranks = nullptr;
   DryBackend* dry = nullptr;
   options.decorate = [&](std::unique_ptr<Backend> backend) -> std::unique_ptr<Backend> {
     auto made = std::make_unique<DryBackend>(std::move(backend));
@@ -271,6 +277,9 @@ ModelPlan plan_model(const std::string& path, const LoadOptions& load, const Pla
   }
   Trials trials(spec, options.backend_options, static_cast<double>(main_bytes));
   predict_speeds(engine, *dry, trials, limits, what, plan);
+  if (what.ranks > 1) {
+    plan.split = plan_split(file, config, engine.cache().config(), what, load.split, options.wire, plan);
+  }
   return plan;
 }
 

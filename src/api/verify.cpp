@@ -8,6 +8,7 @@
 #include "backend/op_fields.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "comm/communicator.h"
 #include "engine/builtin_model.h"
 #include "engine/generate.h"
 #include "inferno/tools.h"
@@ -91,6 +92,7 @@ VerifyReport verify_model(const std::string& path, const LoadOptions& load, cons
   CheckOptions check;
   if (!what.plant.empty()) check.plant = require_op(what.plant);
   EngineOptions options = engine_options(load);
+  check.exchanges = options.ranks->size() > 1;
   const GgufFile file = open_model(path);
   std::unique_ptr<Backend> reference = create_backend(what.against, options.backend_options);
   CheckingBackend* checking = nullptr;
@@ -164,6 +166,7 @@ WholeModelReport verify_whole_model(const std::string& path, const LoadOptions& 
   options.all_logits = true;
   Engine a(file, options);
   options.backend = what.against;
+  options.ranks = nullptr;  // the reference is whole
   if (!options.kv_dtype) options.kv_dtype = a.cache().config().dtype;
   Engine b(file, options);
   const auto vocabulary = static_cast<size_t>(a.model().config().vocabulary);

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "comm/world.h"
 #if defined(INFERNO_CUDA) || defined(INFERNO_METAL)
 #include "backend/fallback.h"
 #endif
@@ -38,11 +39,25 @@ struct Entry {
 };
 
 std::unique_ptr<Backend> make_scalar(const BackendOptions& options) {
-  return std::make_unique<CpuBackend>("scalar", scalar_kernels(), nullptr, DType::f32, options.fused);
+  return std::make_unique<CpuBackend>("scalar", scalar_kernels(), nullptr, DType::f32, options.fused, options.ranks);
 }
 
 std::unique_ptr<Backend> make_simd(const BackendOptions& options) {
-  return std::make_unique<CpuBackend>("simd", best_kernels(), nullptr, DType::bf16, options.fused);
+  return std::make_unique<CpuBackend>("simd", best_kernels(), nullptr, DType::bf16, options.fused, options.ranks);
+}
+
+// Ranks on one machine divide its CPUs, unless who started them did.
+void share_cpus(const Topology& topology, const CpuLimits& limits, ThreadRequest& request) {
+  const int ranks = detect_launch().local_size;
+  const bool divided = limits.allowed.size() < topology.cpus.size();
+  if (request.threads) return;
+  if (ranks > 1 && !divided) {
+    request.threads = std::max(1, available_cpu_count(limits) / ranks);
+    request.threads_origin = "ranks on this machine";
+  } else if (ranks == 1 && divided) {
+    log(LogLevel::warn, "this rank may use {} of {} CPUs; started without being bound to cores it has all of them",
+        limits.allowed.size(), topology.cpus.size());
+  }
 }
 
 std::unique_ptr<Backend> make_parallel(const BackendOptions& options) {
@@ -53,11 +68,15 @@ std::unique_ptr<Backend> make_parallel(const BackendOptions& options) {
     request.threads_origin = "`threads`";
   }
   apply_environment(request, [](const char* name) -> const char* { return std::getenv(name); });
-  ThreadPlan plan = plan_threads(Topology::detect(), detect_cpu_limits(), request);
+  const Topology topology = Topology::detect();
+  const CpuLimits limits = detect_cpu_limits();
+  if (options.ranks != nullptr) share_cpus(topology, limits, request);
+  ThreadPlan plan = plan_threads(topology, limits, request);
   for (const std::string& warning : plan.warnings) log(LogLevel::warn, "{}", warning);
   auto pool = std::make_unique<ThreadPool>(
       ThreadPoolOptions{.threads = plan.threads, .cpus = std::move(plan.cpus), .uneven = plan.uneven});
-  return std::make_unique<CpuBackend>("parallel", best_kernels(), std::move(pool), DType::bf16, options.fused);
+  return std::make_unique<CpuBackend>("parallel", best_kernels(), std::move(pool), DType::bf16, options.fused,
+                                      options.ranks);
 }
 
 #ifdef INFERNO_CUDA

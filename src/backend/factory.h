@@ -10,10 +10,13 @@
 
 namespace inferno {
 
+class Communicator;
+
 struct BackendOptions {
   int threads = 0;          // 0: INFERNO_THREADS, OMP_NUM_THREADS, or the default width; scalar and simd always use one
   ThreadRequest placement;  // where threads run; its own count is not looked at
   bool fused = true;        // false: fused ops run their default bodies, made of primitives
+  Communicator* ranks = nullptr;  // where a model is split over several; of CPU backends
 };
 
 // `choice` is a name, or a name and rules for single ops (placement.h). Names are trimmed; an unknown one is a usage

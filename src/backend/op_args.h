@@ -268,7 +268,9 @@ struct RouteArgs {
 
 // ---- fused ops ----------------------------------------------------------------------------------------------------
 
-struct EmbedArgs {                // out [T, d] = rows ids of the table * scale
+// out [T, d] = rows ids of the table * scale. Where the table is a rank's part of the vocabulary, ids count from its
+// first row, and the row of an id of -1, which another rank has, is zero.
+struct EmbedArgs {
   const Weight* table = nullptr;  // [vocabulary, d]
   Tensor ids;                     // i32 [T]; may be an earlier step's output on the device
   Tensor out;
@@ -587,15 +589,22 @@ struct SampleArgs {
                  visit(out, "logprobs", a.logprobs);)
 };
 
-// Sum over ranks, in place. With one rank: nothing to do.
+// Sum over ranks, in place; parts are added in rank order. With one rank: nothing to do.
 struct AllReduceArgs {
   Tensor x;
-  INFERNO_FIELDS(visit(inout, "x", a.x);)
+  DType wire = DType::f32;  // what parts are sent as: f32, or bf16, to which each is rounded before it is added
+  INFERNO_FIELDS(visit(inout, "x", a.x); visit(attr, "wire", a.wire);)
 };
-// Concatenation over ranks along the columns, in place. With one rank: nothing to do.
+// Columns of all ranks beside each other, on rank 0; elsewhere out stays as it is.
 struct AllGatherArgs {
-  Tensor x;
-  INFERNO_FIELDS(visit(inout, "x", a.x);)
+  Tensor x;       // [R, columns of this rank]
+  Tensor begins;  // i32 [ranks + 1]: the first column of each rank, and the end of the last
+  // 0: all columns. n: of each rank the n largest of every row, the first of equals; the others may come out as -inf.
+  int32_t most = 0;
+  static constexpr int32_t kMost = 256;
+  Tensor out;  // [R, columns of all ranks]
+  INFERNO_FIELDS(visit(in, "x", a.x); visit(in, "begins", a.begins); visit(attr, "most", a.most);
+                 visit(FieldTag::out, "out", a.out);)
 };
 
 #undef INFERNO_FIELDS

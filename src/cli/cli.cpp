@@ -33,6 +33,11 @@ void EngineFlags::add_to(CLI::App& command) {
                      "milliseconds between tokens that prompts of others may cause (0: 100 on a CPU, 25 on a GPU)");
   command.add_option("--fused", fused, "off: run fused ops as the primitives that define them")
       ->check(CLI::IsMember({"on", "off"}));
+  command
+      .add_option("--split", split,
+                  "under mpirun: sizes of the ranks' parts of the model, such as 3,1 (default: alike)")
+      ->delimiter(',');
+  command.add_option("--wire", wire, "under mpirun: what sums over ranks are sent as: f32, bf16");
   command.add_flag("--quiet", quiet, "no progress, no metrics");
 }
 
@@ -77,6 +82,8 @@ LoadOptions EngineFlags::load_options(int thread_count) const {
   options.affinity = affinity;
   options.numa = numa;
   options.fused = fused == "on";
+  options.split = split;
+  options.wire = wire;
   options.context = static_cast<int32_t>(context);
   options.kv_type = kv_type;
   options.kv_memory = kv_memory;

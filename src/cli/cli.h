@@ -45,7 +45,9 @@ struct Exit {
   int signal = 0;
 };
 
-// --backend, --threads, --affinity, --numa, --ctx, --kv-type, --kv-memory, --max-token-latency, --fused, --quiet.
+// --backend, --threads, --affinity, --numa, --ctx, --kv-type, --kv-memory, --max-token-latency, --fused, --split,
+// --wire,
+// --quiet.
 struct EngineFlags {
   std::string backend;
   std::string threads;  // empty: INFERNO_THREADS, OMP_NUM_THREADS, or all that pay off
@@ -56,6 +58,8 @@ struct EngineFlags {
   uint64_t kv_memory = 0;
   double max_token_latency_ms = 0;
   std::string fused = "on";
+  std::vector<int32_t> split;
+  std::string wire;
   bool quiet = false;
 
   void add_to(CLI::App& command);

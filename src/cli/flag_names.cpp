@@ -9,7 +9,7 @@ namespace {
 struct Name {
   std::string_view option, flag;
 };
-constexpr std::array<Name, 29> kNames = {{{"affinity", "--affinity"},
+constexpr std::array<Name, 33> kNames = {{{"affinity", "--affinity"},
                                           {"alias", "--alias"},
                                           {"any_model", "--any-model"},
                                           {"api_key_file", "--api-key-file"},
@@ -30,14 +30,18 @@ constexpr std::array<Name, 29> kNames = {{{"affinity", "--affinity"},
                                           {"max_draft", "--draft-max"},
                                           {"max_token_latency_ms", "--max-token-latency"},
                                           {"models_memory", "--models-memory"},
+                                          {"network", "--network"},
                                           {"no_auth", "--no-auth"},
                                           {"numa", "--numa"},
                                           {"offline", "--offline"},
                                           {"port", "--port"},
+                                          {"ranks", "--ranks"},
                                           {"regex", "--regex"},
+                                          {"split", "--split"},
                                           {"threads", "--threads"},
                                           {"tls_cert", "--tls-cert"},
-                                          {"tls_key", "--tls-key"}}};
+                                          {"tls_key", "--tls-key"},
+                                          {"wire", "--wire"}}};
 
 }  // namespace
 

@@ -32,6 +32,7 @@ void ImatrixCommand::run() {
   const GgufFile file = open_model(model);
   const std::string text = read_text(text_file, kMaxTextBytes);
   EngineOptions options = engine.options();
+  options.ranks = nullptr;  // whole rows are looked at
   options.all_logits = true;
   options.scheduler.prompt_step_ms = SchedulerOptions::kWholeSteps;
   ImatrixCollector* collector = nullptr;  // owned by the engine

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/standard_streams.h"
+#include "comm/world.h"
 #include "profile/profiling_backend.h"
 #include "verify/check.h"
 
@@ -54,9 +55,10 @@ void Instruments::install(EngineOptions& options) {
       const Numerics numerics = !fused                    ? Numerics::default_bodies
                                 : backend->host_visible() ? Numerics::cpu_kernels
                                                           : Numerics::definition;
-      auto checking = std::make_unique<CheckingBackend>(std::move(backend), create_backend("scalar", {.fused = fused}),
-                                                        CheckOptions{.numerics = numerics, .every = shadow_},
-                                                        create_backend("scalar", {.fused = false}));
+      auto checking = std::make_unique<CheckingBackend>(
+          std::move(backend), create_backend("scalar", {.fused = fused}),
+          CheckOptions{.numerics = numerics, .every = shadow_, .exchanges = world().size() > 1},
+          create_backend("scalar", {.fused = false}));
       parts_->shadow = checking.get();
       backend = std::move(checking);
     }

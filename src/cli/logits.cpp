@@ -2,6 +2,8 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <cstdlib>
+
 #include "base/error.h"
 #include "cli/cli.h"
 #include "inferno/llm.h"
@@ -21,7 +23,8 @@ struct LogitsCommand {
 void LogitsCommand::run() const {
   const std::vector<int32_t> tokens = parse_ids(ids);
   if (tokens.empty()) fail_usage("--ids is empty; give token ids such as 1,2,3");
-  if (::isatty(STDOUT_FILENO) == 1)
+  // mpirun gives every rank a terminal, whatever its own output is.
+  if (::isatty(STDOUT_FILENO) == 1 && std::getenv("OMPI_COMM_WORLD_RANK") == nullptr)
     fail_usage("logits are raw numbers, nothing for a terminal: send them to a file (> logits.bin)");
   LoadOptions options = engine.load_options();
   if (options.kv_type.empty()) options.kv_type = "f32";

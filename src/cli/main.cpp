@@ -15,7 +15,9 @@
 #include "base/text.h"
 #include "cli/cli.h"
 #include "cli/flag_names.h"
+#include "cli/ranks.h"
 #include "cli/signals.h"
+#include "comm/rank_failure.h"
 
 namespace inferno::cli {
 namespace {
@@ -94,6 +96,7 @@ int guarded(int argc, char** argv) {
     std::signal(SIGPIPE, SIG_IGN);
     check_log_environment();
     set_log_sink([](LogLevel level, std::string_view text) { log_to_stderr(level, with_flags(text)); });
+    if (int code = 0; joined_as_follower(code)) return code;
     const std::string_view path = argc > 0 ? argv[0] : "";
     const std::string_view name = path.substr(path.find_last_of('/') + 1);
     int code = kOk;
@@ -105,8 +108,14 @@ int guarded(int argc, char** argv) {
     flush_stdout();
     return code;
   } catch (const Exit& exit) {
-    if (exit.signal != 0) end_by(exit.signal);
+    if (exit.signal != 0) {
+      leave_ranks();
+      end_by(exit.signal);
+    }
     return exit.code;
+  } catch (const RankFailure& error) {
+    if (may_tell()) report_error(error.what());
+    return kFailed;
   } catch (const Error& error) {
     report_error(error.what());
     return error.kind() == Error::Kind::usage ? kUsage : kFailed;
@@ -122,5 +131,7 @@ int guarded(int argc, char** argv) {
 }  // namespace inferno::cli
 
 int main(int argc, char** argv) {
-  return inferno::cli::guarded(argc, argv);
+  const int code = inferno::cli::guarded(argc, argv);
+  inferno::cli::leave_ranks();
+  return code;
 }

@@ -25,6 +25,32 @@ std::string layers_text(const OpPlacement& row) {
                                            : fmt::format("{}-{}", row.first_layer, row.last_layer);
 }
 
+nlohmann::ordered_json split_json(const SplitPlan& split) {
+  nlohmann::ordered_json out{{"network", split.network},
+                             {"gbit_per_s", split.gbit_per_s},
+                             {"latency_us", split.latency_us},
+                             {"sent_bytes_per_token", split.sent_bytes_per_token},
+                             {"sums_per_token", split.sums_per_token},
+                             {"fits_alone", split.fits_alone},
+                             {"pays", split.pays}};
+  for (const RankPlan& rank : split.ranks) {
+    out["ranks"].push_back({{"weights", rank.weight_bytes},
+                            {"kv", rank.kv_bytes},
+                            {"heads", rank.q_heads},
+                            {"kv_heads", rank.kv_heads},
+                            {"ffn", rank.ffn},
+                            {"vocabulary", rank.vocabulary}});
+  }
+  for (const SplitSpeed& speed : split.speeds) {
+    out["speed"].push_back({{"what", speed.what},
+                            {"alone_tok_s", speed.alone},
+                            {"split_tok_s", speed.split},
+                            {"compute_ms", speed.compute_ms},
+                            {"exchange_ms", speed.exchange_ms}});
+  }
+  return out;
+}
+
 std::string as_json(const ModelPlan& plan) {
   nlohmann::ordered_json out;
   for (const OpPlacement& row : plan.placement) {
@@ -50,6 +76,7 @@ std::string as_json(const ModelPlan& plan) {
     out["speed"].push_back(
         {{"what", speed.what}, {"expected_tok_s", speed.tokens_per_second}, {"limit_tok_s", speed.limit}});
   }
+  if (plan.split) out["split"] = split_json(*plan.split);
   return out.dump() + "\n";
 }
 
@@ -63,6 +90,29 @@ std::string fits_text(const ModelPlan& plan) {
                         format_bytes(plan.ram_bytes), format_bytes(*plan.available_bytes),
                         format_bytes(plan.device_bytes.value_or(0)));
   return fmt::format("   {}: it {}", where, *plan.fits ? "fits" : "does not fit");
+}
+
+std::string split_text(const SplitPlan& split) {
+  std::string text = fmt::format("\nover {} ranks, {} ({:.3g} Gbit/s, {:.0f} us):\n", split.ranks.size(), split.network,
+                                 split.gbit_per_s, split.latency_us);
+  auto out = std::back_inserter(text);
+  for (size_t r = 0; r < split.ranks.size(); ++r) {
+    const RankPlan& rank = split.ranks[r];
+    fmt::format_to(out, "  rank {:<13}{:>12}   of weights, {} of cache; {} heads, {} kv heads, {} rows, {} tokens\n", r,
+                   format_bytes(rank.weight_bytes), format_bytes(rank.kv_bytes), rank.q_heads, rank.kv_heads, rank.ffn,
+                   rank.vocabulary);
+  }
+  fmt::format_to(out, "  {:<18}{:>12}   sent by each rank for a token, in {} sums\n", "exchange",
+                 format_bytes(split.sent_bytes_per_token), split.sums_per_token);
+  for (const SplitSpeed& speed : split.speeds) {
+    fmt::format_to(out, "  {:<26}{:>10.1f} tok/s   {:.1f} alone; a step: {:.2f} ms computing, {:.2f} ms exchanging\n",
+                   speed.what, speed.split, speed.alone, speed.compute_ms, speed.exchange_ms);
+  }
+  fmt::format_to(out, "  {}\n",
+                 !split.fits_alone ? "it pays: the model does not fit one of them"
+                 : split.pays      ? "it pays: decoding is faster than on one of them"
+                                   : "it does not pay: decoding is faster on one of them");
+  return text;
 }
 
 std::string as_text(const ModelPlan& plan) {
@@ -104,6 +154,7 @@ std::string as_text(const ModelPlan& plan) {
     const std::string limit = speed.limit > 0 ? fmt::format("of at most {:.1f}", speed.limit) : "";
     fmt::format_to(out, "  {:<26}{:>10.1f} tok/s   {}\n", speed.what, speed.tokens_per_second, limit);
   }
+  if (plan.split) text += split_text(*plan.split);
   return text;
 }
 
@@ -125,6 +176,11 @@ void add_plan(CLI::App& app) {
   sub->add_option("--depth", command->what.depth, "position of the single token to predict")
       ->check(CLI::Range(0, 1 << 30))
       ->capture_default_str();
+  sub->add_option("--ranks", command->what.ranks, "machines like this one to split the model over (--split: unequally)")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  sub->add_option("--network", command->what.network, "between them: 1GbE, 10GbE, 25GbE, 100GbE, nvlink")
+      ->default_str("10GbE");
   sub->add_flag("--json", command->json, "one line of JSON");
   command->engine.add_to(*sub);
   sub->callback([command] { command->run(); });

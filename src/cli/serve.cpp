@@ -14,8 +14,10 @@
 #include "base/platform.h"
 #include "cli/chat_template.h"
 #include "cli/cli.h"
+#include "cli/ranks.h"
 #include "cli/serve_models.h"
 #include "cli/speculation_flags.h"
+#include "comm/world.h"
 #include "serve/access.h"
 #include "serve/log_writer.h"
 #include "serve/request_log.h"
@@ -63,6 +65,7 @@ std::vector<serve::ModelSource> ServeCommand::sources() {
   std::vector<NamedModel> named;
   for (const std::string& argument : models) named.push_back(parse_named_model(argument));
   if (named.empty()) named.push_back(parse_named_model(""));
+  if (named.size() > 1 && world().size() > 1) fail_usage("over several ranks one model is served; name one");
   if (!alias.empty()) {
     if (named.size() > 1) fail_usage("`alias` is for one model; name several NAME=PATH");
     named.front().name = alias;
@@ -121,6 +124,7 @@ void ServeCommand::run() {
                            brackets ? "[" : "", server.host, brackets ? "]" : "", service.port()));
   flush_stdout();
   service.run();
+  check_ranks();
 }
 
 }  // namespace

@@ -84,6 +84,7 @@ serve::ModelFacts planned_facts(const ModelFile& file, EngineOptions options) {
   options.on_progress = {};
   options.on_info = {};
   options.check_memory = false;
+  options.ranks = nullptr;
   options.decorate = [&](std::unique_ptr<Backend> backend) -> std::unique_ptr<Backend> {
     auto made = std::make_unique<DryBackend>(std::move(backend));
     dry = made.get();

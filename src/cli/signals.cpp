@@ -6,6 +6,7 @@
 #include <csignal>
 
 #include "base/file.h"
+#include "cli/ranks.h"
 
 namespace inferno::cli {
 namespace {
@@ -34,6 +35,7 @@ void on_signal(int signal) {
     return;
   }
   if (signal == SIGINT && watching.load() && !interrupted.exchange(true)) return;
+  if (signal == SIGTERM) tell_dead_rank();
   end_by(signal);
 }
 

@@ -22,7 +22,7 @@ namespace inferno {
 GgufFile open_builtin_model() {
 #ifdef INFERNO_BUILTIN_MODEL
   const auto size = static_cast<size_t>(inferno_builtin_model_end - inferno_builtin_model_begin);
-  return GgufFile::from_memory(std::as_bytes(std::span(inferno_builtin_model_begin, size)), "built-in model");
+  return GgufFile::from_memory(std::as_bytes(std::span(inferno_builtin_model_begin, size)), kBuiltinModelPath);
 #else
   fail("this build has no built-in model; name a .gguf file");
 #endif

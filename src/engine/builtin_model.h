@@ -8,6 +8,8 @@
 
 namespace inferno {
 
+// What its file says its path is.
+inline constexpr const char* kBuiltinModelPath = "built-in model";
 // An Error when this build was made without it.
 [[nodiscard]] GgufFile open_builtin_model();
 // A path, the built-in model for an empty one, or a name that the finder knows.

@@ -12,7 +12,9 @@
 #include "engine/builtin_model.h"
 #include "engine/explain.h"
 #include "engine/first_guess.h"
+#include "engine/ranks.h"
 #include "model/tensor_names.h"
+#include "model/tensor_source.h"
 #include "tokenizer/tokenizer.h"
 
 namespace inferno {
@@ -31,9 +33,11 @@ int32_t choose_context(const ModelFile& file, const ModelConfig& config, int32_t
   return wanted > 0 ? wanted : std::min(config.context, Engine::kDefaultContext);
 }
 
-std::unique_ptr<Backend> make_backend(const EngineOptions& options) {
+std::unique_ptr<Backend> make_backend(const EngineOptions& options, Communicator* ranks) {
   const std::string_view choice = options.backend.empty() ? default_backend_name() : std::string_view(options.backend);
-  std::unique_ptr<Backend> made = create_backend(choice, options.backend_options);
+  BackendOptions backend_options = options.backend_options;
+  backend_options.ranks = ranks;
+  std::unique_ptr<Backend> made = create_backend(choice, backend_options);
   return options.decorate ? options.decorate(std::move(made)) : std::move(made);
 }
 
@@ -48,7 +52,8 @@ std::vector<int32_t> find_end_tokens(const ModelFile& file, const Tokenizer* tok
 }
 
 // The memory of a model by layer: weights as the file has them, cache, and roughly what steps take.
-ModelNeeds needs_of(const ModelFile& file, const ModelConfig& config, const KvConfig& kv, const StepLimits& limits) {
+ModelNeeds needs_of(const ModelFile& file, const ModelConfig& config, const ModelShare& share, const KvConfig& kv,
+                    const StepLimits& limits) {
   ModelNeeds needs;
   for (size_t i = 0; i < kv.layers.size(); ++i) {
     needs.layer_bytes.push_back(KvCache::layer_page_bytes(kv, i) * static_cast<uint64_t>(kv.pages));
@@ -56,7 +61,11 @@ ModelNeeds needs_of(const ModelFile& file, const ModelConfig& config, const KvCo
       needs.layer_bytes.back() += static_cast<uint64_t>(floats * kv.state_slots) * sizeof(float);
     }
   }
-  for (size_t i = 0; i < file.tensor_count(); ++i) {
+  for (int32_t i = 0; i < config.layer_count() && !share.is_whole(); ++i) {
+    needs.layer_bytes[static_cast<size_t>(i)] += share_bytes(file, config, share, i);
+  }
+  if (!share.is_whole()) needs.other_bytes = share_bytes(file, config, share, kNoLayer);
+  for (size_t i = 0; i < file.tensor_count() && share.is_whole(); ++i) {
     const FileTensor& tensor = file.tensor(i);
     const int32_t layer = layer_of_tensor(tensor.name).value_or(kNoLayer);
     const bool in_layer = layer >= 0 && layer < config.layer_count();
@@ -121,9 +130,27 @@ void require_memory(const ModelFile& file, const ModelNeeds& needs) {
 
 }  // namespace
 
-Engine::Engine(const ModelFile& file, const EngineOptions& options) : backend_(make_backend(options)) {
-  ModelConfig config = read_config(file);
-  const int32_t context = choose_context(file, config, options.context);
+Engine::Engine(const ModelFile& file, const EngineOptions& options) {
+  if (options.ranks != nullptr && options.ranks->size() > 1) ranks_ = options.ranks;
+  if (ranks_ != nullptr && ranks_->is_leader()) {
+    messages_ = std::make_unique<RankMessages>(*ranks_);
+    occupied_ = occupy(*ranks_);
+    announce_engine(*messages_, file, options);
+  }
+  Design made;
+  together(ranks_, [&] { made = design(file, options); });
+  made.kv.pages = least_of_ranks(ranks_, made.kv.pages);
+  together(ranks_, [&] { load(file, options, made); });
+  is_announced_ = messages_ != nullptr;
+}
+
+Engine::Design Engine::design(const ModelFile& file, const EngineOptions& options) {
+  backend_ = make_backend(options, ranks_);
+  if (ranks_ != nullptr) check_ranks(options);
+  Design d;
+  d.whole = read_config(file);
+  const ModelConfig& config = d.whole;
+  d.context = choose_context(file, config, options.context);
   const DType kv_dtype = options.kv_dtype.value_or(backend_->default_kv_dtype());
   const int32_t block = dtype_info(kv_dtype).block_size;
   for (const LayerConfig& layer : config.layers) {
@@ -132,49 +159,75 @@ Engine::Engine(const ModelFile& file, const EngineOptions& options) : backend_(m
     fail_usage("`kv_type` {} does not work here (backend {}, heads of {})", dtype_name(kv_dtype), backend_->name(),
                layer.head_dim);
   }
-  tokenizer_ = Tokenizer::load(file);
+  // Only who has requests needs texts.
+  if (ranks_ == nullptr || ranks_->is_leader()) tokenizer_ = Tokenizer::load(file);
   if (tokenizer_ != nullptr && tokenizer_->vocab_size() != config.vocabulary) {
     fail("\"{}\": {} tokens are named, but token_embd.weight has {} rows", file.path(), tokenizer_->vocab_size(),
          config.vocabulary);
   }
   constraints_ = std::make_unique<Constraints>(tokenizer_.get());
   end_tokens_ = find_end_tokens(file, tokenizer_.get());
-  StepLimits limits = options.limits;
+  d.shares = split_model(file, config, ranks_ == nullptr ? 1 : ranks_->size(),
+                         ranks_ == nullptr ? std::span<const int32_t>() : options.split);
+  const ModelShare& share = d.shares[ranks_ == nullptr ? 0 : static_cast<size_t>(ranks_->rank())];
+  StepLimits& limits = d.limits;
+  limits = options.limits;
   // No prompt is longer than the context. Left to the backend, a step has room for one token of every sequence.
   limits.max_tokens = limits.max_tokens > 0
-                          ? std::min(limits.max_tokens, context)
-                          : std::max(std::min(backend_->preferred_step_tokens(), context), limits.max_sequences);
+                          ? std::min(limits.max_tokens, d.context)
+                          : std::max(std::min(backend_->preferred_step_tokens(), d.context), limits.max_sequences);
   if (options.all_logits) {
     const int64_t row_bytes = int64_t{config.vocabulary} * static_cast<int64_t>(sizeof(float));
     limits.max_logit_rows =
         static_cast<int32_t>(std::clamp<int64_t>(kAllLogitsBytes / row_bytes, 1, limits.max_tokens));
   }
-  limits.max_logit_rows = std::max(limits.max_logit_rows, limits.max_sequences + draft_rows(config, limits, context));
-  std::optional<GgufFile> draft_file;
+  limits.max_logit_rows = std::max(limits.max_logit_rows, limits.max_sequences + draft_rows(config, limits, d.context));
   if (!options.draft.empty()) {
-    draft_file.emplace(open_model(options.draft));
-    DraftModel::check(*draft_file, file);
+    d.draft_file.emplace(open_model(options.draft));
+    DraftModel::check(*d.draft_file, file);
   }
-  KvConfig kv{.layers = cache_layers(config),
-              .dtype = kv_dtype,
-              .max_positions = context,
-              .state_slots = limits.max_sequences + Scheduler::snapshots(limits.max_sequences)};
-  const uint64_t draft_bytes = draft_file ? draft_file->file_bytes() : 0;
-  const uint64_t draft_page_bytes = draft_file ? DraftModel::page_bytes(*draft_file, kv_dtype) : 0;
-  kv.pages = choose_pages(kv, options, *backend_, file.file_bytes() + draft_bytes, draft_page_bytes);
-  ModelNeeds needs = needs_of(file, config, kv, limits);
-  needs.other_bytes += draft_bytes + draft_page_bytes * static_cast<uint64_t>(kv.pages);
+  d.kv = {.layers = cache_layers(config_of(config, share)),
+          .dtype = kv_dtype,
+          .max_positions = d.context,
+          .state_slots = limits.max_sequences + Scheduler::snapshots(limits.max_sequences)};
+  const uint64_t model_bytes = share.is_whole() ? file.file_bytes() : share_bytes(file, config, share);
+  const uint64_t draft_bytes = d.draft_file ? d.draft_file->file_bytes() : 0;
+  const uint64_t draft_page_bytes = d.draft_file ? DraftModel::page_bytes(*d.draft_file, kv_dtype) : 0;
+  d.kv.pages = choose_pages(d.kv, options, *backend_, model_bytes + draft_bytes, draft_page_bytes);
+  ModelNeeds needs = needs_of(file, config, share, d.kv, limits);
+  needs.other_bytes += draft_bytes + draft_page_bytes * static_cast<uint64_t>(d.kv.pages);
   if (options.check_memory && backend_->host_visible()) require_memory(file, needs);
   backend_->expect(needs);
+  return d;
+}
+
+void Engine::check_ranks(const EngineOptions& options) const {
+  if (!backend_->host_visible()) {
+    fail_usage("a model is split over ranks on CPUs only; choose `backend` {}", default_backend_name());
+  }
+  if (!options.page_folder.empty()) fail_usage("pages of a model that is split over ranks cannot be kept in a folder");
+  if (!options.draft.empty()) fail_usage("a draft model is for a model on one rank");
+}
+
+void Engine::load(const ModelFile& file, const EngineOptions& options, const Design& d) {
   // A device says what it is; the host knows itself.
   if (options.on_info && !backend_->host_visible()) {
     options.on_info(fmt::format("{}: {}", backend_->name(), backend_->description()));
   }
-  model_ = std::make_unique<Model>(*backend_, file, std::move(config), context, options.on_progress);
-  cache_ = std::make_unique<KvCache>(*backend_, kv);
+  const ModelShare& share = d.shares[ranks_ == nullptr ? 0 : static_cast<size_t>(ranks_->rank())];
+  model_ = std::make_unique<Model>(*backend_, file, d.whole, d.context, options.on_progress, share);
+  cache_ = std::make_unique<KvCache>(*backend_, d.kv);
   if (!options.page_folder.empty()) keep_pages(file, options);
-  decoder_ = std::make_unique<Decoder>(*backend_, *model_, *cache_, limits);
-  if (draft_file) load_draft_model(*draft_file, options.on_progress);
+  std::vector<int32_t> begins;
+  for (const ModelShare& one : d.shares) begins.push_back(one.vocabulary.begin);
+  begins.push_back(d.whole.vocabulary);
+  decoder_ = std::make_unique<Decoder>(
+      *backend_, *model_, *cache_, d.limits,
+      RankLink{.ranks = ranks_, .messages = messages_.get(), .vocabulary_begins = begins, .wire = options.wire});
+  if (messages_ != nullptr) {
+    cache_->set_on_copy([this](int32_t from, int32_t to) { decoder_->note_copy(from, to); });
+  }
+  if (d.draft_file) load_draft_model(*d.draft_file, options.on_progress);
   scheduler_ = std::make_unique<Scheduler>(
       SchedulerParts{.backend = *backend_,
                      .decoder = *decoder_,
@@ -191,7 +244,12 @@ Engine::Engine(const ModelFile& file, const EngineOptions& options) : backend_(m
   driver_ = std::make_unique<Driver>(*scheduler_, options.on_step);
 }
 
-Engine::~Engine() = default;
+Engine::~Engine() {
+  if (!is_announced_) return;
+  // Whoever steps has stepped for the last time.
+  driver_.reset();
+  messages_->send(RankMessage::end, {});
+}
 
 void Engine::load_draft_model(const ModelFile& file, const OnProgress& on_progress) {
   const KvConfig& kv = cache_->config();
@@ -216,6 +274,8 @@ void Engine::keep_pages(const ModelFile& file, const EngineOptions& options) {
 }
 
 std::string Engine::explain(const KvSequence& sequence, std::span<const int32_t> tokens) {
+  // The other ranks would have to look, too.
+  if (ranks_ != nullptr) return "the model's logits are not finite numbers: its weights are damaged or overflow";
   return explain_logits(*backend_, *model_, *cache_, sequence, tokens);
 }
 

@@ -11,12 +11,14 @@
 
 #include "backend/factory.h"
 #include "base/progress.h"
+#include "comm/rank_messages.h"
 #include "engine/constraints.h"
 #include "engine/draft_model.h"
 #include "engine/driver.h"
 #include "engine/page_saver.h"
 #include "engine/scheduler.h"
 #include "file/model_file.h"
+#include "gguf/gguf.h"
 #include "kv/kv_cache.h"
 #include "model/decoder.h"
 #include "model/model.h"
@@ -36,8 +38,13 @@ struct EngineOptions {
   std::string page_folder = {};    // where pages of prompts are kept for the next start; empty: nowhere
   uint64_t page_folder_bytes = 0;  // of all files in it
   SchedulerOptions scheduler = {};
-  bool check_memory = true;  // an Error before anything is loaded where the host's memory does not suffice
-  bool all_logits = false;   // make room for as many logit rows as a step can usefully have
+  // Where the model is split over several ranks (docs/scale.md); null, or one rank: not. Outlives the engine, of which
+  // there is one at a time then.
+  Communicator* ranks = nullptr;
+  std::vector<int32_t> split = {};  // the sizes of the ranks' parts relative to each other; empty: all alike
+  DType wire = DType::f32;          // what sums over ranks are sent as: f32, bf16
+  bool check_memory = true;         // an Error before anything is loaded where the host's memory does not suffice
+  bool all_logits = false;          // make room for as many logit rows as a step can usefully have
   // What a user may want to see while the engine is made; nothing is printed. Warnings go to the log (base/log.h).
   OnProgress on_progress = {};                           // of loading the weights, in bytes
   std::function<void(const std::string&)> on_info = {};  // one line: the device, when it is not the host
@@ -83,10 +90,26 @@ class Engine {
   void check_tokens(std::span<const int32_t> ids) const;
 
  private:
+  // What is decided before anything is loaded.
+  struct Design {
+    ModelConfig whole;
+    std::vector<ModelShare> shares;
+    int32_t context = 0;
+    StepLimits limits;
+    KvConfig kv;
+    std::optional<GgufFile> draft_file;
+  };
+  [[nodiscard]] Design design(const ModelFile& file, const EngineOptions& options);
+  void check_ranks(const EngineOptions& options) const;
+  void load(const ModelFile& file, const EngineOptions& options, const Design& design);
   void keep_pages(const ModelFile& file, const EngineOptions& options);
   void load_draft_model(const ModelFile& file, const OnProgress& on_progress);
 
-  std::unique_ptr<Backend> backend_;  // first: everything below lives in its memory
+  Communicator* ranks_ = nullptr;           // null: one rank
+  std::unique_ptr<RankMessages> messages_;  // the leader's
+  std::shared_ptr<void> occupied_;          // nobody else uses the ranks
+  bool is_announced_ = false;               // the other ranks have this engine, too
+  std::unique_ptr<Backend> backend_;        // first: everything below lives in its memory
   std::unique_ptr<const Tokenizer> tokenizer_;
   std::unique_ptr<Constraints> constraints_;
   std::vector<int32_t> end_tokens_;

@@ -317,7 +317,8 @@ void Scheduler::run_step() {
     decoder_.clear();
     size_t rows = 0;
     for (Sequence* s : step_) add_to_batch(*s, rows);
-    decoder_.run(any_draw ? std::span<const SampleRequest>(samples_).first(rows) : std::span<const SampleRequest>());
+    decoder_.run(any_draw ? std::span<const SampleRequest>(samples_).first(rows) : std::span<const SampleRequest>(),
+                 step_shows_logits_);
     if (!any_draw) backend_.synchronize();
     remove_guesses();
   } catch (...) {

@@ -86,6 +86,7 @@ KvLayerView KvCache::layer(int32_t index) const {
 }
 
 void KvCache::copy_page(int32_t from, int32_t to) {
+  if (on_copy_) on_copy_(from, to);
   for (int32_t i = 0; i < static_cast<int32_t>(config_.layers.size()); ++i) {
     for_parts(layer(i), [&](const KvLayerView& rows) {
       auto* memory = static_cast<std::byte*>(rows.k);

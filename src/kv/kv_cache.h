@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -62,6 +63,8 @@ class KvCache {
   [[nodiscard]] const PagePool& pool() const { return pool_; }
   // Between steps.
   void copy_page(int32_t from, int32_t to);
+  // Called with every copy, so that other ranks do the same.
+  void set_on_copy(std::function<void(int32_t from, int32_t to)> on_copy) { on_copy_ = std::move(on_copy); }
   // All layers of a page, page_bytes() of them, to the host and back. Between steps; where the host sees the memory.
   void read_page(int32_t page, std::span<std::byte> out) const;
   void write_page(int32_t page, std::span<const std::byte> bytes);
@@ -72,6 +75,7 @@ class KvCache {
   std::vector<Buffer> memory_;  // per layer: the keys of all pages, then the values
   PagePool pool_;
   StateSlots slots_;
+  std::function<void(int32_t from, int32_t to)> on_copy_;
 };
 
 // The pages of one sequence, and its slot of states; they go back with it. Allocates only when made.

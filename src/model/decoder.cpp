@@ -21,6 +21,15 @@ size_t matrix_bytes(int64_t rows, int64_t cols) {
   return static_cast<size_t>(rows * cols) * sizeof(float);
 }
 
+// The op's product alone, beside the stream.
+template <typename Args>
+void as_part(Args& args, const Tensor& out) {
+  args.post_norm = nullptr;
+  args.residual_scale = 1;
+  args.residual = {};
+  args.out = out;
+}
+
 }  // namespace
 
 std::vector<KvLayerShape> cache_layers(const ModelConfig& config) {
@@ -35,11 +44,13 @@ std::vector<KvLayerShape> cache_layers(const ModelConfig& config) {
   return shapes;
 }
 
-Decoder::Decoder(Backend& backend, const Model& model, const KvCache& cache, const StepLimits& limits)
+Decoder::Decoder(Backend& backend, const Model& model, const KvCache& cache, const StepLimits& limits,
+                 const RankLink& ranks)
     : backend_(backend),
       model_(model),
       cache_(cache),
       limits_(limits),
+      ranks_(ranks),
       batch_(capacity_of(limits, cache)),
       samples_({.max_rows = limits.max_logit_rows,
                 .vocabulary = model.config().vocabulary,
@@ -57,6 +68,7 @@ Decoder::Decoder(Backend& backend, const Model& model, const KvCache& cache, con
   }
   if (c.shared_experts()) shared_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, c.width));
   logits_memory_ = backend.allocate(matrix_bytes(limits.max_logit_rows, c.vocabulary));
+  if (is_split()) prepare_ranks();
   request_memory_ = backend.allocate(static_cast<size_t>(samples_.request_bytes()));
   result_memory_ = backend.allocate(static_cast<size_t>(samples_.result_bytes()));
   plan();
@@ -84,35 +96,48 @@ void Decoder::plan() {
 }
 
 void Decoder::add(const KvSequence& sequence, int32_t first, std::span<const int32_t> tokens, int32_t logit_rows) {
+  if (ranks_.messages != nullptr) note_sequence(sequence.pages(), first, tokens, logit_rows);
+  add(sequence.pages(), sequence.state_slot(), first, tokens, logit_rows);
+}
+
+void Decoder::add(std::span<const int32_t> pages, int32_t state_slot, int32_t first, std::span<const int32_t> tokens,
+                  int32_t logit_rows) {
   constexpr int32_t kPage = KvCache::kPageSize;
-  const std::span<const int32_t> pages = sequence.pages();
   const auto count = static_cast<int32_t>(tokens.size());
   INFERNO_CHECK(first + count <= static_cast<int32_t>(pages.size()) * kPage);
-  batch_.begin_sequence(first + count, pages.data(), static_cast<int32_t>(pages.size()), sequence.state_slot());
+  batch_.begin_sequence(first + count, pages.data(), static_cast<int32_t>(pages.size()), state_slot);
+  const Part own = model_.share().vocabulary;
   for (int32_t i = 0; i < count; ++i) {
     const int32_t position = first + i;
     const int32_t slot = pages[static_cast<size_t>(position / kPage)] * kPage + position % kPage;
-    batch_.add_token(tokens[static_cast<size_t>(i)], position, slot, i >= count - logit_rows);
+    int32_t id = tokens[static_cast<size_t>(i)];
+    if (is_split()) id = id >= own.begin && id < own.begin + own.count ? id - own.begin : -1;
+    batch_.add_token(id, position, slot, i >= count - logit_rows);
   }
 }
 
-void Decoder::run(std::span<const SampleRequest> requests) {
+void Decoder::run(std::span<const SampleRequest> requests, bool shows_logits) {
   INFERNO_CHECK(batch_.tokens() > 0);
   INFERNO_CHECK(requests.empty() || requests.size() == static_cast<size_t>(batch_.logit_rows()));
-  backend_.upload(batch_memory_.data(), batch_.block().data(), batch_.block().size() * sizeof(int32_t));
+  if (ranks_.messages != nullptr) send_step(requests.empty() || shows_logits ? 0 : candidates_of(requests));
   if (!requests.empty()) {
     samples_.set(requests);
     backend_.upload(request_memory_.data(), samples_.block().data(), samples_.block().size());
   }
-  // The logits of one sequence are those of its last tokens.
-  const int32_t first_needed_token = batch_.sequences() == 1 ? batch_.tokens() - batch_.logit_rows() : 0;
-  backend_.begin_step(StepMode::run);
-  record(batch_.view(static_cast<const int32_t*>(batch_memory_.data())), first_needed_token, !requests.empty());
-  backend_.end_step();
+  execute(!requests.empty());
   if (!requests.empty()) {
     const std::span<int32_t> results = samples_.results();
     backend_.download(results.data(), result_memory_.data(), results.size_bytes());
   }
+}
+
+void Decoder::execute(bool sample) {
+  backend_.upload(batch_memory_.data(), batch_.block().data(), batch_.block().size() * sizeof(int32_t));
+  // The logits of one sequence are those of its last tokens.
+  const int32_t first_needed_token = batch_.sequences() == 1 ? batch_.tokens() - batch_.logit_rows() : 0;
+  backend_.begin_step(StepMode::run);
+  record(batch_.view(static_cast<const int32_t*>(batch_memory_.data())), first_needed_token, sample);
+  backend_.end_step();
 }
 
 // The transformer. x [T, d] is the residual stream; every op writes only what it is given. q and what attention makes
@@ -124,6 +149,7 @@ void Decoder::record(const StepBatch& batch, int32_t first_needed_token, bool sa
   const Tensor x{x_memory_.data(), Shape(tokens, c.width)};
 
   backend_.embed({.table = &model_.embedding(), .ids = ids, .out = x, .scale = c.embedding_scale});
+  if (is_split()) record_sum(x);
   const Tensor inputs = record_layer_inputs(ids, x);
   for (int32_t i = 0; i < c.layer_count(); ++i) {
     const LayerConfig& layer = c.layers[static_cast<size_t>(i)];
@@ -134,9 +160,16 @@ void Decoder::record(const StepBatch& batch, int32_t first_needed_token, bool sa
     if (!inputs.empty()) record_layer_input(i, rest, inputs.row_range(first, tokens - first));
   }
 
-  if (batch.logit_rows == 0) return;
+  if (batch.logit_rows > 0) record_logits(batch, x, sample);
+}
+
+// Each rank has the logits of its part of the vocabulary; the leader draws.
+void Decoder::record_logits(const StepBatch& batch, const Tensor& x, bool sample) {
+  const ModelConfig& c = model_.config();
   const Tensor rows{const_cast<int32_t*>(batch.logit_row_ids), Shape(batch.logit_rows), DType::i32};
   const Tensor logits{logits_memory_.data(), Shape(batch.logit_rows, c.vocabulary)};
+  const Tensor part =
+      is_split() ? Tensor{part_memory_.data(), Shape(batch.logit_rows, model_.share().vocabulary.count)} : logits;
   backend_.logits({.x = x,
                    .rows = rows,
                    .norm = &model_.output_norm(),
@@ -144,7 +177,11 @@ void Decoder::record(const StepBatch& batch, int32_t first_needed_token, bool sa
                    .head = &model_.head(),
                    .scale = c.logit_scale,
                    .softcap = c.logit_softcap,
-                   .out = logits});
+                   .out = part});
+  if (is_split()) {
+    const Tensor begins{begins_memory_.data(), Shape(ranks_.ranks->size() + 1), DType::i32};
+    backend_.all_gather({.x = part, .begins = begins, .most = candidates_, .out = logits});
+  }
   if (sample) backend_.sample(samples_.args(logits, request_memory_.data(), result_memory_.data()));
 }
 
@@ -208,20 +245,28 @@ bool Decoder::record_attention(int32_t index, const StepBatch& batch, const Tens
   return true;
 }
 
-// The projection back onto the residual stream, of tokens from `first` on.
+// The projection back onto the residual stream, of tokens from `first` on. Over ranks x becomes the sum of all parts,
+// of which the leader's has the residual.
 void Decoder::record_output(int32_t index, const Tensor& y, const Tensor& x, int32_t first) {
   const ModelConfig& c = model_.config();
   const LayerWeights& w = model_.layer(index);
   const int64_t rest = x.rows() - first;
   const Tensor rest_x = x.row_range(first, rest);
+  if (is_split() && w.attn_post_norm != nullptr) {
+    const Tensor sum{sum_memory_.data(), rest_x.shape};
+    backend_.linear({.x = y.row_range(first, rest), .w = {w.wo.get()}, .bias = {w.bo.get()}, .out = {sum}});
+    record_normed_sum(*w.attn_post_norm, sum, rest_x);
+    return;
+  }
   backend_.linear({.x = y.row_range(first, rest),
                    .w = {w.wo.get()},
                    .bias = {w.bo.get()},
-                   .residual = rest_x,
+                   .residual = adds_residual() ? rest_x : Tensor{},
                    .post_norm = w.attn_post_norm.get(),
                    .eps = c.norm_eps,
                    .residual_scale = c.residual_scale,
                    .out = {rest_x}});
+  if (is_split()) record_sum(rest_x);
 }
 
 // Norm, gate and up, activation, down, onto the residual stream.
@@ -229,19 +274,27 @@ void Decoder::record_mlp(int32_t index, const Tensor& x) {
   const ModelConfig& c = model_.config();
   const LayerConfig& layer = c.layers[static_cast<size_t>(index)];
   const LayerWeights& w = model_.layer(index);
-  backend_.gated_mlp({.x = x,
-                      .norm = w.ffn_norm.get(),
-                      .eps = c.norm_eps,
-                      .gate = w.gate.get(),
-                      .up = w.up.get(),
-                      .down = w.down.get(),
-                      .bias = {w.gate_bias.get(), w.up_bias.get(), w.down_bias.get()},
-                      .activation = layer.activation,
-                      .post_norm = w.ffn_post_norm.get(),
-                      .residual_scale = c.residual_scale,
-                      .out_scale = c.layer_inputs > 0 ? 1 : layer.output_scale,
-                      .residual = x,
-                      .out = x});
+  const bool norms_sum = is_split() && w.ffn_post_norm != nullptr;
+  GatedMlpArgs args{.x = x,
+                    .norm = w.ffn_norm.get(),
+                    .eps = c.norm_eps,
+                    .gate = w.gate.get(),
+                    .up = w.up.get(),
+                    .down = w.down.get(),
+                    .bias = {w.gate_bias.get(), w.up_bias.get(), w.down_bias.get()},
+                    .activation = layer.activation,
+                    .post_norm = w.ffn_post_norm.get(),
+                    .residual_scale = c.residual_scale,
+                    .out_scale = c.layer_inputs > 0 ? 1 : layer.output_scale,
+                    .residual = adds_residual() ? x : Tensor{},
+                    .out = x};
+  if (norms_sum) as_part(args, {sum_memory_.data(), x.shape});
+  backend_.gated_mlp(args);
+  if (norms_sum) {
+    record_normed_sum(*w.ffn_post_norm, args.out, x);
+  } else if (is_split()) {
+    record_sum(x);
+  }
 }
 
 // The expert of all tokens apart from the stream; then the router's experts, and both onto the residual stream.
@@ -262,28 +315,36 @@ void Decoder::record_experts(int32_t index, const Tensor& x) {
                         .post_norm = w.shared_post_norm.get(),
                         .out = shared});
   }
-  backend_.moe_mlp({.x = x,
-                    .norm = layer.experts.beside_mlp ? w.experts_norm.get() : w.ffn_norm.get(),
-                    .eps = c.norm_eps,
-                    .router_norm = w.router_norm.get(),
-                    .router = w.router.get(),
-                    .router_bias = w.router_bias.get(),
-                    .selection_bias = w.selection_bias.get(),
-                    .routing = layer.experts.routing,
-                    .expert_scale = w.expert_scale.get(),
-                    .gate = w.gate_exps.get(),
-                    .up = w.up_exps.get(),
-                    .down = w.down_exps.get(),
-                    .bias = {w.gate_exps_bias.get(), w.up_exps_bias.get(), w.down_exps_bias.get()},
-                    .activation = layer.activation,
-                    .experts_norm = w.experts_post_norm.get(),
-                    .shared = shared,
-                    .shared_gate = w.shared_gate.get(),
-                    .post_norm = w.ffn_post_norm.get(),
-                    .residual_scale = c.residual_scale,
-                    .out_scale = c.layer_inputs > 0 ? 1 : layer.output_scale,
-                    .residual = x,
-                    .out = x});
+  const bool norms_sum = is_split() && w.ffn_post_norm != nullptr;
+  MoeMlpArgs args{.x = x,
+                  .norm = layer.experts.beside_mlp ? w.experts_norm.get() : w.ffn_norm.get(),
+                  .eps = c.norm_eps,
+                  .router_norm = w.router_norm.get(),
+                  .router = w.router.get(),
+                  .router_bias = w.router_bias.get(),
+                  .selection_bias = w.selection_bias.get(),
+                  .routing = layer.experts.routing,
+                  .expert_scale = w.expert_scale.get(),
+                  .gate = w.gate_exps.get(),
+                  .up = w.up_exps.get(),
+                  .down = w.down_exps.get(),
+                  .bias = {w.gate_exps_bias.get(), w.up_exps_bias.get(), w.down_exps_bias.get()},
+                  .activation = layer.activation,
+                  .experts_norm = w.experts_post_norm.get(),
+                  .shared = shared,
+                  .shared_gate = w.shared_gate.get(),
+                  .post_norm = w.ffn_post_norm.get(),
+                  .residual_scale = c.residual_scale,
+                  .out_scale = c.layer_inputs > 0 ? 1 : layer.output_scale,
+                  .residual = adds_residual() ? x : Tensor{},
+                  .out = x};
+  if (norms_sum) as_part(args, {sum_memory_.data(), x.shape});
+  backend_.moe_mlp(args);
+  if (norms_sum) {
+    record_normed_sum(*w.ffn_post_norm, args.out, x);
+  } else if (is_split()) {
+    record_sum(x);
+  }
 }
 
 // The mean of a token's row of a table and of a projection of its embedding, both scaled to the same size: their sum

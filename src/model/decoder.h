@@ -11,6 +11,7 @@
 #include "backend/backend.h"
 #include "backend/sampling_batch.h"
 #include "backend/step_batch.h"
+#include "comm/rank_messages.h"
 #include "kv/kv_cache.h"
 #include "model/model.h"
 
@@ -25,18 +26,38 @@ struct StepLimits {
   int32_t max_logit_rows = 1;
 };
 
+// How the ranks of a split model reach each other.
+struct RankLink {
+  Communicator* ranks = nullptr;                    // null: one rank
+  RankMessages* messages = nullptr;                 // the leader's
+  std::span<const int32_t> vocabulary_begins = {};  // of each rank, and the end; read when a decoder is made
+  DType wire = DType::f32;                          // of sums
+};
+
 class Decoder {
  public:
-  Decoder(Backend& backend, const Model& model, const KvCache& cache, const StepLimits& limits);
+  // Of a model that is split over ranks each rank has a decoder; the leader's tells the others what to run.
+  Decoder(Backend& backend, const Model& model, const KvCache& cache, const StepLimits& limits,
+          const RankLink& ranks = {});
 
   // Starts a new step.
-  void clear() { batch_.clear(); }
+  void clear() {
+    batch_.clear();
+    sequences_.clear();
+  }
   // Adds tokens of a sequence at positions first, first + 1, ...; its pages must reach that far, and states of it must
   // end there.
   // Logits are computed for the last `logit_rows` of them.
   void add(const KvSequence& sequence, int32_t first, std::span<const int32_t> tokens, int32_t logit_rows);
-  // Runs the step. With requests, one per logit row in order, a token is drawn for each.
-  void run(std::span<const SampleRequest> requests = {});
+  // Runs the step. With requests, one per logit row in order, a token is drawn for each; then the logits themselves
+  // are only there to be downloaded, where the model is split over ranks, if `shows_logits`.
+  void run(std::span<const SampleRequest> requests = {}, bool shows_logits = false);
+
+  // ---- of a model split over ranks
+  // On the leader: before the next step the others copy that page, too.
+  void note_copy(int32_t from, int32_t to);
+  // On the others: what the leader's run() sent.
+  void follow(std::span<const int32_t> words, KvCache& cache);
 
   [[nodiscard]] const StepLimits& limits() const { return limits_; }
   [[nodiscard]] int32_t logit_rows() const { return batch_.logit_rows(); }
@@ -49,6 +70,10 @@ class Decoder {
 
  private:
   void plan();
+  void add(std::span<const int32_t> pages, int32_t state_slot, int32_t first, std::span<const int32_t> tokens,
+           int32_t logit_rows);
+  void execute(bool sample);
+  void record_logits(const StepBatch& batch, const Tensor& x, bool sample);
   void record(const StepBatch& batch, int32_t first_needed_token, bool sample);
   // What each layer has of a token for itself, [T, layers * n]; empty where there is none.
   [[nodiscard]] Tensor record_layer_inputs(const Tensor& ids, const Tensor& x);
@@ -72,10 +97,29 @@ class Decoder {
   void record_experts(int32_t index, const Tensor& x);
   void record_layer_input(int32_t index, const Tensor& x, const Tensor& inputs);
 
+  // ---- of a model split over ranks (decoder_ranks.cpp)
+  [[nodiscard]] bool is_split() const { return ranks_.ranks != nullptr; }
+  // What is added once, rank 0 adds.
+  [[nodiscard]] bool adds_residual() const { return !is_split() || ranks_.ranks->is_leader(); }
+  void prepare_ranks();
+  void note_sequence(std::span<const int32_t> pages, int32_t first, std::span<const int32_t> tokens,
+                     int32_t logit_rows);
+  void send_step(int32_t candidates);
+  // How many of each rank's logits the draws can depend on; 0: on all of them.
+  [[nodiscard]] static int32_t candidates_of(std::span<const SampleRequest> requests);
+  void record_sum(const Tensor& x);
+  // x += residual_scale * post_norm(the sum over ranks of y), where a norm keeps the sum from being x itself.
+  void record_normed_sum(const Weight& post_norm, const Tensor& y, const Tensor& x);
+
   Backend& backend_;
   const Model& model_;
   const KvCache& cache_;
   StepLimits limits_;
+  RankLink ranks_;
+  std::vector<int32_t> sequences_;  // of a step, for the other ranks: see follow()
+  std::vector<int32_t> message_;
+  std::vector<int32_t> copies_;
+  int32_t candidates_ = 0;  // of the step: AllGatherArgs::most
   HostBatch batch_;
   HostSampleBatch samples_;
 
@@ -88,6 +132,9 @@ class Decoder {
   Buffer input_memory_;    // [max_tokens, layers * n], where layers have inputs of n elements
   Buffer shared_memory_;   // [max_tokens, d], where a layer has an expert that all tokens have
   Buffer logits_memory_;   // [max_logit_rows, vocabulary]
+  Buffer part_memory_;     // [max_logit_rows, vocabulary of this rank], where the model is split
+  Buffer begins_memory_;   // the first column of each rank, and the end
+  Buffer sum_memory_;      // [max_tokens, d], where sums are normalized before they are added
   Buffer request_memory_;  // HostSampleBatch::request_bytes
   Buffer result_memory_;   // HostSampleBatch::result_bytes
 };

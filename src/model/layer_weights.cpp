@@ -7,8 +7,9 @@ using W = LayerWeights;
 
 class List {
  public:
-  void add(std::string_view part, const Shape& shape, std::unique_ptr<Weight> W::* weight) {
-    tensors.push_back({part, shape, weight});
+  void add(std::string_view part, const Shape& shape, std::unique_ptr<Weight> W::* weight,
+           SplitBy split = SplitBy::whole) {
+    tensors.push_back({part, shape, weight, split});
   }
   // Those added from `first` on are the rows of one tensor, one after another; with `blocks` in each of so many blocks.
   void fuse(size_t first, std::string_view part, int64_t blocks = 1) {
@@ -28,19 +29,19 @@ void add_projections(List& list, const LayerConfig& layer, int64_t d) {
   const bool own_cache = layer.kv_source == kOwnCache;
   const bool own_values = own_cache && !layer.v_is_k;
   size_t first = list.tensors.size();
-  list.add("attn_q.weight", Shape(layer.attention_width(), d), &W::wq);
+  list.add("attn_q.weight", Shape(layer.attention_width(), d), &W::wq, SplitBy::q_rows);
   if (layer.gate_in_q) {
-    list.add("attn_gate.weight", Shape(layer.gate_width(), d), &W::w_gate);
+    list.add("attn_gate.weight", Shape(layer.gate_width(), d), &W::w_gate, SplitBy::q_rows);
     list.fuse(first, "attn_q.weight", layer.q_heads);
   }
-  if (own_cache) list.add("attn_k.weight", Shape(layer.kv_width(), d), &W::wk);
-  if (own_values) list.add("attn_v.weight", Shape(layer.value_width(), d), &W::wv);
+  if (own_cache) list.add("attn_k.weight", Shape(layer.kv_width(), d), &W::wk, SplitBy::kv_rows);
+  if (own_values) list.add("attn_v.weight", Shape(layer.value_width(), d), &W::wv, SplitBy::kv_rows);
   if (layer.fused_qkv) list.fuse(first, "attn_qkv.weight");
   if (!layer.qkv_bias) return;
   first = list.tensors.size();
-  list.add("attn_q.bias", Shape(layer.attention_width()), &W::bq);
-  if (own_cache) list.add("attn_k.bias", Shape(layer.kv_width()), &W::bk);
-  if (own_values) list.add("attn_v.bias", Shape(layer.value_width()), &W::bv);
+  list.add("attn_q.bias", Shape(layer.attention_width()), &W::bq, SplitBy::q_rows);
+  if (own_cache) list.add("attn_k.bias", Shape(layer.kv_width()), &W::bk, SplitBy::kv_rows);
+  if (own_values) list.add("attn_v.bias", Shape(layer.value_width()), &W::bv, SplitBy::kv_rows);
   if (layer.fused_qkv) list.fuse(first, "attn_qkv.bias");
 }
 
@@ -53,12 +54,12 @@ void add_attention(List& list, const LayerConfig& layer, int64_t d) {
       list.add("attn_k_norm.weight", Shape(rows ? layer.kv_width() : layer.head_dim), &W::k_norm);
     }
   }
-  if (layer.sinks) list.add("attn_sinks.weight", Shape(layer.q_heads), &W::sinks);
+  if (layer.sinks) list.add("attn_sinks.weight", Shape(layer.q_heads), &W::sinks, SplitBy::q_rows);
   if (layer.output_gate != OutputGate::none && !layer.gate_in_q) {
-    list.add("attn_gate.weight", Shape(layer.gate_width(), d), &W::w_gate);
+    list.add("attn_gate.weight", Shape(layer.gate_width(), d), &W::w_gate, SplitBy::q_rows);
   }
-  list.add("attn_output.weight", Shape(d, layer.output_width()), &W::wo);
-  if (layer.output_bias) list.add("attn_output.bias", Shape(d), &W::bo);
+  list.add("attn_output.weight", Shape(d, layer.output_width()), &W::wo, SplitBy::q_columns);
+  if (layer.output_bias) list.add("attn_output.bias", Shape(d), &W::bo, SplitBy::first_rank);
 }
 
 // Taps are used as plain floats.
@@ -147,25 +148,25 @@ void add_mixer(List& list, const LayerConfig& layer, int64_t d) {
 void add_mlp(List& list, const LayerConfig& layer, int64_t d) {
   const int64_t ffn = layer.ffn;
   const size_t first = list.tensors.size();
-  if (layer.gated) list.add("ffn_gate.weight", Shape(ffn, d), &W::gate);
-  list.add("ffn_up.weight", Shape(ffn, d), &W::up);
+  if (layer.gated) list.add("ffn_gate.weight", Shape(ffn, d), &W::gate, SplitBy::ffn_rows);
+  list.add("ffn_up.weight", Shape(ffn, d), &W::up, SplitBy::ffn_rows);
   if (layer.fused_gate_up) list.fuse(first, "ffn_up.weight");
-  list.add("ffn_down.weight", Shape(d, ffn), &W::down);
+  list.add("ffn_down.weight", Shape(d, ffn), &W::down, SplitBy::ffn_columns);
   if (!layer.ffn_bias) return;
-  if (layer.gated) list.add("ffn_gate.bias", Shape(ffn), &W::gate_bias);
-  list.add("ffn_up.bias", Shape(ffn), &W::up_bias);
-  list.add("ffn_down.bias", Shape(d), &W::down_bias);
+  if (layer.gated) list.add("ffn_gate.bias", Shape(ffn), &W::gate_bias, SplitBy::ffn_rows);
+  list.add("ffn_up.bias", Shape(ffn), &W::up_bias, SplitBy::ffn_rows);
+  list.add("ffn_down.bias", Shape(d), &W::down_bias, SplitBy::first_rank);
 }
 
 // Biases of all experts are one vector.
 void add_expert_biases(List& list, int64_t experts, int64_t ffn, int64_t d) {
-  const auto add = [&](std::string_view part, int64_t rows, std::unique_ptr<Weight> W::* weight) {
-    list.add(part, Shape(experts * rows), weight);
+  const auto add = [&](std::string_view part, int64_t rows, std::unique_ptr<Weight> W::* weight, SplitBy split) {
+    list.add(part, Shape(experts * rows), weight, split);
     list.tensors.back().file_shape = Shape(experts, rows);
   };
-  add("ffn_gate_exps.bias", ffn, &W::gate_exps_bias);
-  add("ffn_up_exps.bias", ffn, &W::up_exps_bias);
-  add("ffn_down_exps.bias", d, &W::down_exps_bias);
+  add("ffn_gate_exps.bias", ffn, &W::gate_exps_bias, SplitBy::ffn_rows);
+  add("ffn_up_exps.bias", ffn, &W::up_exps_bias, SplitBy::ffn_rows);
+  add("ffn_down_exps.bias", d, &W::down_exps_bias, SplitBy::first_rank);
 }
 
 // The norms and scales of experts beside a plain MLP.
@@ -183,19 +184,19 @@ void add_experts(List& list, const LayerConfig& layer, int64_t d) {
   if (e.router_bias) list.add("ffn_gate_inp.bias", Shape(e.count), &W::router_bias);
   if (e.selection_bias) list.add("exp_probs_b.bias", Shape(e.count), &W::selection_bias);
   const size_t first = list.tensors.size();
-  if (layer.gated) list.add("ffn_gate_exps.weight", Shape(e.count, e.ffn, d), &W::gate_exps);
-  list.add("ffn_up_exps.weight", Shape(e.count, e.ffn, d), &W::up_exps);
+  if (layer.gated) list.add("ffn_gate_exps.weight", Shape(e.count, e.ffn, d), &W::gate_exps, SplitBy::ffn_rows);
+  list.add("ffn_up_exps.weight", Shape(e.count, e.ffn, d), &W::up_exps, SplitBy::ffn_rows);
   if (e.fused_gate_up) list.fuse(first, "ffn_gate_up_exps.weight");
-  list.add("ffn_down_exps.weight", Shape(e.count, d, e.ffn), &W::down_exps);
+  list.add("ffn_down_exps.weight", Shape(e.count, d, e.ffn), &W::down_exps, SplitBy::ffn_columns);
   if (e.bias) add_expert_biases(list, e.count, e.ffn, d);
   if (e.beside_mlp) add_beside_mlp(list, e, d);
   if (e.shared_ffn == 0) return;
   const auto name = [&](std::string_view own, std::string_view plain) { return e.beside_mlp ? plain : own; };
   if (layer.gated) {
-    list.add(name("ffn_gate_shexp.weight", "ffn_gate.weight"), Shape(e.shared_ffn, d), &W::gate);
+    list.add(name("ffn_gate_shexp.weight", "ffn_gate.weight"), Shape(e.shared_ffn, d), &W::gate, SplitBy::shared_rows);
   }
-  list.add(name("ffn_up_shexp.weight", "ffn_up.weight"), Shape(e.shared_ffn, d), &W::up);
-  list.add(name("ffn_down_shexp.weight", "ffn_down.weight"), Shape(d, e.shared_ffn), &W::down);
+  list.add(name("ffn_up_shexp.weight", "ffn_up.weight"), Shape(e.shared_ffn, d), &W::up, SplitBy::shared_rows);
+  list.add(name("ffn_down_shexp.weight", "ffn_down.weight"), Shape(d, e.shared_ffn), &W::down, SplitBy::shared_columns);
   if (e.shared_gate) list.add("ffn_gate_inp_shexp.weight", Shape(d), &W::shared_gate);
 }
 

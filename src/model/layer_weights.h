@@ -53,12 +53,26 @@ struct LayerWeights {
   std::unique_ptr<Weight> expert_scale;                                                    // [experts]
 };
 
+// Which part of a weight a rank has (split.h).
+enum class SplitBy : uint8_t {
+  whole,           // all of it
+  q_rows,          // rows of its query heads
+  kv_rows,         // rows of its kv heads
+  q_columns,       // columns of its query heads
+  ffn_rows,        // its rows of the MLP, or of each expert
+  ffn_columns,     // the columns that go with them
+  shared_rows,     // the same of the expert that all tokens have
+  shared_columns,  //
+  first_rank,      // all of it on rank 0, nothing elsewhere: what is added once
+};
+
 // A weight that a layer has, and where it comes from: a tensor of that name and shape, or some rows of another.
 // Matrices are multiplied, vectors read as f32.
 struct LayerTensor {
   std::string_view part;  // "attn_q.weight", see layer_tensor_name
   Shape shape;            // of the weight
   std::unique_ptr<Weight> LayerWeights::* weight;
+  SplitBy split = SplitBy::whole;
   std::string_view fused_part = {};  // the tensor that has these rows among others; empty: a tensor of its own
   int64_t fused_rows = 0;            // of that tensor; of several matrices: of each
   int64_t first_row = 0;             // the same

@@ -1,74 +1,19 @@
 #include "model/model.h"
 
-#include <algorithm>
+#include <optional>
 #include <string>
 
 #include "base/error.h"
 #include "model/tensor_names.h"
+#include "model/tensor_source.h"
 
 namespace inferno {
 namespace {
-
-// What a weight is loaded from: a tensor, or rows of it from `first_row` on; of several matrices, or blocks of rows,
-// those of each.
-struct Wanted {
-  std::string name;  // of the weight
-  Shape shape;
-  int32_t layer = kNoLayer;
-  std::string tensor = name;
-  Shape tensor_shape = shape;
-  int64_t first_row = 0;
-  int64_t blocks = 1;
-};
 
 // A file may call a vector a matrix of one row.
 Shape without_one_row(const Shape& shape) {
   return shape.rank == 2 && shape[0] == 1 ? Shape(shape[1]) : shape;
 }
-
-// Rows of a matrix; a vector's rows are its elements.
-int64_t matrix_rows(const Shape& shape) {
-  return shape.rank == 3 ? shape[1] : shape[0];
-}
-
-class TensorSource final : public WeightSource {
- public:
-  TensorSource(const ModelFile& file, const FileTensor& tensor, const Wanted& wanted)
-      : file_(file), tensor_(tensor), wanted_(wanted) {
-    if (wanted.tensor_shape == wanted.shape) return;  // all of it
-    const int64_t cols = tensor.shape.rank == 1 ? 1 : tensor.shape.cols();
-    const auto bytes = [&](int64_t rows) { return static_cast<uint64_t>(rows * row_bytes(*tensor.dtype, cols)); };
-    begin_ = wanted.first_row == 0 ? 0 : bytes(wanted.first_row);
-    if (tensor.shape.rank < 3 && wanted.blocks == 1) return;
-    matrix_bytes_ = bytes(matrix_rows(wanted.shape) / wanted.blocks);
-    file_matrix_bytes_ = bytes(matrix_rows(tensor.shape) / wanted.blocks);
-  }
-  [[nodiscard]] const std::string& name() const override { return wanted_.name; }
-  [[nodiscard]] DType dtype() const override { return *tensor_.dtype; }
-  [[nodiscard]] const Shape& shape() const override { return wanted_.shape; }
-  [[nodiscard]] int32_t layer() const override { return wanted_.layer; }
-  void read(uint64_t offset, std::span<std::byte> out) const override {
-    if (matrix_bytes_ == 0) {
-      file_.read_tensor(tensor_, out, begin_ + offset);
-      return;
-    }
-    while (!out.empty()) {
-      const uint64_t in_matrix = offset % matrix_bytes_;
-      const auto part = static_cast<size_t>(std::min<uint64_t>(matrix_bytes_ - in_matrix, out.size()));
-      file_.read_tensor(tensor_, out.first(part), offset / matrix_bytes_ * file_matrix_bytes_ + begin_ + in_matrix);
-      out = out.subspan(part);
-      offset += part;
-    }
-  }
-
- private:
-  const ModelFile& file_;
-  const FileTensor& tensor_;
-  const Wanted& wanted_;
-  uint64_t begin_ = 0;
-  // Where rows of several matrices or blocks are wanted: those of one, and one whole of the file. Else 0.
-  uint64_t matrix_bytes_ = 0, file_matrix_bytes_ = 0;
-};
 
 // Loads tensors by name, checking shape and type, and reports progress by bytes.
 class Loader {
@@ -76,7 +21,7 @@ class Loader {
   Loader(Backend& backend, const ModelFile& file, const OnProgress& on_progress)
       : backend_(backend), file_(file), progress_(on_progress, file.file_bytes()) {}
 
-  std::unique_ptr<Weight> operator()(const Wanted& wanted, WeightUse uses) {
+  std::unique_ptr<Weight> operator()(const Selection& wanted, WeightUse uses) {
     const FileTensor& tensor = file_.get_tensor(wanted.tensor);
     if (without_one_row(tensor.shape) != without_one_row(wanted.tensor_shape)) {
       fail("\"{}\": tensor {} has shape {}, the model's sizes need {}", file_.path(), wanted.tensor,
@@ -86,7 +31,7 @@ class Loader {
       fail("\"{}\": tensor {} is stored as {}, which inferno cannot compute with (supported: {})", file_.path(),
            wanted.tensor, tensor.type_name, weight_dtype_names());
     }
-    if (wanted.shape.rank == 1 && wanted.tensor != wanted.name && is_quantized(*tensor.dtype)) {
+    if (wanted.shape.rank == 1 && !wanted.is_whole() && is_quantized(*tensor.dtype)) {
       fail("\"{}\": tensor {} is stored as {} and cannot be split", file_.path(), wanted.tensor, tensor.type_name);
     }
     std::unique_ptr<Weight> weight = backend_.load_weight(TensorSource(file_, tensor, wanted), uses);
@@ -105,43 +50,37 @@ class Loader {
   uint64_t bytes_ = 0;
 };
 
-LayerWeights load_layer(Loader& load, const ModelConfig& config, int32_t index) {
-  LayerWeights layer;
+LayerWeights load_layer(Loader& load, const ModelConfig& config, int32_t index, const ModelShare& share) {
+  LayerWeights weights;
+  const LayerConfig& layer = config.layers[static_cast<size_t>(index)];
   for (const LayerTensor& tensor : layer_tensors(config, index)) {
     const WeightUse use = tensor.shape.rank == 1 ? WeightUse::vector : WeightUse::matmul;
-    Wanted wanted{.name = layer_tensor_name(index, tensor.part), .shape = tensor.shape, .layer = index};
-    if (!tensor.fused_part.empty()) {
-      wanted.tensor = layer_tensor_name(index, tensor.fused_part);
-      wanted.tensor_shape.dims[tensor.shape.rank == 3 ? 1 : 0] = tensor.fused_rows * tensor.blocks;
-      wanted.first_row = tensor.first_row;
-      wanted.blocks = tensor.blocks;
-    }
-    if (tensor.file_shape.rank > 0) wanted.tensor_shape = tensor.file_shape;
-    layer.*tensor.weight = load(wanted, use);
+    const std::optional<Selection> wanted = select_share(tensor, index, layer, share);
+    if (wanted) weights.*tensor.weight = load(*wanted, use);
   }
-  return layer;
+  return weights;
 }
 
 }  // namespace
 
-Model::Model(Backend& backend, const ModelFile& file, ModelConfig config, int32_t context,
-             const OnProgress& on_progress)
-    : config_(std::move(config)), context_(context) {
+Model::Model(Backend& backend, const ModelFile& file, const ModelConfig& config, int32_t context,
+             const OnProgress& on_progress, std::optional<ModelShare> share)
+    : share_(share ? std::move(*share) : whole_share(config)), config_(config_of(config, share_)), context_(context) {
   Loader load(backend, file, on_progress);
   const ModelConfig& c = config_;
   const bool tied = file.find_tensor(kHeadTensor) == nullptr;
   const Shape table(c.vocabulary, c.width);
-  embedding_ = load({.name = std::string(kEmbeddingTensor), .shape = table},
+  embedding_ = load(select_rows(std::string(kEmbeddingTensor), table, share_.vocabulary),
                     tied ? WeightUse::gather | WeightUse::matmul : WeightUse::gather);
-  output_norm_ = load({.name = std::string(c.output_norm_tensor), .shape = Shape(c.width)}, WeightUse::vector);
-  if (!tied) head_ = load({.name = std::string(kHeadTensor), .shape = table}, WeightUse::matmul);
+  output_norm_ = load(select_whole(std::string(c.output_norm_tensor), Shape(c.width)), WeightUse::vector);
+  if (!tied) head_ = load(select_rows(std::string(kHeadTensor), table, share_.vocabulary), WeightUse::matmul);
   if (c.layer_inputs > 0) {
     const int64_t all = int64_t{c.layer_inputs} * c.layer_count();
-    inputs_.table = load({.name = std::string(kLayerInputTable), .shape = Shape(c.vocabulary, all)}, WeightUse::gather);
-    inputs_.proj = load({.name = std::string(kLayerInputProjection), .shape = Shape(all, c.width)}, WeightUse::matmul);
-    inputs_.norm = load({.name = std::string(kLayerInputNorm), .shape = Shape(c.layer_inputs)}, WeightUse::vector);
+    inputs_.table = load(select_whole(std::string(kLayerInputTable), Shape(c.vocabulary, all)), WeightUse::gather);
+    inputs_.proj = load(select_whole(std::string(kLayerInputProjection), Shape(all, c.width)), WeightUse::matmul);
+    inputs_.norm = load(select_whole(std::string(kLayerInputNorm), Shape(c.layer_inputs)), WeightUse::vector);
   }
-  for (int32_t i = 0; i < c.layer_count(); ++i) layers_.push_back(load_layer(load, c, i));
+  for (int32_t i = 0; i < c.layer_count(); ++i) layers_.push_back(load_layer(load, config, i, share_));
   load.finish();
   weight_bytes_ = load.bytes();
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "backend/backend.h"
@@ -9,6 +10,7 @@
 #include "file/model_file.h"
 #include "model/config.h"
 #include "model/layer_weights.h"
+#include "model/split.h"
 
 namespace inferno {
 
@@ -20,15 +22,17 @@ struct LayerInputWeights {
 
 class Model {
  public:
-  // `config` is the file's (read_config). Reads every weight; a missing, misshapen or unsupported tensor is an Error
-  // that names it. `context` is the most positions a sequence will have.
+  // `config` is the file's (read_config). Reads every weight, or a rank's share of them; a missing, misshapen or
+  // unsupported tensor is an Error that names it. `context` is the most positions a sequence will have.
   // Progress is counted in bytes of the file.
-  Model(Backend& backend, const ModelFile& file, ModelConfig config, int32_t context,
-        const OnProgress& on_progress = {});
+  Model(Backend& backend, const ModelFile& file, const ModelConfig& config, int32_t context,
+        const OnProgress& on_progress = {}, std::optional<ModelShare> share = {});
 
+  // Heads and rows are those of this rank's share; width and vocabulary are the model's.
   [[nodiscard]] const ModelConfig& config() const { return config_; }
+  [[nodiscard]] const ModelShare& share() const { return share_; }
   [[nodiscard]] int32_t context() const { return context_; }
-  [[nodiscard]] const Weight& embedding() const { return *embedding_; }  // [vocabulary, d]
+  [[nodiscard]] const Weight& embedding() const { return *embedding_; }  // [vocabulary of this rank, d]
   // Null where layers have no inputs of their own.
   [[nodiscard]] const LayerInputWeights& layer_inputs() const { return inputs_; }
   [[nodiscard]] const Weight& output_norm() const { return *output_norm_; }
@@ -41,6 +45,7 @@ class Model {
   [[nodiscard]] uint64_t weight_bytes() const { return weight_bytes_; }
 
  private:
+  ModelShare share_;
   ModelConfig config_;
   int32_t context_;
   std::unique_ptr<Weight> embedding_, output_norm_, head_;

@@ -5,6 +5,7 @@
 #include <exception>
 #include <utility>
 
+#include "comm/rank_failure.h"
 #include "serve/request_log.h"
 
 namespace inferno::serve {
@@ -146,6 +147,8 @@ std::optional<ApiError> CompletionJob::failure() const {
     if (result.error) {
       try {
         std::rethrow_exception(result.error);
+      } catch (const RankFailure& error) {
+        return ApiError(503, error.what());
       } catch (const std::exception& error) {
         return ApiError(500, error.what());
       } catch (...) {

@@ -104,7 +104,9 @@ void CheckingBackend::collect(const Args& args) {
 void CheckingBackend::check(std::span<const OpRecord> group, int64_t index) {
   layer_ = layer_of(group[0]).value_or(layer_);
   const int layer = layer_;
-  if (planning_ || !is_due()) {
+  // What ranks exchange cannot be computed again on one side.
+  const bool exchanges = group[0].op() == OpId::all_reduce || group[0].op() == OpId::all_gather;
+  if (planning_ || (exchanges && options_.exchanges) || !is_due()) {
     for (const OpRecord& record : group) call_op(inner(), record);
     return;
   }

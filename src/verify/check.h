@@ -62,6 +62,7 @@ struct OpCheckTotals {
 struct CheckOptions {
   Numerics numerics = Numerics::cpu_kernels;
   int64_t every = 1;          // 1: lockstep; N: shadow, one op or group in N
+  bool exchanges = false;     // there are several ranks: what they exchange runs on the tested side alone
   std::optional<OpId> plant;  // make the tested side compute this op wrongly (plant.h)
 };
 

@@ -470,11 +470,13 @@ void build(CaseList& list, const SampleArgs& /*tag*/) {
 }
 
 void build(CaseList& list, const AllReduceArgs& /*tag*/) {
-  list.add("one rank", [](CaseData& d) { return AllReduceArgs{d.normals({3, 67})}; });
+  list.add("one rank", [](CaseData& d) { return AllReduceArgs{.x = d.normals({3, 67})}; });
 }
 
 void build(CaseList& list, const AllGatherArgs& /*tag*/) {
-  list.add("one rank", [](CaseData& d) { return AllGatherArgs{d.normals({3, 67})}; });
+  list.add("one rank", [](CaseData& d) {
+    return AllGatherArgs{.x = d.normals({3, 67}), .begins = d.ints({0, 67}), .out = d.output({3, 67})};
+  });
 }
 
 }  // namespace

@@ -569,9 +569,14 @@ void check(const SampleArgs& a) {
 }
 void check(const AllReduceArgs& a) {
   f32(a.x);
+  need(a.wire == DType::f32 || a.wire == DType::bf16, "a sum is sent as f32 or bf16");
 }
+// Of one rank, which is all that can be replayed.
 void check(const AllGatherArgs& a) {
   f32(a.x);
+  f32_of(a.out, a.x.elements());
+  i32_of(a.begins, 2);
+  need(a.begins.as<int32_t>()[0] == 0 && a.begins.as<int32_t>()[1] == a.x.cols(), "columns of other ranks");
 }
 
 }  // namespace

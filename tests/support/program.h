@@ -75,7 +75,8 @@ inline Outcome run(const std::vector<std::string>& args, const RunOptions& optio
     ::dup2(in[0], 0);
     ::dup2(out[1], 1);
     ::dup2(err[1], 2);
-    detail::become(std::string(INFERNO_BINARY_DIR) + "/" + program, args, options);
+    // A path, or the name of a program of this build.
+    detail::become(program.starts_with('/') ? program : std::string(INFERNO_BINARY_DIR) + "/" + program, args, options);
   }
   ::close(in[0]);
   ::close(out[1]);

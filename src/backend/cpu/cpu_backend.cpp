@@ -9,6 +9,7 @@
 #include "backend/cpu/cpu_ops.h"
 #include "base/checked.h"
 #include "base/error.h"
+#include "comm/communicator.h"
 
 namespace inferno {
 namespace {
@@ -24,12 +25,13 @@ constexpr int kStealingThreads = 4;
 }  // namespace
 
 CpuBackend::CpuBackend(std::string name, const KernelTable& kernels, std::unique_ptr<ThreadPool> pool, DType default_kv,
-                       bool fused)
+                       bool fused, Communicator* ranks)
     : name_(std::move(name)),
       kernels_(kernels),
       pool_(std::move(pool)),
       default_kv_(default_kv),
       fused_(fused),
+      ranks_(ranks),
       plan_(kPlanCapacity) {
   local_.resize(static_cast<size_t>(threads()));
   if (pool_ && pool_->threads() > 1 && (pool_->uneven() || pool_->threads() >= kStealingThreads)) {
@@ -161,6 +163,7 @@ void CpuBackend::end_step() {
   if (timing_) times_.end = cpu_ticks();
   in_step_ = false;
   planning_ = false;
+  if (ranks_ != nullptr) ranks_->check();
 }
 
 void CpuBackend::synchronize() {
@@ -192,7 +195,8 @@ void CpuBackend::walk(int ith, int nth) noexcept {
                 .shared = shared_.get(),
                 .local = local_[static_cast<size_t>(ith)].get(),
                 .pool = pool_.get(),
-                .converted = converted_.get()};
+                .converted = converted_.get(),
+                .ranks = ranks_};
   WeightPrefetcher prefetcher(plan_, worker);
   worker.prefetcher = &prefetcher;
   WorkerTime* time =
@@ -244,8 +248,19 @@ void CpuBackend::walk(int ith, int nth) noexcept {
 // ---- ops
 
 template <typename Args>
+OpScratch CpuBackend::scratch_of(const Args& args) const {
+  OpScratch scratch = cpu::scratch_of(args, kernels_, threads());
+  if constexpr (std::is_same_v<Args, AllReduceArgs>) {
+    if (ranks_ != nullptr) {
+      scratch.shared = static_cast<int64_t>(ranks_->all_reduce_bytes(static_cast<size_t>(args.x.elements())));
+    }
+  }
+  return scratch;
+}
+
+template <typename Args>
 void CpuBackend::primitive(const Args& args) {
-  if (!in_step_ || planning_) reserve(cpu::scratch_of(args, kernels_, threads()));
+  if (!in_step_ || planning_) reserve(scratch_of(args));
   if (planning_) return;
   plan_.record(args);
   // Inside a default body each primitive runs at once: the body reuses its temporaries, and its length has no bound.
@@ -254,8 +269,10 @@ void CpuBackend::primitive(const Args& args) {
 
 template <typename Args>
 void CpuBackend::fused(const Args& args, void (*body)(Backend&, const Args&)) {
-  // A draw is no composition of primitives: sample has only its kernel.
-  if (fused_ || std::is_same_v<Args, SampleArgs>) {
+  // A draw is no composition of primitives, nor is what ranks exchange: they have only their kernels.
+  constexpr bool kNoBody =
+      std::is_same_v<Args, SampleArgs> || std::is_same_v<Args, AllReduceArgs> || std::is_same_v<Args, AllGatherArgs>;
+  if (fused_ || kNoBody) {
     primitive(args);
     return;
   }

@@ -22,8 +22,9 @@ namespace inferno {
 class CpuBackend final : public Backend {
  public:
   // `pool` is null for one thread. With fused = false every fused op runs its default body.
+  // `ranks`, where the model is split over several, outlives the backend; one that fails is an Error of end_step.
   CpuBackend(std::string name, const KernelTable& kernels, std::unique_ptr<ThreadPool> pool, DType default_kv,
-             bool fused = true);
+             bool fused = true, Communicator* ranks = nullptr);
 
   [[nodiscard]] std::string_view name() const override { return name_; }
   [[nodiscard]] std::string description() const override;
@@ -59,6 +60,8 @@ class CpuBackend final : public Backend {
   void primitive(const Args& args);
   template <typename Args>
   void fused(const Args& args, void (*body)(Backend&, const Args&));
+  template <typename Args>
+  [[nodiscard]] OpScratch scratch_of(const Args& args) const;
   // Grows the scratch memory so that the op can run after the previous one.
   void reserve(const OpScratch& op);
   void reset_arena();
@@ -70,6 +73,7 @@ class CpuBackend final : public Backend {
   std::unique_ptr<ThreadPool> pool_;
   DType default_kv_;
   bool fused_;
+  Communicator* ranks_;
 
   Plan plan_;
   bool in_step_ = false;

@@ -314,9 +314,4 @@ void weight_ranges(const LogitsArgs& a, const Worker& w, WeightRanges& ranges) {
   ranges.add(slice_of(a.head, w));
 }
 
-// ---- one rank: nothing to exchange
-
-void run(const AllReduceArgs& /*a*/, const Worker& /*w*/) noexcept {}
-void run(const AllGatherArgs& /*a*/, const Worker& /*w*/) noexcept {}
-
 }  // namespace inferno::cpu

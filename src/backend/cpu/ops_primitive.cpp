@@ -149,7 +149,11 @@ void run(const GatherRowsArgs& a, const Worker& w) noexcept {
   const Range rows = row_slice(w, a.out);
   for (int64_t r = rows.begin; r < rows.end; ++r) {
     const int64_t row = a.indices.empty() ? a.first_row + r : a.indices.as<int32_t>()[r];
-    table.dequantize(row, a.out.f32() + r * cols, w.local);
+    if (row < 0) {
+      std::fill_n(a.out.f32() + r * cols, cols, 0.0F);
+    } else {
+      table.dequantize(row, a.out.f32() + r * cols, w.local);
+    }
   }
 }
 

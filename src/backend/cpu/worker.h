@@ -18,6 +18,8 @@
 
 namespace inferno {
 
+class Communicator;
+
 struct Worker {
   int ith = 0;
   int nth = 1;
@@ -35,6 +37,7 @@ struct Worker {
   // bytes, which is kept from op to op; and whether the producers of the input have already converted it into there.
   std::byte* converted = nullptr;
   bool input_is_converted = false;
+  Communicator* ranks = nullptr;  // null with one rank
 
   // After the barrier the worker continues with its range `own` of a weight.
   void barrier(const MemoryRange& own) const noexcept {

@@ -22,6 +22,7 @@ bool OpRunner::supports(OpId op, DType dtype) const {
 bool OpRunner::has_kernel(OpId op) {
   switch (op) {
     case OpId::moe_mlp:
+    case OpId::all_gather:  // of one rank
     case OpId::short_conv:
     case OpId::delta_net:
     case OpId::mamba2:

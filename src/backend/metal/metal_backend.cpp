@@ -22,6 +22,7 @@ bool is_cache_type(DType dtype) {
 bool has_kernel(OpId op) {
   switch (op) {
     case OpId::moe_mlp:
+    case OpId::all_gather:
     case OpId::short_conv:
     case OpId::delta_net:
     case OpId::mamba2:
@@ -199,7 +200,7 @@ void MetalBackend::plan(const OpRecord& record) {
 void MetalBackend::run(const OpRecord& record) {
   if (record.op() == OpId::sample) {
     draw(record.args<SampleArgs>());
-  } else if (record.op() != OpId::all_reduce && record.op() != OpId::all_gather) {  // there is one rank
+  } else if (record.op() != OpId::all_reduce) {  // there is one rank
     INFERNO_CHECK(ops_->encode(record));
   }
 }

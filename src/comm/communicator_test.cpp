@@ -1,0 +1,138 @@
+#include "comm/communicator.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <thread>
+
+#include "comm/rank_failure.h"
+#include "comm/thread_ranks.h"
+
+namespace inferno {
+namespace {
+
+// Runs f(communicator) on every rank, each on a thread of its own.
+void on_all(ThreadRanks& ranks, const std::function<void(Communicator&)>& f) {
+  std::vector<std::thread> threads;
+  for (int r = 0; r < ranks.size(); ++r) threads.emplace_back([&, r] { f(ranks[r]); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+float part_of(int rank, size_t i) {
+  return std::sin(static_cast<float>(i) * 0.37F + static_cast<float>(rank)) *
+         std::pow(10.0F, static_cast<float>(i % 7));
+}
+
+std::vector<float> parts(int rank, size_t count) {
+  std::vector<float> x(count);
+  for (size_t i = 0; i < count; ++i) x[i] = part_of(rank, i);
+  return x;
+}
+
+std::vector<float> sum_on(Communicator& comm, size_t count, Wire wire = Wire::f32) {
+  std::vector<float> x = parts(comm.rank(), count);
+  std::vector<std::byte> scratch(comm.all_reduce_bytes(count));
+  comm.all_reduce(x, scratch, wire);
+  return x;
+}
+
+TEST(Communicator, OneRankIsFree) {
+  Communicator alone;
+  EXPECT_EQ(alone.size(), 1);
+  EXPECT_EQ(alone.all_reduce_bytes(1000), 0U);
+  EXPECT_EQ(sum_on(alone, 5), parts(0, 5));
+  std::byte mine{7};
+  std::byte all{};
+  alone.all_gather({&mine, 1}, {&all, 1});
+  EXPECT_EQ(all, mine);
+  alone.barrier();
+  EXPECT_NO_THROW(alone.check());
+}
+
+// Few elements go whole, many in segments: the order of the additions is the same.
+TEST(Communicator, SumsAddInRankOrderOnEveryRank) {
+  for (const int size : {2, 3, 4, 7}) {
+    for (const size_t count : {size_t{1}, size_t{5}, size_t{1000}, size_t{40'003}}) {
+      std::vector<float> expected = parts(0, count);
+      for (int r = 1; r < size; ++r) {
+        for (size_t i = 0; i < count; ++i) expected[i] += part_of(r, i);
+      }
+      ThreadRanks ranks(size);
+      on_all(ranks, [&](Communicator& comm) {
+        const std::vector<float> sum = sum_on(comm, count);
+        EXPECT_EQ(std::memcmp(sum.data(), expected.data(), count * sizeof(float)), 0) << size << " ranks, " << count;
+      });
+    }
+  }
+}
+
+TEST(Communicator, RoundedSumsAreTheSameBitsOnEveryRankAndNear) {
+  constexpr size_t kCount = 20'000;
+  ThreadRanks ranks(3);
+  std::vector<std::vector<float>> sums(3);
+  on_all(ranks, [&](Communicator& comm) { sums[static_cast<size_t>(comm.rank())] = sum_on(comm, kCount, Wire::bf16); });
+  EXPECT_EQ(sums[0], sums[1]);
+  EXPECT_EQ(sums[0], sums[2]);
+  for (size_t i = 0; i < kCount; ++i) {
+    const float most = std::fabs(part_of(0, i)) + std::fabs(part_of(1, i)) + std::fabs(part_of(2, i));
+    EXPECT_NEAR(sums[0][i], part_of(0, i) + part_of(1, i) + part_of(2, i), most / 256);
+  }
+}
+
+TEST(Communicator, GathersInRankOrderAndBroadcastsFromTheLeader) {
+  ThreadRanks ranks(4);
+  on_all(ranks, [](Communicator& comm) {
+    const int32_t mine[2] = {comm.rank(), 10 * comm.rank()};
+    int32_t all[8] = {};
+    comm.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+    for (int r = 0; r < 4; ++r) {
+      EXPECT_EQ(all[2 * r], r);
+      EXPECT_EQ(all[2 * r + 1], 10 * r);
+    }
+    // Parts of different sizes, to the leader alone.
+    std::vector<std::byte> part(static_cast<size_t>(comm.rank() + 1), static_cast<std::byte>(comm.rank()));
+    std::vector<std::byte> whole(10);
+    comm.gather(part, [&](int r) {
+      const auto rank = static_cast<size_t>(r);
+      return std::span(whole).subspan(rank * (rank + 1) / 2, rank + 1);
+    });
+    if (comm.is_leader()) {
+      for (const auto& [at, rank] : {std::pair{1, 1}, {2, 1}, {3, 2}, {5, 2}, {6, 3}, {9, 3}}) {
+        EXPECT_EQ(static_cast<int>(whole[static_cast<size_t>(at)]), rank) << at;
+      }
+    }
+    int32_t word = comm.is_leader() ? 42 : 0;
+    comm.broadcast(std::as_writable_bytes(std::span(&word, 1)), Patience::idle);
+    EXPECT_EQ(word, 42);
+    comm.barrier();
+    EXPECT_FALSE(comm.failed());
+  });
+}
+
+TEST(Communicator, ARankThatEndsIsNamedAndNothingHangs) {
+  ThreadRanks ranks(3);
+  std::thread killer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    ranks.kill(1);
+  });
+  std::vector<std::thread> threads;
+  for (const int r : {0, 2}) {
+    threads.emplace_back([&ranks, r] {
+      Communicator& comm = ranks[r];
+      (void)sum_on(comm, 100);
+      EXPECT_TRUE(comm.failed());
+      EXPECT_NE(comm.failure().find("rank 1"), std::string::npos) << comm.failure();
+      EXPECT_THROW(comm.check(), RankFailure);
+      // From then on everything returns at once.
+      comm.barrier();
+      (void)sum_on(comm, 100'000);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  killer.join();
+}
+
+}  // namespace
+}  // namespace inferno
