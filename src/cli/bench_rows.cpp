@@ -35,7 +35,10 @@ std::string markdown(const std::vector<BenchRow>& rows) {
                      "GOP/s", "% of limit"});
   }
   const bool guesses = std::ranges::any_of(rows, [](const BenchRow& r) { return r.accepted_percent.has_value(); });
-  if (guesses) cells.front().insert(cells.front().end(), {"guesses right %", "gain"});
+  if (guesses) {
+    cells.front().emplace_back("guesses right %");
+    cells.front().emplace_back("gain");
+  }
   const auto number = [](double value) { return fmt::format("{:.{}f}", value, value < 100 ? 1 : 0); };
   for (const BenchRow& r : rows) {
     const std::string spread = fmt::format("{:.1f}", r.tokens_per_second.spread_percent());
