@@ -3,12 +3,12 @@
 // Messages are sent and received without blocking and waited for here, so that a rank that waits yields its core to
 // others, sleeps when nothing happens for long, and notices when a rank has ended.
 #include <mpi.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -205,7 +205,7 @@ class MpiTransport final : public Transport {
 
 extern "C" __attribute__((visibility("default"))) inferno::Transport* inferno_join_mpi(char* error,
                                                                                        size_t error_bytes) {
-  using namespace inferno;
+  using inferno::Identity;
   int provided = 0;
   // One thread at a time calls MPI, but not always the same one.
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS ||
@@ -218,12 +218,12 @@ extern "C" __attribute__((visibility("default"))) inferno::Transport* inferno_jo
   int size = 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  const Identity own = own_identity();
+  const Identity own = inferno::own_identity();
   std::vector<Identity> ranks(static_cast<size_t>(size));
   constexpr int kBytes = static_cast<int>(sizeof(Identity));
   if (MPI_Allgather(&own, kBytes, MPI_BYTE, ranks.data(), kBytes, MPI_BYTE, MPI_COMM_WORLD) != MPI_SUCCESS) {
     std::snprintf(error, error_bytes, "the ranks do not reach each other");
     return nullptr;
   }
-  return new (std::nothrow) MpiTransport(rank, size, std::move(ranks));
+  return new (std::nothrow) inferno::MpiTransport(rank, size, std::move(ranks));
 }

@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
-#include <string_view>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -18,9 +17,9 @@ namespace inferno {
 namespace {
 
 #ifdef __APPLE__
-constexpr std::string_view kLibrary = "libinferno_mpi.dylib";
+constexpr const char* kLibrary = "libinferno_mpi.dylib";
 #else
-constexpr std::string_view kLibrary = "libinferno_mpi.so";
+constexpr const char* kLibrary = "libinferno_mpi.so";
 #endif
 
 std::unique_ptr<Communicator>& joined() {
@@ -63,7 +62,7 @@ void* open_library(std::string& reason) {
     reason = printable(::dlerror(), kMostReason);
     return nullptr;
   }
-  void* library = ::dlopen(kLibrary.data(), RTLD_NOW | RTLD_GLOBAL);
+  void* library = ::dlopen(kLibrary, RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) reason = fmt::format("there is no {}", kLibrary);
   return library;
 }
