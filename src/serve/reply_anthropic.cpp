@@ -74,14 +74,17 @@ class AnthropicWriter final : public ReplyWriter {
   [[nodiscard]] std::string token(const Delta& delta) override {
     std::string events;
     if (!delta.thinking.empty()) {
-      events += open(Block::thinking) + block_delta({{"type", "thinking_delta"}, {"thinking", delta.thinking}});
+      events += open(Block::thinking);
+      events += block_delta({{"type", "thinking_delta"}, {"thinking", delta.thinking}});
     }
     if (!delta.text.empty()) {
-      events += open(Block::text) + block_delta({{"type", "text_delta"}, {"text", delta.text}});
+      events += open(Block::text);
+      events += block_delta({{"type", "text_delta"}, {"text", delta.text}});
     }
     for (const ToolCallPiece& piece : delta.calls) {
       if (!piece.name.empty()) {
-        events += close() + start(Block::call, tool_use(piece.id, piece.name, Json::object()));
+        events += close();
+        events += start(Block::call, tool_use(piece.id, piece.name, Json::object()));
       }
       if (piece.arguments.empty()) continue;
       events += block_delta({{"type", "input_json_delta"}, {"partial_json", piece.arguments}});
@@ -121,7 +124,8 @@ class AnthropicWriter final : public ReplyWriter {
     if (block_ == block) return {};
     Json content = {{"type", "text"}, {"text", ""}};
     if (block == Block::thinking) content = {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}};
-    return close() + start(block, std::move(content));
+    std::string events = close();  // one after the other: both change the block
+    return events += start(block, std::move(content));
   }
 
   std::string start(Block block, Json content) {
