@@ -76,7 +76,7 @@ grammar::Machine CallWriter::answer() {
   } else {
     add_marked(phases);
   }
-  return free_text(phases, static_cast<size_t>(form_.begins_in + 1));
+  return free_text(phases, static_cast<size_t>(form_.begins_in) + 1);
 }
 
 void CallWriter::add_thinking(std::vector<TextPhase>& phases) const {

@@ -39,8 +39,8 @@ class Builder {
 
   grammar::Machine run() {
     grammar::Machine machine;
-    for (size_t i = 0; i < places_.size(); ++i) {
-      const Place place = places_[i];  // a copy: places are added
+    for (size_t next = 0; next < places_.size();) {
+      const Place place = places_[next++];  // a copy: places are added
       machine.add_state(!place.call && phases_[place.phase].may_end);
       if (place.call) {
         machine.add_call(*place.call, number({.phase = place.phase}));

@@ -8,7 +8,7 @@
 namespace inferno::calls {
 namespace {
 
-std::shared_ptr<const ToolList> tools() {
+std::shared_ptr<const ToolList> parser_tools() {
   return std::make_shared<const ToolList>(ToolList{
       {.name = "write",
        .parameters =
@@ -29,7 +29,7 @@ void append(std::vector<Event>& all, std::vector<Event> more) {
 
 // The events of a text that arrives in pieces of so many bytes, the first of them of another size.
 std::vector<Event> events_of(Format format, std::string_view text, size_t first, size_t size) {
-  Parser parser(format, tools());
+  Parser parser(format, parser_tools());
   std::vector<Event> all;
   append(all, parser.push(text.substr(0, first)));
   for (size_t at = first; at < text.size(); at += size) append(all, parser.push(text.substr(at, size)));

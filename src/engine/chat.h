@@ -28,7 +28,7 @@ class ChatFormat {
   // What to encode. Only what the template itself says is control: nothing that messages, tools or other variables say.
   // An Error when the template refuses the messages.
   [[nodiscard]] std::vector<PromptPiece> render(std::span<const ChatMessage> messages,
-                                                const ChatOptions& options = {}) const;
+                                                const ChatOptions& given = {}) const;
   // The same from JSON in the form of OpenAI's API: an object of variables, of which "messages" is one. "tools" and
   // "documents" are none, "add_generation_prompt" is true unless given.
   [[nodiscard]] std::vector<PromptPiece> render(const nlohmann::ordered_json& variables) const;

@@ -359,7 +359,8 @@ void Scheduler::add_to_batch(Sequence& s, size_t& row) {
   for (int32_t i = 0; i < s.draft_count; ++i) s.tokens.push_back(s.draft[static_cast<size_t>(i)]);
   const std::span<const int32_t> tokens = s.tokens;
   decoder_.add(s.kv, s.computed,
-               tokens.subspan(static_cast<size_t>(s.computed), static_cast<size_t>(s.step_tokens + s.draft_count)),
+               tokens.subspan(static_cast<size_t>(s.computed),
+                              static_cast<size_t>(s.step_tokens) + static_cast<size_t>(s.draft_count)),
                s.step_rows);
   for (int32_t i = 0; i < s.step_rows; ++i) samples_[row++] = {};  // rows that are only looked at
   if (!s.draws) return;
@@ -435,9 +436,8 @@ void Scheduler::report_prompt(Sequence& s) {
   const Request& request = s.request.request;
   if (!request.on_prompt || s.sample > 0 || s.computed > s.prompt_length) return;
   try {
-    request.on_prompt({.total = s.prompt_length,
-                       .reused = static_cast<int32_t>(s.request.mutable_result().metrics.reused_tokens),
-                       .computed = s.computed});
+    request.on_prompt(
+        {.total = s.prompt_length, .reused = s.request.mutable_result().metrics.reused_tokens, .computed = s.computed});
   } catch (...) {
     fail(s.request, std::current_exception());
   }

@@ -22,7 +22,7 @@ struct ActiveRequest;
 
 // All its memory is there when it is made: steps only fill it.
 struct Sequence {
-  Sequence(ActiveRequest& of, int32_t sample_index, KvCache& cache, int32_t max_tokens);
+  Sequence(ActiveRequest& of, int32_t sample_index, KvCache& cache, int32_t most_tokens);
 
   ActiveRequest& request;
   int32_t sample;

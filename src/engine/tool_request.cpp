@@ -32,7 +32,7 @@ const ordered_json& function_of(const ordered_json& tool, std::string& path) {
     throw ToolError(path + ".type", "must be function; other tools are not known");
   }
   const auto found = tool.find("function");
-  if (found == tool.end()) return tool;
+  if (found == tool.end()) return tool;  // NOLINT(bugprone-return-const-ref-from-parameter): its owner outlives this
   path += ".function";
   if (!found->is_object()) throw ToolError(path, "must be an object");
   return *found;

@@ -43,7 +43,7 @@ class ToolError : public Error {
 };
 
 // An array of tools in the form of OpenAI's or Anthropic's API: sets `tools` and `json`. None: nothing is set.
-void read_tools(const nlohmann::ordered_json& tools, ToolRequest& request);
+void read_tools(const nlohmann::ordered_json& given, ToolRequest& request);
 // A ToolError where `required` and `name` ask for what is not there.
 void check_choice(const ToolRequest& request);
 

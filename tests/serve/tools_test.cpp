@@ -63,14 +63,14 @@ Json joined(Client& client, Json body) {
   return {{"message", message}, {"finish_reason", reason}};
 }
 
-constexpr const char* kTwoCalls =
+constexpr const char* kTwoCallsOfChat =
     "I look.\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"place\": \"sea\", \"days\": 2}}\n</tool_call>\n"
     "<tool_call>\n{\"name\": \"time\", \"arguments\": {}}\n</tool_call>";
 
 TEST(ServeCalls, CallsInAnAnswerAreToolCallsAndAStreamJoinsToTheSame) {
   TestServer server;
   Client client(server.port());
-  const Json whole = choice_of(client, asked(kTwoCalls));
+  const Json whole = choice_of(client, asked(kTwoCallsOfChat));
   EXPECT_EQ(whole["finish_reason"], "tool_calls");
   EXPECT_EQ(whole["message"]["content"], "I look.");
   const Json& calls = whole["message"]["tool_calls"];
@@ -81,7 +81,7 @@ TEST(ServeCalls, CallsInAnAnswerAreToolCallsAndAStreamJoinsToTheSame) {
   EXPECT_EQ(calls[1]["function"]["name"], "time");
   EXPECT_NE(calls[0]["id"], calls[1]["id"]);
 
-  Json streamed = joined(client, asked(kTwoCalls));
+  Json streamed = joined(client, asked(kTwoCallsOfChat));
   EXPECT_EQ(streamed["finish_reason"], "tool_calls");
   EXPECT_EQ(streamed["message"]["content"], "I look.");
   ASSERT_EQ(streamed["message"]["tool_calls"].size(), 2U) << streamed.dump();
@@ -97,8 +97,9 @@ TEST(ServeCalls, AnAnswerWithoutACallIsTextAndOneThatIsCutSaysSo) {
   EXPECT_EQ(text["message"]["content"], "No <tool> is needed.");
   EXPECT_EQ(text["finish_reason"], "stop");
   EXPECT_FALSE(text["message"].contains("tool_calls"));
-  EXPECT_EQ(choice_of(client, asked(kTwoCalls, {{"tool_choice", "none"}}))["message"]["content"], kTwoCalls);
-  EXPECT_EQ(choice_of(client, asked(kTwoCalls, {{"max_tokens", 5}}))["finish_reason"], "length");
+  EXPECT_EQ(choice_of(client, asked(kTwoCallsOfChat, {{"tool_choice", "none"}}))["message"]["content"],
+            kTwoCallsOfChat);
+  EXPECT_EQ(choice_of(client, asked(kTwoCallsOfChat, {{"max_tokens", 5}}))["finish_reason"], "length");
 }
 
 TEST(ServeCalls, ACallThatIsRequiredIsMadeAndFitsItsSchema) {

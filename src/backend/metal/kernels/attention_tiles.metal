@@ -8,7 +8,6 @@
 #include "visible.h"
 
 constant uint kQueries = 8;
-constant uint kTileFloats = 4096;  // of keys or of values: 32 rows of up to 128 elements, 16 of up to 256
 constant uint kMostKeys = 32;      // of a tile
 constant uint kTileThreads = 128;
 
