@@ -343,7 +343,7 @@ TEST(Requests, ADecodeStepWithAGrammarAllocatesNothingOnItsThread) {
   const int32_t begin = tokens;
   for (int32_t i = 0; i < 200; ++i) engine->scheduler().step();
   EXPECT_EQ(allocations_here(), before);  // the worker may
-  EXPECT_GT(tokens - begin, 200);  // of 800: rows whose masks are late sit out
+  EXPECT_GT(tokens - begin, 200);         // of 800: rows whose masks are late sit out
   run_all(*engine);
 }
 
