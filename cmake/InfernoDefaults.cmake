@@ -15,6 +15,10 @@ add_library(inferno_options INTERFACE)
 # Results must not depend on whether the compiler fuses a multiply and an add: every fma is explicit.
 target_compile_options(inferno_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers -ffp-contract=off>)
+# Of a class whose file is not the one being compiled, which in a unity build is every class.
+if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  target_compile_options(inferno_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+endif()
 if(INFERNO_WERROR)
   target_compile_options(inferno_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()

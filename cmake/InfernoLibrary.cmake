@@ -1,8 +1,9 @@
 # inferno_library(NAME [SEPARATE] SOURCES a.cpp ... [DEPS base tensor ...] [LINK PkgConfig::X ...] [TESTS a_test.cpp ...])
 #
 # One static library per folder of src/, named inferno_NAME. Unit tests are next to the code and become one
-# executable NAME_test whose cases ctest lists one by one. The preset asan compiles several files of a library at once
-# (a unity build, half the time); SEPARATE: not this one, whose files use the same names for the same things.
+# executable NAME_test whose cases ctest lists one by one. The presets release, dev and asan compile several files of a
+# target at once (a unity build, half the time); SEPARATE: not of this one, whose files use the same names for the same
+# things.
 function(inferno_library name)
   cmake_parse_arguments(ARG "SEPARATE" "" "SOURCES;DEPS;LINK;TESTS" ${ARGN})
   add_library(inferno_${name} STATIC ${ARG_SOURCES})

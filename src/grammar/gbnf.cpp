@@ -10,16 +10,16 @@
 namespace inferno::grammar {
 namespace {
 
-constexpr uint32_t kMaxRepeat = 1'000'000;
+constexpr uint32_t kMostRepeats = 1'000'000;
 
 bool is_name_char(uint32_t c) {
   const uint32_t letter = c | 0x20U;
   return c < 0x80 && ((letter >= 'a' && letter <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '_');
 }
 
-class Parser {
+class GbnfParser {
  public:
-  Parser(std::string_view source, const Limits& limits)
+  GbnfParser(std::string_view source, const Limits& limits)
       : in_(source, "the grammar"), limits_(limits), rules_(limits), pool_(rules_.pool) {}
 
   Rules run() {
@@ -146,12 +146,12 @@ class Parser {
 
   ExprId counted(ExprId body) {
     skip_space(false);
-    uint32_t least = in_.decimal(kMaxRepeat);
+    uint32_t least = in_.decimal(kMostRepeats);
     skip_space(false);
     uint32_t most = least;
     if (in_.skip(",")) {
       skip_space(false);
-      most = in_.decimal(kMaxRepeat);
+      most = in_.decimal(kMostRepeats);
       if (most == kNoChar) most = kUnlimited;
       if (least == kNoChar) least = 0;
       skip_space(false);
@@ -233,7 +233,7 @@ class Parser {
 
 Rules parse_gbnf(std::string_view source, const Limits& limits) {
   if (source.size() > limits.source_bytes) fail_usage("the grammar has more than {} bytes", limits.source_bytes);
-  return Parser(source, limits).run();
+  return GbnfParser(source, limits).run();
 }
 
 }  // namespace inferno::grammar

@@ -32,9 +32,9 @@ const CharSet& line_ends() {
   return kSet;
 }
 
-class Parser {
+class RegexParser {
  public:
-  Parser(std::string_view pattern, const Limits& limits) : in_(pattern, "the pattern"), limits_(limits) {}
+  RegexParser(std::string_view pattern, const Limits& limits) : in_(pattern, "the pattern"), limits_(limits) {}
 
   RegexNode run() {
     RegexNode all = alternatives(0);
@@ -255,7 +255,7 @@ class Parser {
 }  // namespace
 
 RegexNode parse_regex_syntax(std::string_view pattern, const Limits& limits) {
-  return Parser(pattern, limits).run();
+  return RegexParser(pattern, limits).run();
 }
 
 }  // namespace inferno::grammar

@@ -8,11 +8,6 @@
 #include "grammar/schema_writer.h"
 
 namespace inferno::grammar {
-namespace {
-
-constexpr uint32_t kEndless = 1U << 31;
-
-}  // namespace
 
 // ---- arrays
 

@@ -15,8 +15,6 @@ constexpr uint32_t kBlock = 8192;
 constexpr uint32_t kFew = 16;
 // Nobody waits for longer texts.
 constexpr uint32_t kLongest = 1U << 24;
-// No text is as long: such a limit is none.
-constexpr uint32_t kEndless = 1U << 31;
 
 // The machine of a format's pattern, made once for all schemas: some are large.
 const Machine& format_machine(const std::string& pattern) {

@@ -21,6 +21,9 @@ enum TypeBits : uint32_t {
   kAnyType = 127,
 };
 
+// Nothing is as long: a limit of lengths that is not below it is none.
+inline constexpr uint32_t kEndless = 1U << 31;
+
 struct NumberBound {
   const SchemaJson* number;
   bool inclusive;

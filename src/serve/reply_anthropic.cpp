@@ -8,7 +8,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json usage_json(const Usage& usage) {
+Json anthropic_usage(const Usage& usage) {
   return {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
           {"cache_creation_input_tokens", 0},
           {"cache_read_input_tokens", usage.cached_tokens},
@@ -56,7 +56,7 @@ class AnthropicWriter final : public ReplyWriter {
     Json body = message(std::move(content));
     body["stop_reason"] = stop_reason(choice);
     body["stop_sequence"] = stop_sequence(choice);
-    body["usage"] = usage_json(usage);
+    body["usage"] = anthropic_usage(usage);
     return dump(body);
   }
 
@@ -98,7 +98,7 @@ class AnthropicWriter final : public ReplyWriter {
     const Choice& choice = choices.front();
     events += named({{"type", "message_delta"},
                      {"delta", {{"stop_reason", stop_reason(choice)}, {"stop_sequence", stop_sequence(choice)}}},
-                     {"usage", usage_json(usage)}});
+                     {"usage", anthropic_usage(usage)}});
     return events + named({{"type", "message_stop"}});
   }
 
