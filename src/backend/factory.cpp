@@ -144,6 +144,13 @@ std::unique_ptr<Backend> create_backend(std::string_view choice, const BackendOp
   return std::make_unique<PlacementBackend>(std::move(main), std::move(spec), std::move(others));
 }
 
+std::string kernels_of([[maybe_unused]] std::string_view backend) {
+#ifdef INFERNO_METAL
+  if (backend == "metal") return metal_kernels_id();
+#endif
+  return "";
+}
+
 std::span<const std::string_view> backend_names() {
   static const auto kNames = [] {
     std::array<std::string_view, kBackends.size()> names;

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "backend/backend.h"
@@ -22,6 +23,8 @@ struct BackendOptions {
 // `choice` is a name, or a name and rules for single ops (placement.h). Names are trimmed; an unknown one is a usage
 // Error that lists the known ones. At the log level trace the backend logs its ops (tracing.h).
 [[nodiscard]] std::unique_ptr<Backend> create_backend(std::string_view choice, const BackendOptions& options = {});
+// Of a backend whose kernels the user's system compiles: text that changes with them. "" of others.
+[[nodiscard]] std::string kernels_of(std::string_view backend);
 // All known names, those not in this build included.
 [[nodiscard]] std::span<const std::string_view> backend_names();
 // The best one that is built in; what the command line defaults to.

@@ -18,6 +18,9 @@ namespace inferno::platform {
 // The same of the first CPU in a text as Linux's /proc/cpuinfo.
 [[nodiscard]] std::string cpu_name_in(const std::string& cpuinfo);
 
+// The system's version, to the build: text that an update changes. "" where it is not known.
+[[nodiscard]] std::string system_build();
+
 // CPU time that all processes have used since the machine started.
 struct MachineTime {
   double seconds = 0;

@@ -44,6 +44,10 @@ MachineTime machine_time() {
           .cpus = static_cast<int>(sysctl_number("hw.logicalcpu").value_or(0))};
 }
 
+std::string system_build() {
+  return sysctl_text("kern.osversion");
+}
+
 void name_this_thread(const char* name) {
   pthread_setname_np(name);
 }

@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -60,6 +61,12 @@ MachineTime machine_time() {
     }
   }
   return time;
+}
+
+std::string system_build() {
+  utsname system{};
+  if (uname(&system) != 0) return "";
+  return std::string(system.release) + " " + system.version;
 }
 
 void name_this_thread(const char* name) {

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "engine/builtin_model.h"
+#include "engine/device_trust.h"
 #include "engine/explain.h"
 #include "engine/first_guess.h"
 #include "engine/ranks.h"
@@ -37,8 +38,9 @@ std::unique_ptr<Backend> make_backend(const EngineOptions& options, Communicator
   const std::string_view choice = options.backend.empty() ? default_backend_name() : std::string_view(options.backend);
   BackendOptions backend_options = options.backend_options;
   backend_options.ranks = ranks;
-  std::unique_ptr<Backend> made = create_backend(choice, backend_options);
-  return options.decorate ? options.decorate(std::move(made)) : std::move(made);
+  // Who decorates a backend looks at it as it is.
+  if (options.decorate) return options.decorate(create_backend(choice, backend_options));
+  return create_trusted_backend(choice, backend_options);
 }
 
 std::vector<int32_t> find_end_tokens(const ModelFile& file, const Tokenizer* tokenizer) {

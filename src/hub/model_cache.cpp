@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/cache_folder.h"
 #include "base/error.h"
 
 namespace inferno::hub {
@@ -51,10 +52,7 @@ void remove_empty_folders(fs::path folder, const fs::path& stop) {
 std::string default_cache_folder() {
   const char* own = std::getenv("INFERNO_MODELS");
   if (own != nullptr && *own != '\0') return own;
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  if (cache != nullptr && cache[0] == '/') return fmt::format("{}/inferno/models", cache);
-  const char* home = std::getenv("HOME");
-  if (home != nullptr && home[0] == '/') return fmt::format("{}/.cache/inferno/models", home);
+  if (const std::string cache = cache_folder(); !cache.empty()) return cache + "/models";
   fail("there is no folder for models: set INFERNO_MODELS to one");
 }
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "base/cache_folder.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -160,11 +161,8 @@ MachineLimits limits_of(Backend& backend) {
 }
 
 std::string machine_limits_file() {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  if (cache != nullptr && cache[0] == '/') return fmt::format("{}/inferno/limits.json", cache);
-  const char* home = std::getenv("HOME");
-  if (home != nullptr && home[0] == '/') return fmt::format("{}/.cache/inferno/limits.json", home);
-  return "";
+  const std::string cache = cache_folder();
+  return cache.empty() ? "" : cache + "/limits.json";
 }
 
 }  // namespace inferno

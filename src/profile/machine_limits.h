@@ -63,7 +63,7 @@ enum class Remeasure : uint8_t {
                                            MachineLimits (*measure)(int threads) = measure_machine_limits);
 // Of the machine a backend runs on: its device's, measured now, or this computer's. Empty when neither is known.
 [[nodiscard]] MachineLimits limits_of(Backend& backend);
-// $XDG_CACHE_HOME/inferno/limits.json, or under $HOME/.cache; empty when neither variable is set.
+// limits.json in cache_folder(); empty when there is none.
 [[nodiscard]] std::string machine_limits_file();
 
 }  // namespace inferno

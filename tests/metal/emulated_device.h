@@ -12,7 +12,7 @@
 
 namespace inferno::test {
 
-class EmulatedDevice final : public metal::Device {
+class EmulatedDevice : public metal::Device {
  public:
   explicit EmulatedDevice(emulator::Order order = emulator::Order::shuffled) : order_(order) {}
 

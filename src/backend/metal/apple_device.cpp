@@ -14,6 +14,7 @@
 #include "backend/metal/device.h"
 #include "backend/metal/metal.h"
 #include "backend/metal/metal_backend.h"
+#include "base/content_hash.h"
 #include "base/error.h"
 #include "base/text.h"
 
@@ -69,6 +70,8 @@ class AppleDevice final : public Device {
     size_t offset = 0;
   };
   [[nodiscard]] Place find(const void* data, int64_t bytes) const;
+  // Compiled when the first kernel is wanted.
+  [[nodiscard]] MTL::Library& library();
   [[nodiscard]] MTL::ComputePipelineState* pipeline(const KernelId& kernel);
   void open();
 
@@ -97,15 +100,6 @@ AppleDevice::AppleDevice() {
         name);
   }
   queue_ = NS::TransferPtr(device_->newCommandQueue());
-  const auto options = NS::TransferPtr(MTL::CompileOptions::alloc()->init());
-  options->setLanguageVersion(MTL::LanguageVersion3_0);
-  options->setFastMathEnabled(false);
-  NS::Error* error = nullptr;
-  library_ = NS::TransferPtr(device_->newLibrary(text(kernel_source()), options.get(), &error));
-  if (!library_) {
-    fail("backend \"metal\": this system's Metal does not compile the kernels ({}); use `backend` parallel",
-         reason(error));
-  }
   nothing_ = NS::TransferPtr(device_->newBuffer(16, MTL::ResourceStorageModeShared));
   if (!queue_ || !nothing_) fail("backend \"metal\": {} gives no command queue; use `backend` parallel", name);
   description_ = fmt::format("{}, {} for the GPU{}", name, format_bytes(device_->recommendedMaxWorkingSetSize()),
@@ -154,12 +148,27 @@ AppleDevice::Place AppleDevice::find(const void* data, int64_t bytes) const {
   return {found->second.get(), offset};
 }
 
+MTL::Library& AppleDevice::library() {
+  if (library_) return *library_;
+  const Pool pool;
+  const auto options = NS::TransferPtr(MTL::CompileOptions::alloc()->init());
+  options->setLanguageVersion(MTL::LanguageVersion3_0);
+  options->setFastMathEnabled(false);
+  NS::Error* error = nullptr;
+  library_ = NS::TransferPtr(device_->newLibrary(text(kernel_source()), options.get(), &error));
+  if (!library_) {
+    fail("backend \"metal\": this system's Metal does not compile the kernels ({}); use `backend` parallel",
+         reason(error));
+  }
+  return *library_;
+}
+
 MTL::ComputePipelineState* AppleDevice::pipeline(const KernelId& kernel) {
   NS::SharedPtr<MTL::ComputePipelineState>& made = pipelines_[kernel.index()];
   if (made) return made.get();
   const Pool pool;
   const std::string name = kernel.name();
-  const auto function = NS::TransferPtr(library_->newFunction(text(name)));
+  const auto function = NS::TransferPtr(library().newFunction(text(name)));
   if (!function) fail("backend \"metal\" has no kernel \"{}\"; choose another backend", name);
   NS::Error* error = nullptr;
   auto state = NS::TransferPtr(device_->newComputePipelineState(function.get(), &error));
@@ -231,6 +240,12 @@ std::unique_ptr<Device> make_apple_device() {
 }  // namespace inferno::metal
 
 namespace inferno {
+
+std::string metal_kernels_id() {
+  ContentHash hash;
+  hash.add(metal::kernel_source());
+  return fmt::format("{:016x}{:016x}", hash.value().high, hash.value().low);
+}
 
 std::unique_ptr<Backend> make_metal_backend() {
   return std::make_unique<metal::MetalBackend>(metal::make_apple_device());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "backend/backend.h"
 
@@ -9,5 +10,7 @@ namespace inferno {
 
 // On the system's default GPU. Without one: an Error in one line.
 [[nodiscard]] std::unique_ptr<Backend> make_metal_backend();
+// A fingerprint of the kernels' text.
+[[nodiscard]] std::string metal_kernels_id();
 
 }  // namespace inferno
