@@ -16,7 +16,7 @@
 namespace inferno::testing {
 namespace {
 
-constexpr int kPatienceSeconds = 60;  // against hanging, not a measurement
+constexpr int kPatienceSeconds = 120;  // against hanging, not a measurement
 
 // A file whose vocabulary has a chat template.
 class ChatFile final : public ModelFile {

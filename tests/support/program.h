@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -111,11 +112,19 @@ inline Outcome run(const std::vector<std::string>& args, const RunOptions& optio
   return outcome;
 }
 
+// Without the progress of loading, which a busy machine shows before anything else.
+inline std::string after_progress(const std::string& text) {
+  std::string_view rest = text;
+  while (rest.starts_with("loading: ") && rest.find('\n') != rest.npos) rest.remove_prefix(rest.find('\n') + 1);
+  return std::string(rest);
+}
+
 // One line on stderr that begins like an error, and the exit code.
 inline void expect_error(const Outcome& outcome, int code, const std::string& needle) {
   EXPECT_EQ(outcome.code, code) << outcome.err;
-  EXPECT_TRUE(outcome.err.starts_with("inferno: error: ")) << outcome.err;
-  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  const std::string error = after_progress(outcome.err);
+  EXPECT_TRUE(error.starts_with("inferno: error: ")) << outcome.err;
+  EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 1) << outcome.err;
   EXPECT_NE(outcome.err.find(needle), std::string::npos) << outcome.err;
 }
 
