@@ -149,7 +149,7 @@ AppleDevice::Place AppleDevice::find(const void* data, int64_t bytes) const {
 }
 
 MTL::Library& AppleDevice::library() {
-  if (library_) return *library_;
+  if (library_) return *library_.get();
   const Pool pool;
   const auto options = NS::TransferPtr(MTL::CompileOptions::alloc()->init());
   options->setLanguageVersion(MTL::LanguageVersion3_0);
@@ -160,7 +160,7 @@ MTL::Library& AppleDevice::library() {
     fail("backend \"metal\": this system's Metal does not compile the kernels ({}); use `backend` parallel",
          reason(error));
   }
-  return *library_;
+  return *library_.get();
 }
 
 MTL::ComputePipelineState* AppleDevice::pipeline(const KernelId& kernel) {
