@@ -207,9 +207,9 @@ install: deps build/build.ninja ## programs, library and headers into PREFIX (/u
 	@cmake --build build --target inferno model-generate inferno_shared inferno_documentation -j $(JOBS) $(QUIET)
 	@cmake --install build --prefix "$(PREFIX)"
 
-model: ## fetch SmolLM2-135M-Instruct, a small real chat model, into models/
+model: ## fetch SmolLM2-135M-Instruct, a small real chat model, into models/; NAME=minilm: all-MiniLM-L6-v2, for embeddings
 	@command -v python3 >/dev/null || tools/install_deps python
-	@tools/fetch_model
+	@tools/fetch_model $(NAME)
 
 clean: ## remove everything that was built
 	@rm -rf build build-debug build-clang build-asan build-tsan build-minimal build-x86 build-macos \
