@@ -169,9 +169,16 @@ class Llm:
         rows -= numpy.log(numpy.exp(rows, dtype=numpy.float64).sum(axis=-1, keepdims=True)).astype(numpy.float32)
         return rows
 
-    def embed(self, texts: str | Sequence[str]) -> numpy.ndarray:
-        """A vector for each text, by models that were made for it."""
-        raise _inferno.Error("this version has no embedding models yet")
+    def embed(self, texts: str | Sequence[str], *, pooling: str | None = None, normalize: bool = True,
+              dimensions: int | None = None, truncate: bool = False) -> numpy.ndarray:
+        """A float32 array [texts, width], a vector per text, by a model made for it; of one text [width].
+
+        pooling: "mean", "cls" or "last" instead of the model's own; a model that makes text has none, so one must be
+        chosen. normalize: to unit length. dimensions: only the first ones, for models made for that. truncate: cut
+        texts that are too long; else they are an Error."""
+        given = [texts] if isinstance(texts, str) else list(texts)
+        rows = self._model.embed([text.encode() for text in given], pooling or "", normalize, dimensions or 0, truncate)
+        return rows[0] if isinstance(texts, str) else rows
 
     # ---- what it is
 

@@ -41,3 +41,15 @@ def test_a_profile_has_phases_and_prints_as_a_table():
         llm.generate("Once upon a time", max_tokens=8)
         profile = llm.profile()
     assert {phase["phase"] for phase in profile["phases"]} >= {"decode"} and "decode" in str(profile)
+
+
+def test_embeddings_are_unit_rows_and_do_not_depend_on_their_mates():
+    numpy = pytest.importorskip("numpy")
+    root = pathlib.Path(__file__).resolve().parents[2]
+    with inferno.Llm(root / "tests" / "data" / "embeddings" / "bert.gguf") as model:
+        rows = model.embed(["a cat", "a dog", "ship"])
+        assert rows.shape == (3, 32) and rows.dtype == numpy.float32
+        assert abs(numpy.linalg.norm(rows, axis=1) - 1).max() < 1e-6
+        assert (model.embed("a dog") == rows[1]).all()
+        with pytest.raises(inferno.Error):
+            model.generate("a")

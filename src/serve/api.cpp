@@ -7,6 +7,7 @@
 #include "inferno/inferno.h"
 #include "serve/api_error.h"
 #include "serve/assets.h"
+#include "serve/embeddings.h"
 #include "serve/request_fields.h"
 #include "serve/request_log.h"
 #include "serve/text_tools.h"
@@ -151,6 +152,9 @@ std::shared_ptr<Exchange> Api::answer_on_worker(const Endpoint& endpoint, const 
       context_, head, responder, needs_engine,
       [this, &endpoint](const nlohmann::json& parsed, std::string_view text, const ServedModel& model, Engine* engine) {
         if (engine == nullptr) return info_.show_json(model);
+        if (endpoint.action == Action::embeddings || endpoint.action == Action::rerank) {
+          return run_embeddings(endpoint, parsed, model, *engine);
+        }
         return run_text_tool(endpoint, parsed, text, model.limits, engine->tokenizer());
       });
   job->start(std::move(body));

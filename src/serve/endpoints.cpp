@@ -7,8 +7,6 @@ namespace inferno::serve {
 namespace {
 
 constexpr std::string_view kModelPrefix = "/v1/models/";
-constexpr std::string_view kEmbeddings = "embeddings are";
-constexpr std::string_view kRerank = "reranking is";
 
 constexpr std::array kEndpoints = {
     Endpoint{"/", Action::page},
@@ -44,13 +42,14 @@ constexpr std::array kEndpoints = {
     Endpoint{"/completions", Action::complete, Dialect::native},
     Endpoint{"/api/chat", Action::complete, Dialect::ollama_chat},
     Endpoint{"/api/generate", Action::complete, Dialect::ollama_generate},
-    Endpoint{"/v1/embeddings", Action::unsupported, {}, kEmbeddings},
-    Endpoint{"/embeddings", Action::unsupported, {}, kEmbeddings},
-    Endpoint{"/embedding", Action::unsupported, {}, kEmbeddings},
-    Endpoint{"/api/embed", Action::unsupported, {}, kEmbeddings},
-    Endpoint{"/api/embeddings", Action::unsupported, {}, kEmbeddings},
-    Endpoint{"/v1/rerank", Action::unsupported, {}, kRerank},
-    Endpoint{"/rerank", Action::unsupported, {}, kRerank},
+    Endpoint{"/v1/embeddings", Action::embeddings},
+    Endpoint{"/embeddings", Action::embeddings},
+    Endpoint{"/embedding", Action::unsupported, {}, "embeddings in this form are"},
+    Endpoint{"/api/embed", Action::embeddings},
+    Endpoint{"/api/embeddings", Action::embeddings},
+    Endpoint{"/v1/rerank", Action::rerank},
+    Endpoint{"/rerank", Action::rerank},
+    Endpoint{"/v2/rerank", Action::rerank},
     Endpoint{"/infill", Action::unsupported, {}, "filling in the middle is"},
 };
 

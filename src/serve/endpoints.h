@@ -31,6 +31,8 @@ enum class Action : uint8_t {
   detokenize,
   apply_template,
   count_tokens,
+  embeddings,
+  rerank,
   complete,
   unsupported,
 };

@@ -130,7 +130,8 @@ std::string Info::steps_json(const ServedModel& model) const {
   Json steps = Json::array();
   PageCounts pages;
   EngineStats stats;
-  if (Engine* engine = Models::engine_of(model)) {
+  Engine* engine = Models::engine_of(model);
+  if (engine != nullptr && engine->makes_text()) {
     for (const StepRecord& step : engine->scheduler().log().last(kShownSteps)) steps.push_back(step_json(step));
     pages = engine->scheduler().pages();
     stats = engine->scheduler().stats();
@@ -186,7 +187,7 @@ std::string Info::show_json(const ServedModel& model) const {
                  {name + ".embedding_length", config.width},
                  {name + ".block_count", config.layer_count()},
                  {name + ".vocab_size", config.vocabulary}}},
-               {"capabilities", Json::array({"completion"})},
+               {"capabilities", Json::array({config.encoder.only ? "embedding" : "completion"})},
                {"modified_at", utc_time(created)}});
 }
 

@@ -75,9 +75,13 @@ def check_openai(base):
     parts = [e.delta for e in client.responses.create(model="story", input="Tell me of the sea.", max_output_tokens=12,
                                                       temperature=0, stream=True) if e.type == "response.output_text.delta"]
     assert "".join(parts) == streamed
+    vectors = client.embeddings.create(model="story", input=["The sea", "A ship"])
+    floats = client.embeddings.create(model="story", input="The sea", encoding_format="float")
+    assert len(vectors.data) == 2 and vectors.usage.prompt_tokens > 2, vectors.usage
+    assert max(abs(a - b) for a, b in zip(vectors.data[0].embedding, floats.data[0].embedding)) < 1e-7
     for error, call in [(openai.NotFoundError, lambda: client.models.retrieve("other")),
                         (openai.BadRequestError, lambda: client.completions.create(model="story", prompt="a", temperature=-1)),
-                        (openai.InternalServerError, lambda: client.embeddings.create(model="story", input="a"))]:
+                        (openai.BadRequestError, lambda: client.embeddings.create(model="story", input="a", dimensions=10**6))]:
         try:
             call()
             raise AssertionError(f"no {error}")
@@ -192,6 +196,9 @@ def check_ollama(base, expected):
     assert "".join(p.message.content for p in client.chat(model="story", messages=MESSAGES, options=options,
                                                           stream=True)) == expected
     assert client.generate(model="story", prompt="Tell me of the sea.", options=options).response == expected
+    vectors = client.embed(model="story", input=["The sea", "A ship"])
+    assert len(vectors.embeddings) == 2 and abs(sum(v * v for v in vectors.embeddings[0]) - 1) < 1e-5
+    assert list(client.embeddings(model="story", prompt="A ship").embedding) == list(vectors.embeddings[1])
     try:
         client.chat(model="other", messages=MESSAGES)
         raise AssertionError("no error")
