@@ -106,7 +106,8 @@ class INFERNO_API Llm {
   void cancel() noexcept;
 
   // Vectors of texts, several at once: similar texts have similar ones (the cosine is the product of rows of unit
-  // length). Of any model whose layers are plain attention and MLPs; made for it are those with a pooling of their own.
+  // length). Made for it are models with a pooling of their own; of another one whose layers are plain attention and
+  // MLPs, a pooling must be chosen.
   [[nodiscard]] Embeddings embed(std::span<const std::string> texts, const EmbedOptions& options = {});
   // How well each document answers the query, by a model made for it: higher is better.
   [[nodiscard]] std::vector<float> rerank(const std::string& query, std::span<const std::string> documents,

@@ -1,6 +1,7 @@
 #include "inferno/llm.h"
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <utility>
 
@@ -42,10 +43,18 @@ struct Llm::Impl {
     return *engine.tokenizer();
   }
 
+  // Whether all that ran was ended since this call.
+  [[nodiscard]] Embedder::ShouldEnd until_cancelled() const {
+    return [this, before = cancels.load(std::memory_order_relaxed)] {
+      return cancels.load(std::memory_order_relaxed) != before;
+    };
+  }
+
   std::optional<Profile> profile;         // before the engine, which fills it
   ProfilingBackend* profiling = nullptr;  // owned by the engine
   Engine engine;
   std::shared_ptr<StepperRole> role;
+  std::atomic<uint64_t> cancels{0};  // how often all that ran was ended
   std::optional<SamplingSettings> suggested;
 };
 
@@ -145,7 +154,9 @@ Generation Llm::submit(const Prompt& prompt, const GenerateOptions& options, Tok
 }
 
 void Llm::cancel() noexcept {
-  if (impl_ != nullptr && impl_->engine.makes_text()) impl_->engine.scheduler().cancel_all();
+  if (impl_ == nullptr) return;
+  impl_->cancels.fetch_add(1, std::memory_order_relaxed);
+  if (impl_->engine.makes_text()) impl_->engine.scheduler().cancel_all();
 }
 
 Embeddings Llm::embed(std::span<const std::string> texts, const EmbedOptions& options) {
@@ -160,7 +171,7 @@ Embeddings Llm::embed(std::span<const std::string> texts, const EmbedOptions& op
     encoded.push_back(embedder.encode(text, options.truncate));
     result.tokens += static_cast<int64_t>(encoded.back().ids.size());
   }
-  for (const std::vector<float>& vector : embedder.embed(encoded, settings)) {
+  for (const std::vector<float>& vector : embedder.embed(encoded, settings, impl().until_cancelled())) {
     result.values.insert(result.values.end(), vector.begin(), vector.end());
     ++result.rows;
   }
@@ -173,7 +184,7 @@ std::vector<float> Llm::rerank(const std::string& query, std::span<const std::st
   Embedder& embedder = impl().engine.embedder();
   std::vector<EncoderText> pairs;
   for (const std::string& document : documents) pairs.push_back(embedder.encode_pair(query, document, truncate));
-  return embedder.score(pairs);
+  return embedder.score(pairs, impl().until_cancelled());
 }
 
 bool Llm::makes_text() const {

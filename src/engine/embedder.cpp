@@ -165,8 +165,8 @@ void Embedder::reserve(size_t longest) {
   const int32_t now = encoder_ == nullptr ? 0 : encoder_->limits().max_tokens;
   if (std::cmp_greater_equal(now, longest)) return;
   // Doubled, so that texts of growing length do not make it anew each time.
-  const int64_t wanted = std::max(
-      {static_cast<int64_t>(longest), int64_t{2} * now, int64_t{std::min(backend_.preferred_step_tokens(), context())}});
+  const int64_t wanted = std::max({static_cast<int64_t>(longest), int64_t{2} * now,
+                                   int64_t{std::min(backend_.preferred_step_tokens(), context())}});
   encoder_.reset();
   encoder_ = std::make_unique<Encoder>(
       backend_, model_,
@@ -180,14 +180,13 @@ void Embedder::prepare() {
 }
 
 template <typename Finish>
-void Embedder::run(std::span<const EncoderText> texts, Pooling pooling, const std::atomic<bool>* cancel,
-                   Finish finish) {
+void Embedder::run(std::span<const EncoderText> texts, Pooling pooling, const ShouldEnd& ends, Finish finish) {
   const auto d = static_cast<size_t>(model_.config().width);
   size_t longest = 0;
   for (const EncoderText& text : texts) longest = std::max(longest, text.ids.size());
   const std::scoped_lock lock(mutex_);
   for (size_t next = 0; next < texts.size();) {
-    if (cancel != nullptr && cancel->load(std::memory_order_relaxed)) fail("cancelled");
+    if (ends && ends()) fail("cancelled");
     const StepTurn::Hold hold(&turn_);
     reserve(longest);
     const size_t first = next;
@@ -206,11 +205,11 @@ void Embedder::run(std::span<const EncoderText> texts, Pooling pooling, const st
 }
 
 std::vector<std::vector<float>> Embedder::embed(std::span<const EncoderText> texts, const EmbedSettings& settings,
-                                                const std::atomic<bool>* cancel) {
+                                                const ShouldEnd& ends) {
   check(settings);
   const EncoderWeights& w = model_.encoder();
   std::vector<std::vector<float>> vectors;
-  run(texts, settings.pooling == Pooling::none ? pooling() : settings.pooling, cancel, [&](std::vector<float> pooled) {
+  run(texts, settings.pooling == Pooling::none ? pooling() : settings.pooling, ends, [&](std::vector<float> pooled) {
     for (const auto& dense : w.dense) {
       if (dense != nullptr) pooled = encoder_->multiply(pooled, *dense, nullptr);
     }
@@ -224,12 +223,12 @@ std::vector<std::vector<float>> Embedder::embed(std::span<const EncoderText> tex
   return vectors;
 }
 
-std::vector<float> Embedder::score(std::span<const EncoderText> pairs, const std::atomic<bool>* cancel) {
+std::vector<float> Embedder::score(std::span<const EncoderText> pairs, const ShouldEnd& ends) {
   if (!scores_pairs()) fail_usage("this model has no layer that scores pairs of texts (cls.output.weight)");
   const EncoderWeights& w = model_.encoder();
   std::vector<float> scores;
   const Pooling pooling = model_.config().encoder.only ? Pooling::cls : Pooling::last;
-  run(pairs, pooling, cancel, [&](std::vector<float> pooled) {
+  run(pairs, pooling, ends, [&](std::vector<float> pooled) {
     if (w.class_layer != nullptr) {
       pooled = encoder_->multiply(pooled, *w.class_layer, w.class_layer_bias.get());
       for (float& v : pooled) v = std::tanh(v);

@@ -5,8 +5,8 @@
 // CPU a text's vector does not depend on the texts beside it.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -53,11 +53,13 @@ class Embedder {
   [[nodiscard]] EncoderText encode(std::vector<int32_t> ids, bool truncate) const;
   [[nodiscard]] EncoderText encode_pair(std::string_view query, std::string_view document, bool truncate) const;
 
-  // A vector per text, in order. `cancel`, when set from anywhere, ends it with an Error before the next step.
+  // Asked before each step; true ends the call with an Error.
+  using ShouldEnd = std::function<bool()>;
+  // A vector per text, in order.
   [[nodiscard]] std::vector<std::vector<float>> embed(std::span<const EncoderText> texts, const EmbedSettings& settings,
-                                                      const std::atomic<bool>* cancel = nullptr);
+                                                      const ShouldEnd& ends = {});
   // A score per pair, higher is better: what the model's last layer says; of two classes the share of the first.
-  [[nodiscard]] std::vector<float> score(std::span<const EncoderText> pairs, const std::atomic<bool>* cancel = nullptr);
+  [[nodiscard]] std::vector<float> score(std::span<const EncoderText> pairs, const ShouldEnd& ends = {});
   // Makes the encoder now: what the backend cannot run is an Error here already.
   void prepare();
 
@@ -67,7 +69,7 @@ class Embedder {
   void reserve(size_t longest);
   // Step by step: pools each text's rows and calls finish(first text, pooled [n, d]) for each step.
   template <typename Finish>
-  void run(std::span<const EncoderText> texts, Pooling pooling, const std::atomic<bool>* cancel, Finish finish);
+  void run(std::span<const EncoderText> texts, Pooling pooling, const ShouldEnd& ends, Finish finish);
 
   Backend& backend_;
   const Model& model_;

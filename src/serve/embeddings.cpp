@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "engine/engine.h"
 #include "serve/api_error.h"
 #include "serve/json_fields.h"
 #include "serve/reply.h"
@@ -68,22 +69,30 @@ int64_t count_tokens(std::span<const EncoderText> texts) {
   });
 }
 
-EmbedSettings settings_of(const Fields& fields, const Embedder& embedder) {
+// A request as the endpoints see it.
+struct Texts {
+  const Fields& fields;
+  const ServedModel& model;
+  Embedder& embedder;
+  const Embedder::ShouldEnd& ends;
+};
+
+EmbedSettings settings_of(const Texts& asked) {
   EmbedSettings settings;
-  settings.dimensions = static_cast<int32_t>(fields.integer("dimensions", 1, embedder.width()).value_or(0));
+  settings.dimensions = static_cast<int32_t>(asked.fields.integer("dimensions", 1, asked.embedder.width()).value_or(0));
   return settings;
 }
 
-OrderedJson openai_embeddings(const Fields& fields, const ServedModel& model, Embedder& embedder) {
-  const std::string* format = fields.string("encoding_format");
+OrderedJson openai_embeddings(const Texts& asked) {
+  const std::string* format = asked.fields.string("encoding_format");
   if (format != nullptr && *format != "float" && *format != "base64") {
     fail_field("encoding_format", "must be \"float\" or \"base64\"");
   }
-  const EmbedSettings settings = settings_of(fields, embedder);
-  const std::vector<EncoderText> texts = inputs_of(fields, "input", embedder, false);
+  const EmbedSettings settings = settings_of(asked);
+  const std::vector<EncoderText> texts = inputs_of(asked.fields, "input", asked.embedder, false);
   if (texts.empty()) fail_field("input", "is empty");
   OrderedJson data = OrderedJson::array();
-  for (const std::vector<float>& vector : embedder.embed(texts, settings)) {
+  for (const std::vector<float>& vector : asked.embedder.embed(texts, settings, asked.ends)) {
     OrderedJson item = {{"object", "embedding"}, {"index", data.size()}};
     if (format != nullptr && *format == "base64") {
       item["embedding"] = base64_of(vector);
@@ -95,44 +104,65 @@ OrderedJson openai_embeddings(const Fields& fields, const ServedModel& model, Em
   const int64_t tokens = count_tokens(texts);
   return {{"object", "list"},
           {"data", std::move(data)},
-          {"model", model.name},
+          {"model", asked.model.name},
           {"usage", {{"prompt_tokens", tokens}, {"total_tokens", tokens}}}};
 }
 
+// llama-server's own: {"content"} or {"input"} to a list, in which a text's vector is a list of one row.
+OrderedJson native_embeddings(const Texts& asked) {
+  const char* name = asked.fields.find("content") != nullptr ? "content" : "input";
+  EmbedSettings settings = settings_of(asked);
+  const int64_t norm = asked.fields.integer("embd_normalize", -1, INT32_MAX).value_or(2);
+  if (norm != -1 && norm != 2) fail_unsupported("embd_normalize", "other than 2 (unit length) and -1 (none) ");
+  settings.normalize = norm == 2;
+  const std::vector<EncoderText> texts = inputs_of(asked.fields, name, asked.embedder, false);
+  if (texts.empty()) fail_field(name, "is empty");
+  OrderedJson list = OrderedJson::array();
+  for (const std::vector<float>& vector : asked.embedder.embed(texts, settings, asked.ends)) {
+    list.push_back({{"index", list.size()}, {"embedding", OrderedJson::array({vector})}});
+  }
+  return list;
+}
+
 // {"input"} to {"embeddings"}, or the older {"prompt"} to {"embedding"}.
-OrderedJson ollama_embeddings(const Fields& fields, const ServedModel& model, Embedder& embedder, bool older) {
+OrderedJson ollama_embeddings(const Texts& asked, bool older) {
   const auto begin = std::chrono::steady_clock::now();
-  const bool truncate = fields.boolean("truncate").value_or(true);
-  const EmbedSettings settings = settings_of(fields, embedder);
-  const std::vector<EncoderText> texts = inputs_of(fields, older ? "prompt" : "input", embedder, truncate);
+  const bool truncate = asked.fields.boolean("truncate").value_or(true);
+  const EmbedSettings settings = settings_of(asked);
+  const std::vector<EncoderText> texts = inputs_of(asked.fields, older ? "prompt" : "input", asked.embedder, truncate);
   if (older && texts.size() != 1) fail_field("prompt", "must be one text");
-  std::vector<std::vector<float>> vectors = embedder.embed(texts, settings);
+  std::vector<std::vector<float>> vectors = asked.embedder.embed(texts, settings, asked.ends);
   if (older) return {{"embedding", std::move(vectors[0])}};
   const auto spent = std::chrono::steady_clock::now() - begin;
-  return {{"model", model.name},
+  return {{"model", asked.model.name},
           {"embeddings", std::move(vectors)},
           {"total_duration", std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count()},
           {"load_duration", 0},
           {"prompt_eval_count", count_tokens(texts)}};
 }
 
-OrderedJson rerank(const Fields& fields, const ServedModel& model, Embedder& embedder) {
-  if (!embedder.scores_pairs()) throw ApiError(501, "this model does not rank texts: load one made for it");
-  const std::string* query = fields.string("query");
+std::vector<EncoderText> pairs_of(const Texts& asked, const Json& documents) {
+  const std::string* query = asked.fields.string("query");
   if (query == nullptr) fail_field("query", "is missing");
-  const Json* documents = fields.array("documents");
+  std::vector<EncoderText> pairs;
+  pairs.reserve(documents.size());
+  for (const Json& document : documents) {
+    const Json& text = document.is_object() && document.contains("text") ? document["text"] : document;
+    if (!text.is_string()) fail_field("documents", "holds {}, must be texts", kind_of(text));
+    pairs.push_back(asked.embedder.encode_pair(*query, text.get_ref<const std::string&>(), true));
+  }
+  return pairs;
+}
+
+OrderedJson rerank(const Texts& asked) {
+  const Json* documents = asked.fields.array("documents");
   if (documents == nullptr || documents->empty()) fail_field("documents", "is missing or empty");
   if (documents->size() > kMaxInputs) fail_field("documents", "has more than {} entries", kMaxInputs);
   const auto most = static_cast<int64_t>(documents->size());
-  const int64_t wanted = fields.integer("top_n", 1, INT32_MAX).value_or(most);
-  const bool with_texts = fields.boolean("return_documents").value_or(false);
-  std::vector<EncoderText> pairs;
-  for (const Json& document : *documents) {
-    const Json& text = document.is_object() && document.contains("text") ? document["text"] : document;
-    if (!text.is_string()) fail_field("documents", "holds {}, must be texts", kind_of(text));
-    pairs.push_back(embedder.encode_pair(*query, text.get_ref<const std::string&>(), true));
-  }
-  const std::vector<float> scores = embedder.score(pairs);
+  const int64_t wanted = asked.fields.integer("top_n", 1, INT32_MAX).value_or(most);
+  const bool with_texts = asked.fields.boolean("return_documents").value_or(false);
+  const std::vector<EncoderText> pairs = pairs_of(asked, *documents);
+  const std::vector<float> scores = asked.embedder.score(pairs, asked.ends);
   std::vector<size_t> order(scores.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return scores[a] > scores[b]; });
@@ -146,19 +176,39 @@ OrderedJson rerank(const Fields& fields, const ServedModel& model, Embedder& emb
   }
   const int64_t tokens = count_tokens(pairs);
   return {{"object", "list"},
-          {"model", model.name},
+          {"model", asked.model.name},
           {"results", std::move(results)},
           {"usage", {{"prompt_tokens", tokens}, {"total_tokens", tokens}}}};
 }
 
 }  // namespace
 
-std::string run_embeddings(const Endpoint& endpoint, const Json& body, const ServedModel& model, Engine& engine) {
-  const Fields fields(body);
-  Embedder& embedder = engine.embedder();
-  if (endpoint.action == Action::rerank) return dump(rerank(fields, model, embedder));
-  if (!endpoint.path.starts_with("/api/")) return dump(openai_embeddings(fields, model, embedder));
-  return dump(ollama_embeddings(fields, model, embedder, endpoint.path == "/api/embeddings"));
+std::string run_embeddings(const Endpoint& endpoint, const WorkerJob::Question& question) {
+  const Fields fields(question.body);
+  const Texts asked{.fields = fields,
+                    .model = question.model,
+                    .embedder = question.engine->embedder(),
+                    .ends = question.is_pointless};
+  if (endpoint.action == Action::rerank) {
+    if (!asked.embedder.scores_pairs()) {
+      fail_field("model", "\"{}\" does not rank texts; ask one that was made for it", asked.model.name);
+    }
+    return dump(rerank(asked));
+  }
+  if (asked.embedder.pooling() == Pooling::none) {
+    fail_field("model", "\"{}\" {}, it makes no embeddings; ask one that was made for them", asked.model.name,
+               asked.embedder.scores_pairs() ? "scores pairs of texts" : "makes text");
+  }
+  switch (endpoint.dialect) {
+    case Dialect::native:
+      return dump(native_embeddings(asked));
+    case Dialect::ollama_chat:
+      return dump(ollama_embeddings(asked, false));
+    case Dialect::ollama_generate:
+      return dump(ollama_embeddings(asked, true));
+    default:
+      return dump(openai_embeddings(asked));
+  }
 }
 
 }  // namespace inferno::serve

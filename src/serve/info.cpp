@@ -77,6 +77,15 @@ Json step_json(const StepRecord& step) {
           {"members", std::move(members)}};
 }
 
+// In Ollama's words.
+Json capabilities_of(const ModelConfig& config) {
+  Json words = Json::array();
+  if (!config.encoder.only) words.push_back("completion");
+  const bool pools = config.encoder.pooling != Pooling::none && config.encoder.pooling != Pooling::rank;
+  if (pools || (config.encoder.only && config.encoder.classes == 0)) words.push_back("embedding");
+  return words;
+}
+
 }  // namespace
 
 std::string Info::model_json(const ServedModel& model) const {
@@ -187,7 +196,7 @@ std::string Info::show_json(const ServedModel& model) const {
                  {name + ".embedding_length", config.width},
                  {name + ".block_count", config.layer_count()},
                  {name + ".vocab_size", config.vocabulary}}},
-               {"capabilities", Json::array({config.encoder.only ? "embedding" : "completion"})},
+               {"capabilities", capabilities_of(config)},
                {"modified_at", utc_time(created)}});
 }
 

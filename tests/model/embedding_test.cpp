@@ -119,6 +119,25 @@ TEST(Embeddings, SettingsAreFollowedOrRefused) {
   EXPECT_THROW((void)pooling_from_name("max"), Error);
 }
 
+TEST(Embeddings, AnEndIsAskedForBeforeEachStep) {
+  const auto engine = load("bert", "simd");
+  const std::vector<EncoderText> texts(200, EncoderText{.ids = {1, 5, 9, 2}});
+  int asked = 0;
+  EXPECT_EQ(engine->embedder().embed(texts, {}, [&] { return ++asked > 10; }).size(), texts.size());
+  EXPECT_GT(asked, 1);
+  asked = 0;
+  EXPECT_THROW((void)engine->embedder().embed(texts, {}, [&] { return ++asked > 1; }), Error);
+  EXPECT_EQ(asked, 2);
+}
+
+TEST(Embeddings, AModelThatMakesTextNeedsAPoolingToBeChosen) {
+  const std::string path = testing::find_data("models/tiny-qwen3-mini/tiny-qwen3-mini-Q4_0.gguf").at(0);
+  Engine engine(GgufFile::open(path), EngineOptions{.backend = "simd"});
+  const EncoderText text{.ids = {1, 5, 9, 2}};
+  EXPECT_THROW((void)engine.embedder().embed(std::span(&text, 1), {}), Error);
+  EXPECT_FALSE(engine.embedder().embed(std::span(&text, 1), {.pooling = Pooling::mean})[0].empty());
+}
+
 TEST(Embeddings, ModelsWithoutTextSaySo) {
   const auto engine = load("bert", "simd");
   EXPECT_FALSE(engine->makes_text());

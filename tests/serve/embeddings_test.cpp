@@ -1,8 +1,10 @@
 // Vectors and scores over HTTP.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <thread>
 
 #include "gguf/gguf.h"
 #include "serve/client.h"
@@ -74,8 +76,6 @@ TEST(ServeEmbeddings, WrongRequestsAreOneLineAndNoServerErrors) {
   const std::string long_text = R"({"input":")" + std::string(90, 'a') + " " + std::string(90, 'b') + R"("})";
   EXPECT_EQ(client.post(kEmbed, long_text).status, 400);
   EXPECT_EQ(client.post("/api/embed", long_text).status, 200);  // cut
-  EXPECT_EQ(client.post(kText, R"({"prompt":"a"})").status, 400);
-  EXPECT_EQ(client.post("/v1/rerank", R"({"query":"a","documents":["b"]})").status, 501);
   EXPECT_EQ(client.get("/props").status, 200);
   EXPECT_EQ(client.get("/slots").status, 200);
   EXPECT_EQ(client.get("/metrics").status, 200);
@@ -111,11 +111,111 @@ TEST(ServeEmbeddings, RanksDocumentsBestFirst) {
   }
 }
 
-TEST(ServeEmbeddings, ModelsThatMakeTextDoBoth) {
+TEST(ServeEmbeddings, LlamaServersOwnForm) {
+  TestServer server(encoder("bert"));
+  Client client(server.port());
+  const Json cat = client.post(kEmbed, R"({"input":"a cat"})").json()["data"][0]["embedding"];
+  for (const char* path : {"/embedding", "/embeddings"}) {
+    const Json one = client.post(path, R"({"content":"a cat"})").json();
+    ASSERT_EQ(one.size(), 1U) << path;
+    EXPECT_EQ(one[0]["index"], 0);
+    EXPECT_EQ(one[0]["embedding"], Json::array({cat}));
+  }
+  const Json raw = client.post("/embedding", R"({"input":["a cat","ship"],"embd_normalize":-1})").json();
+  ASSERT_EQ(raw.size(), 2U);
+  EXPECT_NE(raw[0]["embedding"][0], cat);
+  EXPECT_EQ(client.post("/embedding", R"({"content":"a","embd_normalize":1})").status, 501);
+  EXPECT_EQ(client.post("/embedding", R"({"content":"a","embd_normalize":-2})").status, 400);
+  EXPECT_EQ(client.post("/embedding", "{}").status, 400);
+}
+
+// 400 and "model" in the form of the API at that path: the request is well formed, the model cannot.
+void expect_wrong_model(Client& client, const std::string& path, const std::string& body) {
+  const Reply reply = client.post(path, body);
+  EXPECT_EQ(reply.status, 400) << path << reply.body;
+  const Json error = reply.json()["error"];
+  const std::string message = error.is_string() ? error.get<std::string>() : error["message"].get<std::string>();
+  EXPECT_NE(message.find("`model`"), std::string::npos) << path << reply.body;
+  EXPECT_EQ(message.find('\n'), std::string::npos);
+  if (path.starts_with("/api/")) {
+    EXPECT_TRUE(error.is_string()) << reply.body;
+  } else {
+    EXPECT_EQ(error["type"], "invalid_request_error") << reply.body;
+    if (path.starts_with("/v1/messages")) {
+      EXPECT_EQ(reply.json()["type"], "error");
+    } else {
+      EXPECT_EQ(error["param"], "model") << reply.body;
+    }
+  }
+}
+
+TEST(ServeEmbeddings, AModelThatMakesTextRefusesThemInEachApisForm) {
   TestServer server;
   Client client(server.port());
-  EXPECT_GT(client.post(kEmbed, R"({"input":"The sea"})").json()["data"][0]["embedding"].size(), 100U);
+  for (const char* path : {kEmbed, "/embedding", "/api/embed"}) {
+    expect_wrong_model(client, path, R"({"input":"The sea"})");
+  }
+  expect_wrong_model(client, "/api/embeddings", R"({"prompt":"The sea"})");
+  expect_wrong_model(client, "/v1/rerank", R"({"query":"The sea","documents":["a ship"]})");
   EXPECT_EQ(client.post(kText, R"({"prompt":"The sea","max_tokens":3})").status, 200);
+}
+
+TEST(ServeEmbeddings, AnEmbeddingModelRefusesTextInEachApisForm) {
+  TestServer server(encoder("bert"));
+  Client client(server.port());
+  for (const std::string stream : {"false", "true"}) {
+    const std::string rest = R"(,"max_tokens":3,"stream":)" + stream + "}";
+    const std::string chat = R"({"model":"bert","messages":[{"role":"user","content":"a"}])" + rest;
+    for (const char* path : {kChat, "/v1/messages", "/api/chat"}) expect_wrong_model(client, path, chat);
+    for (const char* path : {kText, "/completion", "/api/generate"}) {
+      expect_wrong_model(client, path, R"({"model":"bert","prompt":"a")" + rest);
+    }
+    expect_wrong_model(client, "/v1/responses", R"({"model":"bert","input":"a","stream":)" + stream + "}");
+  }
+  expect_wrong_model(client, "/v1/rerank", R"({"query":"a","documents":["b"]})");
+  EXPECT_EQ(client.post(kEmbed, R"({"input":"a cat"})").status, 200);
+}
+
+TEST(ServeEmbeddings, AModelThatScoresPairsRefusesVectors) {
+  TestServer server(encoder("bert-rank"));
+  Client client(server.port());
+  expect_wrong_model(client, kEmbed, R"({"input":"a cat"})");
+}
+
+TEST(ServeEmbeddings, AModelMadeForBothDoesBoth) {
+  TestServer server(encoder("qwen3"));
+  Client client(server.port());
+  EXPECT_EQ(client.post(kEmbed, R"({"input":[1,5,9,2]})").json()["data"][0]["embedding"].size(), 32U);
+  EXPECT_EQ(client.post(kText, R"({"prompt":[1,5,9],"max_tokens":3})").status, 200);
+  EXPECT_EQ(client.post("/api/show", R"({"model":"qwen3"})").json()["capabilities"],
+            Json::array({"completion", "embedding"}));
+}
+
+TEST(ServeEmbeddings, ManyThatWaitAreRefusedAndThoseWhoLeaveAreForgotten) {
+  TestServer server(encoder("modern-bert"), [](serve::ServerOptions& options) { options.max_queue = 1; });
+  std::string many = R"({"input":[[1])";
+  for (int i = 0; i < 2000; ++i) many += ",[1,5,9,2,7,4,8]";
+  many += "]}";
+  // One runs or waits until its client leaves: others are refused, not queued without end.
+  int refused = 0;
+  for (int i = 0; i < 20; ++i) {
+    Client first(server.port());
+    first.send_post(kEmbed, many);
+    Client second(server.port());
+    for (int j = 0; j < 20 && refused == 0; ++j) {
+      const Reply reply = second.post(kEmbed, R"({"input":[1,5]})");
+      if (reply.status == 429) ++refused;
+      EXPECT_TRUE(reply.status == 200 || reply.status == 429) << reply.body;
+    }
+    first.reset();
+  }
+  EXPECT_GT(refused, 0);
+  Client last(server.port());
+  for (int i = 0; i < 1000; ++i) {
+    if (last.post(kEmbed, R"({"input":[1,5]})").status == 200) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  FAIL() << "requests of clients that left are still counted";
 }
 
 }  // namespace
