@@ -14,8 +14,6 @@
 namespace inferno::cli {
 namespace {
 
-constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
-
 struct EmbedCommand {
   EngineFlags engine;
   std::string model, file, pooling, query;

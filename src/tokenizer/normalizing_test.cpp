@@ -46,7 +46,7 @@ Vocabulary scored_pieces(const std::vector<std::pair<std::string, float>>& piece
   return vocabulary;
 }
 
-std::string random_bytes(std::mt19937& random, size_t count) {
+std::string any_bytes(std::mt19937& random, size_t count) {
   std::string bytes;
   while (bytes.size() < count) bytes.push_back(static_cast<char>(random()));
   return bytes;
@@ -126,14 +126,14 @@ TEST(Unigram, HostileVocabulariesAreOneLine) {
 TEST(Unigram, RandomMapsAndTextsStayInsideTheirMemory) {
   std::mt19937 random(7);
   for (int round = 0; round < 300; ++round) {
-    std::string map = random_bytes(random, 4 + 4 * (random() % 64) + 20);
+    std::string map = any_bytes(random, 4 + 4 * (random() % 64) + 20);
     map[0] = static_cast<char>((map.size() - 4 - random() % 20) / 4 * 4);
     map[1] = map[2] = map[3] = 0;
     map.back() = 0;
     Vocabulary vocabulary = scored_pieces({{"a", -1}, {"\xC3", -2}, {"\xA9 a", -3}});
     vocabulary.charsmap = map;
     const auto t = Tokenizer::create(vocabulary);
-    const TokenIds ids = t->encode(random_bytes(random, 200));
+    const TokenIds ids = t->encode(any_bytes(random, 200));
     (void)t->decode(ids);
   }
 }
