@@ -98,8 +98,8 @@ class Model {
     const std::shared_ptr<Llm> used = llm();
     {
       const nb::gil_scoped_release released;
-      *made = used->embed(
-          plain, {.pooling = pooling, .normalize = normalize, .dimensions = dimensions, .truncate = truncate});
+      *made = used->embed(plain,
+                          {.pooling = pooling, .normalize = normalize, .dimensions = dimensions, .truncate = truncate});
     }
     const size_t shape[2] = {static_cast<size_t>(made->rows), static_cast<size_t>(made->width)};
     float* values = made->values.data();

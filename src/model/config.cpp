@@ -16,9 +16,10 @@ namespace inferno {
 namespace {
 
 constexpr std::array kArchitectures = {
-    &kQwen3,   &kQwen2,  &kLlama,     &kQwen3Moe,  &kGemma3,        &kGemma2,    &kGemma4,       &kMistral3, &kGranite,
-    &kSmolLm3, &kOlmo2,  &kPhi3,      &kSeedOss,   &kGlm4Moe,       &kMiniMaxM2, &kLaguna,       &kGptOss,   &kLfm2,
-    &kLfm2Moe, &kQwen35, &kQwen35Moe, &kQwen3Next, &kGraniteHybrid, &kNemotronH, &kNemotronHMoe, &kDeepSeek2, &kBert, &kNomicBert, &kModernBert, &kGemmaEmbedding};
+    &kQwen3,        &kQwen2,     &kLlama,   &kQwen3Moe,  &kGemma3,     &kGemma2,        &kGemma4,        &kMistral3,
+    &kGranite,      &kSmolLm3,   &kOlmo2,   &kPhi3,      &kSeedOss,    &kGlm4Moe,       &kMiniMaxM2,     &kLaguna,
+    &kGptOss,       &kLfm2,      &kLfm2Moe, &kQwen35,    &kQwen35Moe,  &kQwen3Next,     &kGraniteHybrid, &kNemotronH,
+    &kNemotronHMoe, &kDeepSeek2, &kBert,    &kNomicBert, &kModernBert, &kGemmaEmbedding};
 
 const Architecture& find_architecture(const ModelFile& file) {
   const std::string& name = file.get_string("general.architecture");

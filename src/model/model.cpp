@@ -107,7 +107,8 @@ Model::Model(Backend& backend, const ModelFile& file, const ModelConfig& config,
     output_norm_ = load(select_whole(std::string(c.output_norm_tensor), Shape(c.width)), WeightUse::vector);
   }
   encoder_ = load_encoder(load, file, c);
-  if (!tied && !c.encoder.only) head_ = load(select_rows(std::string(kHeadTensor), table, share_.vocabulary), WeightUse::matmul);
+  if (!tied && !c.encoder.only)
+    head_ = load(select_rows(std::string(kHeadTensor), table, share_.vocabulary), WeightUse::matmul);
   if (c.layer_inputs > 0) {
     const int64_t all = int64_t{c.layer_inputs} * c.layer_count();
     inputs_.table = load(select_whole(std::string(kLayerInputTable), Shape(c.vocabulary, all)), WeightUse::gather);

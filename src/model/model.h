@@ -45,7 +45,7 @@ class Model {
   [[nodiscard]] const Weight& embedding() const { return *embedding_; }  // [vocabulary of this rank, d]
   // Null where layers have no inputs of their own.
   [[nodiscard]] const LayerInputWeights& layer_inputs() const { return inputs_; }
-  [[nodiscard]] const Weight& output_norm() const { return *output_norm_; }  // where the config has one
+  [[nodiscard]] const Weight& output_norm() const { return *output_norm_; }          // where the config has one
   [[nodiscard]] const Weight& head() const { return head_ ? *head_ : *embedding_; }  // tied when the file has none
   [[nodiscard]] const LayerWeights& layer(int32_t index) const { return layers_[static_cast<size_t>(index)]; }
   // The rotation of a layer: without a table when it has none. Layers of the same rotation share a table.
