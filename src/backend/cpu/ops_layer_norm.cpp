@@ -1,5 +1,5 @@
-// LayerNorm: the same plain loops in every table. Sums are doubles in kLanes fixed parts, which a compiler may keep in
-// vectors and must not reorder.
+// LayerNorm: the same plain loops in every table. Sums are doubles in kSumLanes fixed parts, which a compiler may keep
+// in vectors and must not reorder.
 #include <cmath>
 
 #include "backend/cpu/cpu_ops.h"
@@ -8,16 +8,16 @@
 namespace inferno::cpu {
 namespace {
 
-constexpr int64_t kLanes = 8;
+constexpr int64_t kSumLanes = 8;
 
 template <typename F>
-double sum(int64_t n, F term) noexcept {
-  double parts[kLanes] = {};
+double sum_lanes(int64_t n, F term) noexcept {
+  double parts[kSumLanes] = {};
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) parts[lane] += term(i + lane);
+  for (; i + kSumLanes <= n; i += kSumLanes) {
+    for (int64_t lane = 0; lane < kSumLanes; ++lane) parts[lane] += term(i + lane);
   }
-  for (; i < n; ++i) parts[i % kLanes] += term(i);
+  for (; i < n; ++i) parts[i % kSumLanes] += term(i);
   double total = 0;
   for (const double part : parts) total += part;
   return total;
@@ -34,12 +34,12 @@ void run(const LayerNormArgs& a, const Worker& w) noexcept {
   for (int64_t r = rows.begin; r < rows.end; ++r) {
     const float* x = a.x.f32() + r * cols;
     float* out = a.out.f32() + r * cols;
-    const double mean = sum(cols, [&](int64_t i) { return static_cast<double>(x[i]); }) / count;
-    const double variance = sum(cols,
-                                [&](int64_t i) {
-                                  const double part = x[i] - mean;
-                                  return part * part;
-                                }) /
+    const double mean = sum_lanes(cols, [&](int64_t i) { return static_cast<double>(x[i]); }) / count;
+    const double variance = sum_lanes(cols,
+                                      [&](int64_t i) {
+                                        const double part = x[i] - mean;
+                                        return part * part;
+                                      }) /
                             count;
     const auto factor = static_cast<float>(1 / std::sqrt(variance + static_cast<double>(a.eps)));
     const auto middle = static_cast<float>(mean);
