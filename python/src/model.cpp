@@ -89,6 +89,25 @@ class Model {
     return nb::cast(nb::ndarray<nb::numpy, float, nb::ndim<2>>(values, 2, shape, owner));
   }
 
+  nb::object embed(const std::vector<nb::bytes>& texts, const std::string& pooling, bool normalize, int32_t dimensions,
+                   bool truncate) {
+    std::vector<std::string> plain;
+    plain.reserve(texts.size());
+    for (const nb::bytes& text : texts) plain.emplace_back(text.c_str(), text.size());
+    auto made = std::make_unique<Embeddings>();
+    const std::shared_ptr<Llm> used = llm();
+    {
+      const nb::gil_scoped_release released;
+      *made = used->embed(plain,
+                          {.pooling = pooling, .normalize = normalize, .dimensions = dimensions, .truncate = truncate});
+    }
+    const size_t shape[2] = {static_cast<size_t>(made->rows), static_cast<size_t>(made->width)};
+    float* values = made->values.data();
+    // The array owns the vectors.
+    const nb::capsule owner(made.release(), [](void* p) noexcept { delete static_cast<Embeddings*>(p); });
+    return nb::cast(nb::ndarray<nb::numpy, float, nb::ndim<2>>(values, 2, shape, owner));
+  }
+
  private:
   // The function is released with the lock, on whatever thread the request ends.
   static TokenCallback calling(nb::object function) {
@@ -174,6 +193,11 @@ void bind_model(nb::module_& m) {
       .def("logits", &Model::logits, nb::arg("prompt"), nb::arg("first"),
            nb::sig("def logits(self, prompt: Prompt, first: int) -> numpy.typing.NDArray[numpy.float32]"),
            "Rows of the prompt's positions from `first` on.")
+      .def("embed", &Model::embed, nb::arg("texts"), nb::arg("pooling"), nb::arg("normalize"), nb::arg("dimensions"),
+           nb::arg("truncate"),
+           nb::sig("def embed(self, texts: collections.abc.Sequence[bytes], pooling: str, normalize: bool, "
+                   "dimensions: int, truncate: bool) -> numpy.typing.NDArray[numpy.float32]"),
+           "A row per text.")
       .def(
           "encode", [](Model& s, const Prompt& prompt) { return s.llm()->encode(prompt); }, nb::arg("prompt"),
           "The ids that a generation begins with.")

@@ -1,6 +1,7 @@
 #include "inferno/llm.h"
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <utility>
 
@@ -21,7 +22,9 @@ namespace inferno {
 
 struct Llm::Impl {
   Impl(const ModelFile& file, const LoadOptions& options)
-      : engine(file, with_profile(options)), suggested(inferno::suggested_sampling(file)) {}
+      : engine(file, with_profile(options)),
+        role(engine.makes_text() ? engine.driver().role() : std::make_shared<StepperRole>()),
+        suggested(inferno::suggested_sampling(file)) {}
 
   EngineOptions with_profile(const LoadOptions& options) {
     EngineOptions result = engine_options(options);
@@ -40,9 +43,18 @@ struct Llm::Impl {
     return *engine.tokenizer();
   }
 
+  // Whether all that ran was ended since this call.
+  [[nodiscard]] Embedder::ShouldEnd until_cancelled() const {
+    return [this, before = cancels.load(std::memory_order_relaxed)] {
+      return cancels.load(std::memory_order_relaxed) != before;
+    };
+  }
+
   std::optional<Profile> profile;         // before the engine, which fills it
   ProfilingBackend* profiling = nullptr;  // owned by the engine
   Engine engine;
+  std::shared_ptr<StepperRole> role;
+  std::atomic<uint64_t> cancels{0};  // how often all that ran was ended
   std::optional<SamplingSettings> suggested;
 };
 
@@ -51,7 +63,7 @@ Llm::Llm(Llm&& other) noexcept = default;
 
 Llm::~Llm() {
   // A child of fork() has none of the threads that would have to be waited for.
-  if (impl_ != nullptr && !impl_->engine.driver().role()->is_own_process()) {
+  if (impl_ != nullptr && !impl_->role->is_own_process()) {
     [[maybe_unused]] const Impl* left_alone = impl_.release();
   }
 }
@@ -64,7 +76,7 @@ Llm& Llm::operator=(Llm&& other) noexcept {
 
 Llm::Impl& Llm::impl() const {
   if (impl_ == nullptr) fail_usage("this Llm was moved from and has no model");
-  impl_->engine.driver().role()->check_process();
+  impl_->role->check_process();
   return *impl_;
 }
 
@@ -142,7 +154,41 @@ Generation Llm::submit(const Prompt& prompt, const GenerateOptions& options, Tok
 }
 
 void Llm::cancel() noexcept {
-  if (impl_ != nullptr) impl_->engine.scheduler().cancel_all();
+  if (impl_ == nullptr) return;
+  impl_->cancels.fetch_add(1, std::memory_order_relaxed);
+  if (impl_->engine.makes_text()) impl_->engine.scheduler().cancel_all();
+}
+
+Embeddings Llm::embed(std::span<const std::string> texts, const EmbedOptions& options) {
+  impl().role->check_can_wait();
+  Embedder& embedder = impl().engine.embedder();
+  EmbedSettings settings{.normalize = options.normalize, .dimensions = options.dimensions};
+  if (!options.pooling.empty()) settings.pooling = pooling_from_name(options.pooling);
+  Embeddings result;
+  result.pooling = pooling_name(options.pooling.empty() ? embedder.pooling() : settings.pooling);
+  std::vector<EncoderText> encoded;
+  for (const std::string& text : texts) {
+    encoded.push_back(embedder.encode(text, options.truncate));
+    result.tokens += static_cast<int64_t>(encoded.back().ids.size());
+  }
+  for (const std::vector<float>& vector : embedder.embed(encoded, settings, impl().until_cancelled())) {
+    result.values.insert(result.values.end(), vector.begin(), vector.end());
+    ++result.rows;
+  }
+  result.width = options.dimensions > 0 ? options.dimensions : embedder.width();
+  return result;
+}
+
+std::vector<float> Llm::rerank(const std::string& query, std::span<const std::string> documents, bool truncate) {
+  impl().role->check_can_wait();
+  Embedder& embedder = impl().engine.embedder();
+  std::vector<EncoderText> pairs;
+  for (const std::string& document : documents) pairs.push_back(embedder.encode_pair(query, document, truncate));
+  return embedder.score(pairs, impl().until_cancelled());
+}
+
+bool Llm::makes_text() const {
+  return impl().engine.makes_text();
 }
 
 Logits Llm::logits(const Prompt& prompt, int32_t first_position) {
@@ -216,9 +262,11 @@ std::string Llm::backend() const {
   return std::string(impl().engine.backend().name());
 }
 std::string Llm::kv_type() const {
+  if (!impl().engine.makes_text()) return std::string(dtype_name(DType::f32));
   return std::string(dtype_name(impl().engine.cache().config().dtype));
 }
 EngineStats Llm::stats() const {
+  if (!impl().engine.makes_text()) return {};
   return impl().engine.scheduler().stats();
 }
 

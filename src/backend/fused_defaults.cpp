@@ -42,6 +42,27 @@ void rms_norm(Backend& b, const RmsNormArgs& a) {
   if (a.weight != nullptr) b.hadamard({.a = out, .b = vector_of(b, *a.weight), .out = out});
 }
 
+void layer_norm(Backend& b, const LayerNormArgs& a) {
+  const int64_t rows = a.x.rows();
+  const int64_t cols = a.x.cols();
+  const Tensor share = temporary(b, Shape(cols, 1));
+  const Tensor factor = temporary(b, Shape(rows));
+  const Tensor wide = temporary(b, Shape(rows, cols));
+  // Minus the mean, as a product with -1 / cols in every row.
+  b.fill_strict_upper_tri({.x = share, .value = -1.0F / static_cast<float>(cols), .offset = -cols});
+  b.matmul({.a = a.x, .b = share, .out = factor.view(Shape(rows, 1))});
+  b.broadcast_row_scalars({.t = factor, .out = wide});
+  b.add({.a = a.x, .b = wide, .out = a.out});
+  b.sum_squares_axis({.x = a.out, .axis = 1, .out = factor});
+  b.scale({.x = factor, .s = 1.0F / static_cast<float>(cols), .out = factor});
+  b.add_scalar({.x = factor, .s = a.eps, .out = factor});
+  b.rsqrt_elem({.x = factor, .out = factor});
+  b.broadcast_row_scalars({.t = factor, .out = wide});
+  b.hadamard({.a = a.out, .b = wide, .out = a.out});
+  b.hadamard({.a = a.out, .b = vector_of(b, *a.weight), .out = a.out});
+  if (a.bias != nullptr) b.add({.a = a.out, .b = vector_of(b, *a.bias), .out = a.out});
+}
+
 void linear(Backend& b, const LinearArgs& a) {
   Tensor x = a.x;
   if (!a.rows.empty()) {

@@ -286,6 +286,15 @@ struct RmsNormArgs {  // out = x / sqrt(mean(x^2) + eps) * weight, per row of `w
   INFERNO_FIELDS(visit(in, "x", a.x); visit(FieldTag::weight, "weight", a.weight); visit(attr, "eps", a.eps);
                  visit(out, "out", a.out);)
 };
+struct LayerNormArgs {  // out = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias, per row
+  Tensor x;
+  const Weight* weight = nullptr;  // [cols]
+  const Weight* bias = nullptr;    // [cols], optional
+  float eps = 0;
+  Tensor out;  // may be x
+  INFERNO_FIELDS(visit(in, "x", a.x); visit(FieldTag::weight, "weight", a.weight);
+                 visit(FieldTag::weight, "bias", a.bias); visit(attr, "eps", a.eps); visit(out, "out", a.out);)
+};
 
 enum class Epilogue : uint8_t {
   none,

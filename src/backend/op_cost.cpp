@@ -106,6 +106,10 @@ void refine(const RmsNormArgs& a, OpCost& cost, Backend& /*backend*/) {
   cost.operations = 4 * as_double(a.x.elements());
 }
 
+void refine(const LayerNormArgs& a, OpCost& cost, Backend& /*backend*/) {
+  cost.operations = 7 * as_double(a.x.elements());
+}
+
 void refine(const LinearArgs& a, OpCost& cost, Backend& /*backend*/) {
   const double tokens = as_double(a.rows.empty() ? a.x.rows() : a.rows.elements());
   if (!a.rows.empty()) cost.activation_bytes -= as_double(a.x.bytes() - a.rows.elements() * a.x.cols() * 4);

@@ -23,6 +23,7 @@ void add_imatrix(CLI::App& app);
 void add_inspect(CLI::App& app);
 void add_logits(CLI::App& app);
 void add_machine(CLI::App& app);
+void add_embed(CLI::App& app);
 void add_perplexity(CLI::App& app);
 void add_list(CLI::App& app);
 void add_plan(CLI::App& app);

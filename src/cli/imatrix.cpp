@@ -10,6 +10,7 @@
 #include "base/standard_streams.h"
 #include "cli/cli.h"
 #include "cli/progress_bar.h"
+#include "cli/prompt_input.h"
 #include "engine/builtin_model.h"
 #include "engine/imatrix_collector.h"
 #include "engine/perplexity.h"
@@ -17,8 +18,6 @@
 
 namespace inferno::cli {
 namespace {
-
-constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
 
 struct ImatrixCommand {
   EngineFlags engine;

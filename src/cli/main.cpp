@@ -62,6 +62,7 @@ int run_inferno(int argc, char** argv) {
   add_tokenize(app);
   add_quantize(app);
   add_imatrix(app);
+  add_embed(app);
   add_perplexity(app);
   add_logits(app);
   add_plan(app);

@@ -10,13 +10,12 @@
 #include "cli/cli.h"
 #include "cli/instruments.h"
 #include "cli/progress_bar.h"
+#include "cli/prompt_input.h"
 #include "engine/builtin_model.h"
 #include "tokenizer/tokenizer.h"
 
 namespace inferno::cli {
 namespace {
-
-constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
 
 struct PerplexityCommand {
   EngineFlags engine;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,6 +23,9 @@ struct ModelAndPrompt {
   CLI::Option* second_given_ = nullptr;
   CLI::Option* first_given_ = nullptr;
 };
+
+// The largest text that is read whole.
+inline constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
 
 // The text of a file, or of standard input for "-", as a person means it: without a byte-order mark and without the
 // last line's end.

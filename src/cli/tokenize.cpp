@@ -8,14 +8,13 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "cli/cli.h"
+#include "cli/prompt_input.h"
 #include "engine/builtin_model.h"
 #include "tokenizer/tokenizer.h"
 
 namespace inferno::cli {
 
 namespace {
-
-constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
 
 struct TokenizeCommand {
   std::string model, text, file;

@@ -50,6 +50,7 @@ void check_vocabulary(const ModelFile& file, const ModelFile& first_file, int32_
 void DraftModel::check(const ModelFile& file, const ModelFile& first_file) {
   const ModelConfig config = read_config(file);
   const ModelConfig first = read_config(first_file);
+  if (config.encoder.only) fail("\"{}\" makes embeddings, no text: it cannot draft", file.path());
   for (const auto& [one, path] : {std::pair(&config, &file.path()), std::pair(&first, &first_file.path())}) {
     const bool recurrent = std::ranges::any_of(one->layers, [](const LayerConfig& l) { return l.is_recurrent(); });
     if (recurrent)

@@ -31,7 +31,9 @@ int32_t choose_context(const ModelFile& file, const ModelConfig& config, int32_t
     fail_usage("`context` {} is more than the {} positions \"{}\" was made for; use {} or less", wanted, config.context,
                file.path(), config.context);
   }
-  return wanted > 0 ? wanted : std::min(config.context, Engine::kDefaultContext);
+  // Without a cache a long context costs nothing.
+  const int32_t usual = config.encoder.only ? config.context : std::min(config.context, Engine::kDefaultContext);
+  return wanted > 0 ? wanted : usual;
 }
 
 std::unique_ptr<Backend> make_backend(const EngineOptions& options, Communicator* ranks) {
@@ -57,6 +59,8 @@ std::vector<int32_t> find_end_tokens(const ModelFile& file, const Tokenizer* tok
 ModelNeeds needs_of(const ModelFile& file, const ModelConfig& config, const ModelShare& share, const KvConfig& kv,
                     const StepLimits& limits) {
   ModelNeeds needs;
+  needs.layer_bytes.reserve(config.layers.size());
+  if (kv.layers.empty()) needs.layer_bytes.resize(config.layers.size());  // no cache
   for (size_t i = 0; i < kv.layers.size(); ++i) {
     needs.layer_bytes.push_back(KvCache::layer_page_bytes(kv, i) * static_cast<uint64_t>(kv.pages));
     for (const int64_t floats : kv.layers[i].state_floats) {
@@ -153,6 +157,11 @@ Engine::Design Engine::design(const ModelFile& file, const EngineOptions& option
   d.whole = read_config(file);
   const ModelConfig& config = d.whole;
   d.context = choose_context(file, config, options.context);
+  load_tokenizer(file, config);
+  if (config.encoder.only) {
+    design_encoder(file, options, d);
+    return d;
+  }
   const DType kv_dtype = options.kv_dtype.value_or(backend_->default_kv_dtype());
   const int32_t block = dtype_info(kv_dtype).block_size;
   for (const LayerConfig& layer : config.layers) {
@@ -161,14 +170,6 @@ Engine::Design Engine::design(const ModelFile& file, const EngineOptions& option
     fail_usage("`kv_type` {} does not work here (backend {}, heads of {})", dtype_name(kv_dtype), backend_->name(),
                layer.head_dim);
   }
-  // Only who has requests needs texts.
-  if (ranks_ == nullptr || ranks_->is_leader()) tokenizer_ = Tokenizer::load(file);
-  if (tokenizer_ != nullptr && tokenizer_->vocab_size() != config.vocabulary) {
-    fail("\"{}\": {} tokens are named, but token_embd.weight has {} rows", file.path(), tokenizer_->vocab_size(),
-         config.vocabulary);
-  }
-  constraints_ = std::make_unique<Constraints>(tokenizer_.get());
-  end_tokens_ = find_end_tokens(file, tokenizer_.get());
   d.shares = split_model(file, config, ranks_ == nullptr ? 1 : ranks_->size(),
                          ranks_ == nullptr ? std::span<const int32_t>() : options.split);
   const ModelShare& share = d.shares[ranks_ == nullptr ? 0 : static_cast<size_t>(ranks_->rank())];
@@ -203,6 +204,27 @@ Engine::Design Engine::design(const ModelFile& file, const EngineOptions& option
   return d;
 }
 
+// An encoder has no cache and makes no logits: its memory are its weights and a step.
+void Engine::design_encoder(const ModelFile& file, const EngineOptions& options, Design& d) {
+  if (ranks_ != nullptr) fail_usage("\"{}\" is an embedding model: it runs on one rank", file.path());
+  if (!options.draft.empty()) fail_usage("\"{}\" makes embeddings, no text: there is nothing to draft", file.path());
+  d.shares = {whole_share(d.whole)};
+  const ModelNeeds needs = needs_of(file, d.whole, d.shares[0], d.kv, {});
+  if (options.check_memory && backend_->host_visible()) require_memory(file, needs);
+  backend_->expect(needs);
+}
+
+void Engine::load_tokenizer(const ModelFile& file, const ModelConfig& config) {
+  // Only who has requests needs texts.
+  if (ranks_ == nullptr || ranks_->is_leader()) tokenizer_ = Tokenizer::load(file);
+  if (tokenizer_ != nullptr && tokenizer_->vocab_size() != config.vocabulary) {
+    fail("\"{}\": {} tokens are named, but token_embd.weight has {} rows", file.path(), tokenizer_->vocab_size(),
+         config.vocabulary);
+  }
+  constraints_ = std::make_unique<Constraints>(tokenizer_.get());
+  end_tokens_ = find_end_tokens(file, tokenizer_.get());
+}
+
 void Engine::check_ranks(const EngineOptions& options) const {
   if (!backend_->host_visible()) {
     fail_usage("a model is split over ranks on CPUs only; choose `backend` {}", default_backend_name());
@@ -218,6 +240,11 @@ void Engine::load(const ModelFile& file, const EngineOptions& options, const Des
   }
   const ModelShare& share = d.shares[ranks_ == nullptr ? 0 : static_cast<size_t>(ranks_->rank())];
   model_ = std::make_unique<Model>(*backend_, file, d.whole, d.context, options.on_progress, share);
+  if (d.whole.encoder.only) {
+    make_embedder(file);
+    embedder_->prepare();
+    return;
+  }
   cache_ = std::make_unique<KvCache>(*backend_, d.kv);
   if (!options.page_folder.empty()) keep_pages(file, options);
   std::vector<int32_t> begins;
@@ -241,9 +268,25 @@ void Engine::load(const ModelFile& file, const EngineOptions& options, const Des
                      .saver = saver_.get(),
                      .draft_model = draft_model_.get(),
                      .explain = [this](const auto& sequence, auto tokens) { return explain(sequence, tokens); },
-                     .cost = first_guess(model_->config(), model_->weight_bytes(), *backend_)},
+                     .cost = first_guess(model_->config(), model_->weight_bytes(), *backend_),
+                     .turn = &turn_},
       options.scheduler);
   driver_ = std::make_unique<Driver>(*scheduler_, options.on_step);
+  if (ranks_ == nullptr) make_embedder(file);
+}
+
+void Engine::make_embedder(const ModelFile& file) {
+  embedder_ =
+      std::make_unique<Embedder>(*backend_, *model_, tokenizer_.get(), turn_, rerank_template(file, model_->config()));
+}
+
+void Engine::fail_no_text() const {
+  fail("a model of architecture \"{}\" makes embeddings, no text", model_->config().architecture);
+}
+
+Embedder& Engine::embedder() {
+  if (embedder_ == nullptr) fail_usage("a model that is split over ranks makes no embeddings");
+  return *embedder_;
 }
 
 Engine::~Engine() {

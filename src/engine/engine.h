@@ -15,6 +15,7 @@
 #include "engine/constraints.h"
 #include "engine/draft_model.h"
 #include "engine/driver.h"
+#include "engine/embedder.h"
 #include "engine/page_saver.h"
 #include "engine/scheduler.h"
 #include "file/model_file.h"
@@ -70,19 +71,23 @@ class Engine {
 
   [[nodiscard]] Backend& backend() { return *backend_; }
   [[nodiscard]] const Model& model() const { return *model_; }
-  [[nodiscard]] KvCache& cache() { return *cache_; }
-  [[nodiscard]] Decoder& decoder() { return *decoder_; }
+  // Whether the model makes text; one that does not has no cache, decoder, scheduler and driver: an Error each.
+  [[nodiscard]] bool makes_text() const { return decoder_ != nullptr; }
+  [[nodiscard]] KvCache& cache() { return need(cache_); }
+  [[nodiscard]] Decoder& decoder() { return need(decoder_); }
   // Null: there is none.
   [[nodiscard]] const DraftModel* draft_model() const { return draft_model_.get(); }
-  [[nodiscard]] Scheduler& scheduler() { return *scheduler_; }
+  [[nodiscard]] Scheduler& scheduler() { return need(scheduler_); }
   // Steps the scheduler; who uses it steps no more by himself.
-  [[nodiscard]] Driver& driver() { return *driver_; }
+  [[nodiscard]] Driver& driver() { return need(driver_); }
+  // Vectors of texts; every model on one rank has it, not every one can.
+  [[nodiscard]] Embedder& embedder();
   [[nodiscard]] Constraints& constraints() { return *constraints_; }
   // Null when the build has no tokenizers or the file no vocabulary.
   [[nodiscard]] const Tokenizer* tokenizer() const { return tokenizer_.get(); }
   // Tokens that end a text; known even without a tokenizer.
   [[nodiscard]] const std::vector<int32_t>& end_tokens() const { return end_tokens_; }
-  [[nodiscard]] int32_t context() const { return cache_->config().max_positions; }
+  [[nodiscard]] int32_t context() const { return model_->context(); }
 
   // Why the logits after these tokens are no finite numbers, one line. `sequence` is theirs; no step may run.
   [[nodiscard]] std::string explain(const KvSequence& sequence, std::span<const int32_t> tokens);
@@ -100,8 +105,17 @@ class Engine {
     std::optional<GgufFile> draft_file;
   };
   [[nodiscard]] Design design(const ModelFile& file, const EngineOptions& options);
+  void design_encoder(const ModelFile& file, const EngineOptions& options, Design& design);
+  void load_tokenizer(const ModelFile& file, const ModelConfig& config);
   void check_ranks(const EngineOptions& options) const;
   void load(const ModelFile& file, const EngineOptions& options, const Design& design);
+  template <typename Part>
+  [[nodiscard]] Part& need(const std::unique_ptr<Part>& part) const {
+    if (part == nullptr) fail_no_text();
+    return *part;
+  }
+  [[noreturn]] void fail_no_text() const;
+  void make_embedder(const ModelFile& file);
   void keep_pages(const ModelFile& file, const EngineOptions& options);
   void load_draft_model(const ModelFile& file, const OnProgress& on_progress);
 
@@ -118,6 +132,8 @@ class Engine {
   std::unique_ptr<PageSaver> saver_;  // null: pages are not kept; saves the last ones when nothing steps any more
   std::unique_ptr<Decoder> decoder_;
   std::unique_ptr<DraftModel> draft_model_;  // null: there is none
+  StepTurn turn_;
+  std::unique_ptr<Embedder> embedder_;  // null: the model is split over ranks
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<Driver> driver_;
 };

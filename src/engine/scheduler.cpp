@@ -72,6 +72,7 @@ Scheduler::Scheduler(const SchedulerParts& parts, const SchedulerOptions& option
       tokenizer_(parts.tokenizer),
       saver_(parts.saver),
       draft_model_(parts.draft_model),
+      turn_(parts.turn),
       explain_(parts.explain),
       cost_(parts.cost) {
   const double ms = options.max_token_latency_ms > 0 ? options.max_token_latency_ms
@@ -208,6 +209,7 @@ std::chrono::milliseconds Scheduler::tidy() {
   constexpr std::chrono::milliseconds kSoon{20};
   constexpr std::chrono::hours kNever{1};
   if (saver_ == nullptr) return kNever;
+  const StepTurn::Hold hold(turn_);
   try {
     switch (saver_->save_one()) {
       case PageSaver::Left::some:
@@ -252,6 +254,7 @@ bool Scheduler::step() {
   receive();
   drop_cancelled();
   if (requests_.empty()) return false;
+  const StepTurn::Hold hold(turn_);
   step_.clear();
   shape_ = {};
   step_has_masks_ = step_shows_logits_ = step_may_draft_ = false;

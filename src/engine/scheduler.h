@@ -31,6 +31,7 @@
 #include "engine/sequence.h"
 #include "engine/step_cost.h"
 #include "engine/step_log.h"
+#include "engine/step_turn.h"
 #include "kv/kv_cache.h"
 #include "kv/state_snapshots.h"
 #include "model/decoder.h"
@@ -64,6 +65,7 @@ struct SchedulerParts {
   // What is wrong where the logits after these tokens of that sequence are no numbers (explain.h).
   std::function<std::string(const KvSequence& sequence, std::span<const int32_t> tokens)> explain;
   StepCost cost;
+  StepTurn* turn = nullptr;  // of steps; null: nobody else uses the backend
 };
 
 // A figure that the stepping thread alone writes and any thread reads.
@@ -201,6 +203,7 @@ class Scheduler {
   const Tokenizer* tokenizer_;
   PageSaver* saver_;
   DraftModel* draft_model_;
+  StepTurn* turn_;
   decltype(SchedulerParts::explain) explain_;
   StepCost cost_;
   double latency_seconds_;

@@ -21,6 +21,8 @@ constexpr std::string_view kTokensKey = "tokenizer.ggml.tokens";
 constexpr std::string_view kScoresKey = "tokenizer.ggml.scores";
 constexpr std::string_view kTypesKey = "tokenizer.ggml.token_type";
 constexpr std::string_view kMergesKey = "tokenizer.ggml.merges";
+constexpr std::string_view kCharsmapKey = "tokenizer.ggml.precompiled_charsmap";
+constexpr std::array<std::string_view, 5> kModels = {"gpt2", "llama", "gemma4", "bert", "t5"};
 
 struct SpecialId {
   std::string_view key;
@@ -65,6 +67,49 @@ std::vector<TokenType> read_types(const ModelFile& file, size_t count) {
   return types;
 }
 
+// An array of bytes.
+std::string read_charsmap(const ModelFile& file) {
+  const std::optional<std::vector<int64_t>> numbers = file.find_ints(kCharsmapKey);
+  if (!numbers) return {};
+  std::string bytes;
+  bytes.reserve(numbers->size());
+  for (const int64_t number : *numbers) {
+    if (number < -128 || number > 255) fail("{}: {} holds {}, no byte", printable(file.path()), kCharsmapKey, number);
+    bytes += static_cast<char>(static_cast<unsigned char>(number));
+  }
+  return bytes;
+}
+
+// WordPiece's special tokens have the same names in every vocabulary; files may leave out their ids.
+void find_named_tokens(Vocabulary& vocabulary) {
+  const auto find = [&](std::optional<int32_t>& id, std::string_view name) {
+    for (int32_t i = 0; !id && i < vocabulary.size(); ++i) {
+      if (vocabulary.tokens[static_cast<size_t>(i)] == name) id = i;
+    }
+  };
+  find(vocabulary.bos, "[CLS]");
+  find(vocabulary.eos, "[SEP]");
+  find(vocabulary.unknown, "[UNK]");
+}
+
+// Files leave out what is usual for their kind.
+void read_switches(const ModelFile& file, Vocabulary& vocabulary) {
+  const bool sentencepiece = vocabulary.model == "llama";
+  const bool unigram = vocabulary.model == "t5";
+  const bool wordpiece = vocabulary.model == "bert";
+  const bool begins =
+      std::find(std::begin(kPresWithBos), std::end(kPresWithBos), vocabulary.pre) != std::end(kPresWithBos);
+  const auto is_on = [&](const char* key, bool usual) {
+    return file.find_bool("tokenizer.ggml." + std::string(key)).value_or(usual);
+  };
+  vocabulary.add_bos = is_on("add_bos_token", sentencepiece || wordpiece || vocabulary.model == "gemma4" || begins);
+  vocabulary.add_eos = is_on("add_eos_token", wordpiece ? is_on("add_sep_token", true) : unigram);
+  vocabulary.add_space_prefix = is_on("add_space_prefix", sentencepiece || unigram);
+  vocabulary.remove_extra_spaces = is_on("remove_extra_whitespaces", unigram);
+  vocabulary.lowercase = is_on("normalizer.lowercase", wordpiece);
+  vocabulary.strip_accents = is_on("normalizer.strip_accents", vocabulary.lowercase);
+}
+
 }  // namespace
 
 Vocabulary load_vocabulary(const ModelFile& file) {
@@ -81,25 +126,26 @@ Vocabulary load_vocabulary(const ModelFile& file) {
   if (const StringList* merges = file.find_strings(kMergesKey)) vocabulary.merges = *merges;
   if (const std::string* pre = file.find_string("tokenizer.ggml.pre")) vocabulary.pre = *pre;
   if (const std::string* text = file.find_string("tokenizer.chat_template")) vocabulary.chat_template = *text;
-  // Files leave out what is usual for their kind.
-  const bool sentencepiece = vocabulary.model == "llama";
-  const bool begins =
-      std::find(std::begin(kPresWithBos), std::end(kPresWithBos), vocabulary.pre) != std::end(kPresWithBos);
-  const bool gemma = vocabulary.model == "gemma4";
-  vocabulary.add_bos = file.find_bool("tokenizer.ggml.add_bos_token").value_or(sentencepiece || gemma || begins);
-  vocabulary.add_eos = file.find_bool("tokenizer.ggml.add_eos_token").value_or(false);
-  vocabulary.add_space_prefix = file.find_bool("tokenizer.ggml.add_space_prefix").value_or(sentencepiece);
+  vocabulary.charsmap = read_charsmap(file);
+  read_switches(file, vocabulary);
   validate_vocabulary(vocabulary, where);
   for (const SpecialId& special : kSpecialIds) {
     vocabulary.*special.member = read_special_id(file, special.key, vocabulary.size());
   }
+  // Encoders have other names for the tokens at both ends.
+  const auto fall_back = [&](std::optional<int32_t>& id, const char* key) {
+    if (!id) id = read_special_id(file, key, vocabulary.size());
+  };
+  fall_back(vocabulary.bos, "tokenizer.ggml.cls_token_id");
+  fall_back(vocabulary.eos, "tokenizer.ggml.seperator_token_id");
+  if (vocabulary.model == "bert") find_named_tokens(vocabulary);
   return vocabulary;
 }
 
 void validate_vocabulary(const Vocabulary& vocabulary, const std::string& where) {
   const size_t count = vocabulary.tokens.size();
-  if (vocabulary.model != "gpt2" && vocabulary.model != "llama" && vocabulary.model != "gemma4") {
-    fail("{}: {} \"{}\" is not supported (supported: gpt2, llama, gemma4)", where, kTokenizerModelKey,
+  if (std::find(kModels.begin(), kModels.end(), vocabulary.model) == kModels.end()) {
+    fail("{}: {} \"{}\" is not supported (supported: gpt2, llama, gemma4, bert, t5)", where, kTokenizerModelKey,
          printable(vocabulary.model));
   }
   if (count == 0) fail("{}: {} is empty", where, kTokensKey);
@@ -112,8 +158,8 @@ void validate_vocabulary(const Vocabulary& vocabulary, const std::string& where)
   for (size_t i = 0; i < vocabulary.scores.size(); ++i) {
     if (std::isnan(vocabulary.scores[i])) fail("{}: {}[{}] is not a number", where, kScoresKey, i);
   }
-  if (vocabulary.model == "llama" && vocabulary.scores.empty()) {
-    fail("{}: {} is missing; a tokenizer of model \"llama\" merges by scores", where, kScoresKey);
+  if ((vocabulary.model == "llama" || vocabulary.model == "t5") && vocabulary.scores.empty()) {
+    fail("{}: {} is missing; a tokenizer of model \"{}\" goes by scores", where, kScoresKey, vocabulary.model);
   }
   for (const SpecialId& special : kSpecialIds) {
     const std::optional<int32_t> id = vocabulary.*special.member;

@@ -25,17 +25,22 @@ enum class TokenType : int32_t {
 };
 
 struct Vocabulary {
-  std::string model;             // "gpt2": byte-level BPE; "llama": SentencePiece-style BPE; "gemma4": of characters
+  // "gpt2": byte-level BPE; "llama": SentencePiece-style BPE; "gemma4": of characters; "bert": WordPiece; "t5": Unigram
+  std::string model;
   std::string pre;               // name of the pre-tokenizer, byte-level BPE only
   StringList tokens;             // (size) text of token i, as stored in the file
-  std::vector<float> scores;     // (size) or empty; higher merges first, SentencePiece-style BPE only
+  std::vector<float> scores;     // (size) or empty; higher merges first, SentencePiece-style BPE and Unigram only
   std::vector<TokenType> types;  // (size)
   StringList merges;             // "left right", best first, not of SentencePiece-style BPE
   std::optional<int32_t> bos, eos, eot, eom, unknown, padding;
   bool add_bos = false;  // prompts begin with bos
   bool add_eos = false;
-  bool add_space_prefix = false;  // text begins with a space of its own, SentencePiece-style BPE only
-  std::string chat_template;      // empty: none
+  bool add_space_prefix = false;     // text begins with a space of its own, SentencePiece-style BPE and Unigram only
+  bool remove_extra_spaces = false;  // at both ends, and all but one of several, Unigram only
+  std::string charsmap;              // compiled normalization, Unigram only; empty: none
+  bool lowercase = false;            // WordPiece only
+  bool strip_accents = false;        // WordPiece only
+  std::string chat_template;         // empty: none
 
   [[nodiscard]] int32_t size() const { return static_cast<int32_t>(tokens.size()); }
 };

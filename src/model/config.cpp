@@ -16,9 +16,10 @@ namespace inferno {
 namespace {
 
 constexpr std::array kArchitectures = {
-    &kQwen3,   &kQwen2,  &kLlama,     &kQwen3Moe,  &kGemma3,        &kGemma2,    &kGemma4,       &kMistral3, &kGranite,
-    &kSmolLm3, &kOlmo2,  &kPhi3,      &kSeedOss,   &kGlm4Moe,       &kMiniMaxM2, &kLaguna,       &kGptOss,   &kLfm2,
-    &kLfm2Moe, &kQwen35, &kQwen35Moe, &kQwen3Next, &kGraniteHybrid, &kNemotronH, &kNemotronHMoe, &kDeepSeek2};
+    &kQwen3,        &kQwen2,     &kLlama,   &kQwen3Moe,  &kGemma3,     &kGemma2,        &kGemma4,        &kMistral3,
+    &kGranite,      &kSmolLm3,   &kOlmo2,   &kPhi3,      &kSeedOss,    &kGlm4Moe,       &kMiniMaxM2,     &kLaguna,
+    &kGptOss,       &kLfm2,      &kLfm2Moe, &kQwen35,    &kQwen35Moe,  &kQwen3Next,     &kGraniteHybrid, &kNemotronH,
+    &kNemotronHMoe, &kDeepSeek2, &kBert,    &kNomicBert, &kModernBert, &kGemmaEmbedding};
 
 const Architecture& find_architecture(const ModelFile& file) {
   const std::string& name = file.get_string("general.architecture");
@@ -215,11 +216,12 @@ ModelConfig read_config(const ModelFile& file) {
   config.name = name != nullptr ? *name : "";
   config.width = keys.size("embedding_length");
   config.context = keys.size("context_length");
-  config.norm_eps = keys.positive_float("attention.layer_norm_rms_epsilon");
+  config.norm_eps = keys.positive_float(architecture.eps_key);
   config.layers = read_layers(keys, config.width);
   config.ropes = {read_rope(keys, config.layers[0].head_dim)};
   config.vocabulary = read_vocabulary_size(file);
   architecture.configure(keys, config);
+  read_pooling(keys, config);
   for (const RopeConfig& rope : config.ropes) check_rope(keys, rope);
   check_layers(keys, config);
   return config;

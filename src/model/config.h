@@ -76,6 +76,29 @@ struct ExpertsConfig {
   bool beside_mlp = false;
 };
 
+// How the rows of a text become one: numbers are those of the key pooling_type.
+enum class Pooling : uint8_t {
+  none,  // not said
+  mean,  // of all rows
+  cls,   // the first row
+  last,  // the last row
+  rank,  // a score of a pair of texts, from the first or (causal) the last row
+};
+
+// What a model of texts, not of their next tokens, has beside its layers (encoder.h).
+struct EncoderConfig {
+  bool only = false;         // the model cannot make text: there is no head, and attention sees all of a text
+  bool layer_norms = false;  // all norms subtract the mean
+  bool positions = false;    // a learnt vector for each position
+  int32_t types = 0;         // learnt vectors for the first and the second text of a pair; 0: none
+  bool embedding_norm = false;
+  bool output_norm = true;
+  Pooling pooling = Pooling::none;
+  int32_t dense[2] = {};     // rows of the layers that follow the pooling; 0: none
+  int32_t classes = 0;       // rows of the layer that scores; 0: none
+  bool class_layer = false;  // a layer with tanh before it
+};
+
 struct LayerConfig {
   Mixer mixer = Mixer::attention;
   RecurrentConfig recurrent;  // of a layer without attention, which has no heads
@@ -104,7 +127,9 @@ struct LayerConfig {
 
   // Norms, MLP.
   bool pre_norms = true;    // before attention and before the MLP
+  bool attn_norm = true;    // with pre_norms: the one before attention exists
   bool post_norms = false;  // of what attention and the MLP add to the residual stream
+  bool sum_norms = false;   // of the residual stream itself, after attention and after the MLP (encoders)
   bool gated = true;        // the MLP has a gate
   Activation activation = Activation::silu;
   float output_scale = 1;  // of the residual stream after the layer
@@ -150,6 +175,7 @@ struct ModelConfig {
   std::vector<RopeConfig> ropes;    // the different rotations of the layers
   std::vector<LayerConfig> layers;  // at least one
   std::string_view output_norm_tensor = kOutputNormTensor;
+  EncoderConfig encoder;
 
   [[nodiscard]] int32_t layer_count() const { return static_cast<int32_t>(layers.size()); }
   // Of the widest layer; q or the output of attention.
@@ -170,11 +196,14 @@ struct Architecture {
   std::string_view name;  // general.architecture
   // Completes the config, for which the common keys have been read: one rotation, equal layers where keys say no more.
   void (*configure)(const ConfigKeys& keys, ModelConfig& config);
+  std::string_view eps_key = "attention.layer_norm_rms_epsilon";
 };
+extern const Architecture kBert;
 extern const Architecture kDeepSeek2;
 extern const Architecture kGemma2;
 extern const Architecture kGemma3;
 extern const Architecture kGemma4;
+extern const Architecture kGemmaEmbedding;
 extern const Architecture kGlm4Moe;
 extern const Architecture kGptOss;
 extern const Architecture kGranite;
@@ -185,8 +214,10 @@ extern const Architecture kLfm2Moe;
 extern const Architecture kLlama;
 extern const Architecture kMiniMaxM2;
 extern const Architecture kMistral3;
+extern const Architecture kModernBert;
 extern const Architecture kNemotronH;
 extern const Architecture kNemotronHMoe;
+extern const Architecture kNomicBert;
 extern const Architecture kOlmo2;
 extern const Architecture kPhi3;
 extern const Architecture kQwen2;
@@ -213,6 +244,12 @@ void set_recurrent(LayerConfig& layer, Mixer mixer, const RecurrentConfig& recur
 void set_experts(const ConfigKeys& keys, ModelConfig& config, int32_t first_layer, const Routing& fallback);
 // The key leading_dense_block_count, 0 when there is none.
 [[nodiscard]] int32_t leading_dense_layers(const ConfigKeys& keys, const ModelConfig& config);
+
+// For architectures. gemma3's, which others are made of.
+void configure_gemma3(const ConfigKeys& keys, ModelConfig& config);
+
+// For architectures. What a file says about pooling and the layers after it; every model's file may.
+void read_pooling(const ConfigKeys& keys, ModelConfig& config);
 
 // An unknown architecture, a missing key or a value that makes no sense is an Error that names it.
 [[nodiscard]] ModelConfig read_config(const ModelFile& file);

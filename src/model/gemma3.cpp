@@ -10,7 +10,9 @@ namespace {
 constexpr int32_t kPeriod = 6;
 constexpr int32_t kLayersOf27B = 62;  // whose scores are scaled by width / heads, not by the head
 
-void configure(const ConfigKeys& keys, ModelConfig& config) {
+}  // namespace
+
+void configure_gemma3(const ConfigKeys& keys, ModelConfig& config) {
   RopeConfig local;
   local.rotated_dims = config.ropes[0].rotated_dims;
   local.base = keys.positive("rope.freq_base_swa", 10000.0);
@@ -31,8 +33,18 @@ void configure(const ConfigKeys& keys, ModelConfig& config) {
   }
 }
 
+namespace {
+
+// The window is to both sides.
+void configure_embedding(const ConfigKeys& keys, ModelConfig& config) {
+  configure_gemma3(keys, config);
+  config.encoder.only = true;
+  for (LayerConfig& layer : config.layers) layer.causal = false;
+}
+
 }  // namespace
 
-const Architecture kGemma3 = {"gemma3", configure};
+const Architecture kGemma3 = {"gemma3", configure_gemma3};
+const Architecture kGemmaEmbedding = {"gemma-embedding", configure_embedding};
 
 }  // namespace inferno

@@ -213,9 +213,13 @@ std::vector<LayerTensor> layer_tensors(const ModelConfig& config, int32_t index)
   const int64_t d = config.width;
   const bool mixes = layer.mixer != Mixer::none;
   List list;
-  if (mixes && layer.pre_norms) list.add("attn_norm.weight", Shape(d), &W::attn_norm);
+  if (mixes && layer.pre_norms && layer.attn_norm) list.add("attn_norm.weight", Shape(d), &W::attn_norm);
   add_mixer(list, layer, d);
   if (mixes && layer.post_norms) list.add("post_attention_norm.weight", Shape(d), &W::attn_post_norm);
+  if (layer.sum_norms) {
+    list.add("attn_output_norm.weight", Shape(d), &W::attn_sum_norm);
+    list.add("attn_output_norm.bias", Shape(d), &W::attn_sum_norm_bias);
+  }
   if (layer.mlp && layer.pre_norms) list.add(layer.ffn_norm_tensor, Shape(d), &W::ffn_norm);
   if (layer.experts.count > 0) {
     add_experts(list, layer, d);
@@ -223,6 +227,10 @@ std::vector<LayerTensor> layer_tensors(const ModelConfig& config, int32_t index)
     add_mlp(list, layer, d);
   }
   if (layer.mlp && layer.post_norms) list.add("post_ffw_norm.weight", Shape(d), &W::ffn_post_norm);
+  if (layer.sum_norms) {
+    list.add("layer_output_norm.weight", Shape(d), &W::ffn_sum_norm);
+    list.add("layer_output_norm.bias", Shape(d), &W::ffn_sum_norm_bias);
+  }
   if (config.layer_inputs > 0) add_layer_input(list, config.layer_inputs, d);
   return std::move(list.tensors);
 }

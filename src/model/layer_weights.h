@@ -25,6 +25,8 @@ struct LayerWeights {
   std::unique_ptr<Weight> gate, up, down;                 // [ffn, d], [ffn, d], [d, ffn]
   std::unique_ptr<Weight> gate_bias, up_bias, down_bias;  // [ffn], [ffn], [d]
   std::unique_ptr<Weight> ffn_post_norm;                  // [d]
+  // Of the residual stream: [d] each.
+  std::unique_ptr<Weight> attn_sum_norm, attn_sum_norm_bias, ffn_sum_norm, ffn_sum_norm_bias;
 
   // A recurrent layer: what goes into its convolution, [channels, d], and its taps, [channels * taps]; wo is its output
   // projection. short_conv: the gates of input and output, [channels, d].

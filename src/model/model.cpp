@@ -61,6 +61,37 @@ LayerWeights load_layer(Loader& load, const ModelConfig& config, int32_t index, 
   return weights;
 }
 
+EncoderWeights load_encoder(Loader& load, const ModelFile& file, const ModelConfig& c) {
+  const EncoderConfig& e = c.encoder;
+  const auto vector = [&](const char* name, int64_t n) {
+    return load(select_whole(name, Shape(n)), WeightUse::vector);
+  };
+  const auto bias = [&](const char* name, int64_t n) {
+    return file.find_tensor(name) == nullptr ? nullptr : vector(name, n);
+  };
+  const auto matrix = [&](const char* name, int64_t rows, int64_t cols, WeightUse use) {
+    return rows == 0 ? nullptr : load(select_whole(name, Shape(rows, cols)), use);
+  };
+  EncoderWeights w;
+  if (e.positions) w.positions = matrix("position_embd.weight", c.context, c.width, WeightUse::gather);
+  w.types = matrix("token_types.weight", e.types, c.width, WeightUse::gather);
+  if (e.embedding_norm) {
+    w.embedding_norm = vector("token_embd_norm.weight", c.width);
+    w.embedding_bias = bias("token_embd_norm.bias", c.width);
+  }
+  w.dense[0] = matrix("dense_2.weight", e.dense[0], c.width, WeightUse::matmul);
+  w.dense[1] = matrix("dense_3.weight", e.dense[1], e.dense[0], WeightUse::matmul);
+  if (e.class_layer) {
+    w.class_layer = matrix("cls.weight", c.width, c.width, WeightUse::matmul);
+    w.class_layer_bias = bias("cls.bias", c.width);
+  }
+  if (e.classes > 0) {
+    w.classes = matrix("cls.output.weight", e.classes, c.width, WeightUse::matmul);
+    w.classes_bias = bias("cls.output.bias", e.classes);
+  }
+  return w;
+}
+
 }  // namespace
 
 Model::Model(Backend& backend, const ModelFile& file, const ModelConfig& config, int32_t context,
@@ -68,12 +99,16 @@ Model::Model(Backend& backend, const ModelFile& file, const ModelConfig& config,
     : share_(share ? std::move(*share) : whole_share(config)), config_(config_of(config, share_)), context_(context) {
   Loader load(backend, file, on_progress);
   const ModelConfig& c = config_;
-  const bool tied = file.find_tensor(kHeadTensor) == nullptr;
+  const bool tied = !c.encoder.only && file.find_tensor(kHeadTensor) == nullptr;
   const Shape table(c.vocabulary, c.width);
   embedding_ = load(select_rows(std::string(kEmbeddingTensor), table, share_.vocabulary),
                     tied ? WeightUse::gather | WeightUse::matmul : WeightUse::gather);
-  output_norm_ = load(select_whole(std::string(c.output_norm_tensor), Shape(c.width)), WeightUse::vector);
-  if (!tied) head_ = load(select_rows(std::string(kHeadTensor), table, share_.vocabulary), WeightUse::matmul);
+  if (c.encoder.output_norm) {
+    output_norm_ = load(select_whole(std::string(c.output_norm_tensor), Shape(c.width)), WeightUse::vector);
+  }
+  encoder_ = load_encoder(load, file, c);
+  if (!tied && !c.encoder.only)
+    head_ = load(select_rows(std::string(kHeadTensor), table, share_.vocabulary), WeightUse::matmul);
   if (c.layer_inputs > 0) {
     const int64_t all = int64_t{c.layer_inputs} * c.layer_count();
     inputs_.table = load(select_whole(std::string(kLayerInputTable), Shape(c.vocabulary, all)), WeightUse::gather);

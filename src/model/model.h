@@ -20,6 +20,16 @@ struct LayerInputWeights {
   std::unique_ptr<Weight> table, proj, norm;
 };
 
+// What an encoder has beside its layers; null: it does not.
+struct EncoderWeights {
+  std::unique_ptr<Weight> positions;                       // [context, d]
+  std::unique_ptr<Weight> types;                           // [types, d]
+  std::unique_ptr<Weight> embedding_norm, embedding_bias;  // [d]
+  std::unique_ptr<Weight> dense[2];                        // [dense[0], d], [dense[1], dense[0]]
+  std::unique_ptr<Weight> class_layer, class_layer_bias;   // [d, d], [d]
+  std::unique_ptr<Weight> classes, classes_bias;           // [classes, d], [classes]
+};
+
 class Model {
  public:
   // `config` is the file's (read_config). Reads every weight, or a rank's share of them; a missing, misshapen or
@@ -35,13 +45,14 @@ class Model {
   [[nodiscard]] const Weight& embedding() const { return *embedding_; }  // [vocabulary of this rank, d]
   // Null where layers have no inputs of their own.
   [[nodiscard]] const LayerInputWeights& layer_inputs() const { return inputs_; }
-  [[nodiscard]] const Weight& output_norm() const { return *output_norm_; }
+  [[nodiscard]] const Weight& output_norm() const { return *output_norm_; }          // where the config has one
   [[nodiscard]] const Weight& head() const { return head_ ? *head_ : *embedding_; }  // tied when the file has none
   [[nodiscard]] const LayerWeights& layer(int32_t index) const { return layers_[static_cast<size_t>(index)]; }
   // The rotation of a layer: without a table when it has none. Layers of the same rotation share a table.
   [[nodiscard]] RopeParams rope(int32_t layer) const;
   // The table of queries where it is another one, else none.
   [[nodiscard]] Tensor query_rope(int32_t layer) const;
+  [[nodiscard]] const EncoderWeights& encoder() const { return encoder_; }
   [[nodiscard]] uint64_t weight_bytes() const { return weight_bytes_; }
 
  private:
@@ -50,6 +61,7 @@ class Model {
   int32_t context_;
   std::unique_ptr<Weight> embedding_, output_norm_, head_;
   LayerInputWeights inputs_;
+  EncoderWeights encoder_;
   std::vector<LayerWeights> layers_;
   std::vector<Buffer> rope_tables_, query_rope_tables_;  // of ModelConfig::ropes; of queries, empty without temperature
   uint64_t weight_bytes_ = 0;

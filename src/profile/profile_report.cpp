@@ -13,6 +13,7 @@ namespace {
 std::string loss_name(OpId op) {
   switch (op) {
     case OpId::rms_norm:
+    case OpId::layer_norm:
       return "norms";
     case OpId::sample:
       return "sampling";

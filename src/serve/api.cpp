@@ -7,6 +7,7 @@
 #include "inferno/inferno.h"
 #include "serve/api_error.h"
 #include "serve/assets.h"
+#include "serve/embeddings.h"
 #include "serve/request_fields.h"
 #include "serve/request_log.h"
 #include "serve/text_tools.h"
@@ -53,7 +54,7 @@ HttpResponse profile(const ServedModel& model) {
 
 }  // namespace
 
-Api::Api(Models& models, const ApiOptions& options, Post on_loop, Post on_worker)
+Api::Api(Models& models, const ApiOptions& options, Post on_loop, Post on_worker, Post on_embedder)
     : context_{.models = models,
                .max_sequences = options.max_sequences,
                .max_sequences_per_key = options.max_sequences_per_key,
@@ -62,6 +63,7 @@ Api::Api(Models& models, const ApiOptions& options, Post on_loop, Post on_worker
                .max_draft = options.max_draft,
                .on_loop = std::move(on_loop),
                .on_worker = std::move(on_worker),
+               .on_embedder = std::move(on_embedder),
                .keys = std::vector<CompletionContext::PerKey>(options.keys.size())},
       access_(options.keys, options.local, options.origins),
       info_{.models = models, .created = unix_now(), .seed = options.seed},
@@ -102,6 +104,7 @@ void Api::check(HttpHead& head) const {
     throw ApiError(501, fmt::format("{} not supported yet", endpoint->lacks), {}, "not_supported");
   }
   if (draining_) throw ApiError(503, "the server is shutting down");
+  if (endpoint->makes_vectors() && context_.embeddings >= context_.max_sequences) fail_queue_full();
   if (endpoint->action != Action::complete) return;
   // Those that no worker has read yet count, too: each will have one sequence at least.
   if (std::max<int64_t>(context_.sequences, context_.metrics.open) >= context_.max_sequences) fail_queue_full();
@@ -146,13 +149,13 @@ std::shared_ptr<Exchange> Api::complete(const Endpoint& endpoint, const HttpHead
 // Bodies are read, and texts made to tokens, off the loop.
 std::shared_ptr<Exchange> Api::answer_on_worker(const Endpoint& endpoint, const HttpHead& head, std::string body,
                                                 const std::shared_ptr<Responder>& responder) {
-  const bool needs_engine = endpoint.action != Action::show;
-  auto job = std::make_shared<WorkerJob>(
-      context_, head, responder, needs_engine,
-      [this, &endpoint](const nlohmann::json& parsed, std::string_view text, const ServedModel& model, Engine* engine) {
-        if (engine == nullptr) return info_.show_json(model);
-        return run_text_tool(endpoint, parsed, text, model.limits, engine->tokenizer());
-      });
+  const auto answer = [this, &endpoint](const WorkerJob::Question& question) {
+    const ServedModel& model = question.model;
+    if (question.engine == nullptr) return info_.show_json(model);
+    if (endpoint.makes_vectors()) return run_embeddings(endpoint, question);
+    return run_text_tool(endpoint, question.body, question.text, model.limits, question.engine->tokenizer());
+  };
+  auto job = std::make_shared<WorkerJob>(context_, head, responder, endpoint, answer);
   job->start(std::move(body));
   return job;
 }

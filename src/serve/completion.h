@@ -43,7 +43,9 @@ struct CompletionContext {
   int32_t max_draft = kMostDraft;     // at a time
   Post on_loop;
   Post on_worker;
+  Post on_embedder;  // what keeps a worker busy for whole steps of a model
   std::atomic<int64_t> sequences{0};
+  std::atomic<int64_t> embeddings{0};      // requests for them that are open
   std::atomic<bool> closed{false};         // nothing is submitted any more
   std::vector<PerKey> keys = {};           // [API key]
   std::atomic<uint64_t> waiting_bytes{0};  // of bodies that no worker has read yet

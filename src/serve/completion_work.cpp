@@ -39,6 +39,9 @@ void CompletionJob::prepare(const Body& body) noexcept {
 void CompletionJob::admit(const Json& body, std::string_view text) {
   if (cancelled_.load(std::memory_order_relaxed)) throw ApiError(503, "the server is shutting down");
   Engine& engine = lease_.engine();
+  if (!engine.makes_text()) {
+    fail_field("model", "\"{}\" makes embeddings, no text; ask one that was made for text", lease_.model().name);
+  }
   const int32_t context = lease_.model().limits.context;
   request_ = parse_completion(body, text, dialect_, lease_.model().limits, seed_);
   request_.show_prompt = request_.show_prompt || context_.show_prompts;

@@ -7,8 +7,6 @@ namespace inferno::serve {
 namespace {
 
 constexpr std::string_view kModelPrefix = "/v1/models/";
-constexpr std::string_view kEmbeddings = "embeddings are";
-constexpr std::string_view kRerank = "reranking is";
 
 constexpr std::array kEndpoints = {
     Endpoint{"/", Action::page},
@@ -44,13 +42,16 @@ constexpr std::array kEndpoints = {
     Endpoint{"/completions", Action::complete, Dialect::native},
     Endpoint{"/api/chat", Action::complete, Dialect::ollama_chat},
     Endpoint{"/api/generate", Action::complete, Dialect::ollama_generate},
-    Endpoint{"/v1/embeddings", Action::unsupported, {}, kEmbeddings},
-    Endpoint{"/embeddings", Action::unsupported, {}, kEmbeddings},
-    Endpoint{"/embedding", Action::unsupported, {}, kEmbeddings},
-    Endpoint{"/api/embed", Action::unsupported, {}, kEmbeddings},
-    Endpoint{"/api/embeddings", Action::unsupported, {}, kEmbeddings},
-    Endpoint{"/v1/rerank", Action::unsupported, {}, kRerank},
-    Endpoint{"/rerank", Action::unsupported, {}, kRerank},
+    Endpoint{"/v1/embeddings", Action::embeddings},
+    Endpoint{"/embeddings", Action::embeddings, Dialect::native},
+    Endpoint{"/embedding", Action::embeddings, Dialect::native},
+    Endpoint{"/api/embed", Action::embeddings, Dialect::ollama_chat},
+    Endpoint{"/api/embeddings", Action::embeddings, Dialect::ollama_generate},
+    Endpoint{"/v1/rerank", Action::rerank},
+    Endpoint{"/rerank", Action::rerank},
+    Endpoint{"/reranking", Action::rerank},
+    Endpoint{"/v1/reranking", Action::rerank},
+    Endpoint{"/v2/rerank", Action::rerank},
     Endpoint{"/infill", Action::unsupported, {}, "filling in the middle is"},
 };
 

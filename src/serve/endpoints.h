@@ -31,6 +31,8 @@ enum class Action : uint8_t {
   detokenize,
   apply_template,
   count_tokens,
+  embeddings,
+  rerank,
   complete,
   unsupported,
 };
@@ -38,10 +40,11 @@ enum class Action : uint8_t {
 struct Endpoint {
   std::string_view path;
   Action action;
-  Dialect dialect = Dialect::openai_text;  // of `complete` and `count_tokens`
+  Dialect dialect = Dialect::openai_text;  // of `complete`, `count_tokens` and `embeddings`
   std::string_view lacks = {};             // of `unsupported`: what is not there yet
 
   [[nodiscard]] bool is_post() const { return action >= Action::show; }
+  [[nodiscard]] bool makes_vectors() const { return action == Action::embeddings || action == Action::rerank; }
   // Needs no API key.
   [[nodiscard]] bool is_open() const { return action <= Action::ready && action != Action::openapi; }
 };

@@ -77,6 +77,15 @@ Json step_json(const StepRecord& step) {
           {"members", std::move(members)}};
 }
 
+// In Ollama's words.
+Json capabilities_of(const ModelConfig& config) {
+  Json words = Json::array();
+  if (!config.encoder.only) words.push_back("completion");
+  const bool pools = config.encoder.pooling != Pooling::none && config.encoder.pooling != Pooling::rank;
+  if (pools || (config.encoder.only && config.encoder.classes == 0)) words.push_back("embedding");
+  return words;
+}
+
 }  // namespace
 
 std::string Info::model_json(const ServedModel& model) const {
@@ -130,7 +139,8 @@ std::string Info::steps_json(const ServedModel& model) const {
   Json steps = Json::array();
   PageCounts pages;
   EngineStats stats;
-  if (Engine* engine = Models::engine_of(model)) {
+  Engine* engine = Models::engine_of(model);
+  if (engine != nullptr && engine->makes_text()) {
     for (const StepRecord& step : engine->scheduler().log().last(kShownSteps)) steps.push_back(step_json(step));
     pages = engine->scheduler().pages();
     stats = engine->scheduler().stats();
@@ -186,7 +196,7 @@ std::string Info::show_json(const ServedModel& model) const {
                  {name + ".embedding_length", config.width},
                  {name + ".block_count", config.layer_count()},
                  {name + ".vocab_size", config.vocabulary}}},
-               {"capabilities", Json::array({"completion"})},
+               {"capabilities", capabilities_of(config)},
                {"modified_at", utc_time(created)}});
 }
 

@@ -25,6 +25,7 @@ void add(EngineStats& sum, const EngineStats& one) {
 
 // Of an engine that goes.
 void Models::keep_stats(Engine& engine) {
+  if (!engine.makes_text()) return;
   EngineStats last = engine.scheduler().stats();
   last.cost_error = 0;
   add(past_, last);
@@ -34,7 +35,8 @@ void Models::keep_stats(Engine& engine) {
 EngineStats Models::stats() {
   EngineStats sum = past_;
   for (ServedModel& model : all_) {
-    if (Engine* engine = engine_of(model)) add(sum, engine->scheduler().stats());
+    Engine* engine = engine_of(model);
+    if (engine != nullptr && engine->makes_text()) add(sum, engine->scheduler().stats());
   }
   return sum;
 }
@@ -43,7 +45,7 @@ PageCounts Models::pages() {
   PageCounts sum{.evictions = past_evictions_};
   for (ServedModel& model : all_) {
     Engine* engine = engine_of(model);
-    if (engine == nullptr) continue;
+    if (engine == nullptr || !engine->makes_text()) continue;
     const PageCounts one = engine->scheduler().pages();
     sum.total += one.total;
     sum.used += one.used;

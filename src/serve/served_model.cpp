@@ -19,9 +19,9 @@ ModelFacts facts_of(Engine& engine) {
   const auto text = [&](std::optional<int32_t> id) { return id ? std::string(tokenizer->piece(*id)) : std::string(); };
   ModelFacts facts{.config = engine.model().config(),
                    .context = engine.context(),
-                   .slots = engine.decoder().limits().max_sequences,
+                   .slots = engine.makes_text() ? engine.decoder().limits().max_sequences : 0,
                    .weight_bytes = engine.model().weight_bytes(),
-                   .memory_bytes = engine.model().weight_bytes() + engine.cache().bytes(),
+                   .memory_bytes = engine.model().weight_bytes() + (engine.makes_text() ? engine.cache().bytes() : 0),
                    .on_device = !engine.backend().host_visible()};
   if (tokenizer != nullptr) {
     facts.chat_template = tokenizer->chat_template();

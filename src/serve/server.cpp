@@ -71,6 +71,7 @@ class Server::Impl {
   ConnectionShared shared_;
   asio::io_context io_;  // after what its handlers use
   std::optional<asio::thread_pool> workers_;
+  std::optional<asio::thread_pool> embedder_;
   std::optional<asio::thread_pool> loader_;
   Tcp::acceptor acceptor_;
   asio::signal_set signals_;
@@ -139,7 +140,8 @@ Server::Impl::Impl(std::vector<ModelSource> models, const ServerOptions& options
           [this](std::function<void()> work) { asio::post(*loader_, guarded(std::move(work))); }),
       api_(
           models_, api_options(options), [this](std::function<void()> work) { asio::post(io_, std::move(work)); },
-          [this](std::function<void()> work) { asio::post(*workers_, guarded(std::move(work))); }),
+          [this](std::function<void()> work) { asio::post(*workers_, guarded(std::move(work))); },
+          [this](std::function<void()> work) { asio::post(*embedder_, guarded(std::move(work))); }),
       shared_{.api = api_, .options = options_, .tls = tls_.get()},
       io_(1),
       acceptor_(io_),
@@ -150,6 +152,7 @@ Server::Impl::Impl(std::vector<ModelSource> models, const ServerOptions& options
   listen();
   const BlockSignals block;
   workers_.emplace(kWorkers);
+  embedder_.emplace(1);
   loader_.emplace(1);
 }
 
@@ -158,6 +161,8 @@ Server::Impl::~Impl() {
   models_.refuse();
   workers_->stop();
   workers_->join();
+  embedder_->stop();
+  embedder_->join();
   loader_->stop();
   loader_->join();
   api_.shut_down();

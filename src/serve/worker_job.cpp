@@ -8,24 +8,40 @@
 namespace inferno::serve {
 
 WorkerJob::WorkerJob(CompletionContext& context, const HttpHead& head, std::weak_ptr<Responder> responder,
-                     bool needs_engine, Answer answer)
+                     const Endpoint& endpoint, Answer answer)
     : context_(context),
       form_(error_form(head.path)),
       responder_(std::move(responder)),
-      needs_engine_(needs_engine),
-      answer_(std::move(answer)) {}
+      endpoint_(endpoint),
+      answer_(std::move(answer)) {
+  if (endpoint_.makes_vectors()) ++context_.embeddings;
+}
+
+WorkerJob::~WorkerJob() {
+  if (endpoint_.makes_vectors()) --context_.embeddings;
+}
+
+// Workers are few: who waits for steps of a model has another thread.
+const Post& WorkerJob::post() const {
+  return endpoint_.makes_vectors() ? context_.on_embedder : context_.on_worker;
+}
 
 void WorkerJob::start(std::string body) {
   auto waiting = std::make_shared<const WaitingBody>(std::move(body), context_.waiting_bytes);
-  context_.on_worker([self = shared_from_this(), waiting = std::move(waiting)] { self->work(waiting); });
+  post()([self = shared_from_this(), waiting = std::move(waiting)] { self->work(waiting); });
 }
 
 std::optional<std::string> WorkerJob::try_answer(const Body& body) {
   const Json parsed = parse_object(body->text());
   ServedModel& model = context_.models.find(model_of(Fields(parsed)));
-  if (!needs_engine_) return answer_(parsed, body->text(), model, nullptr);
+  const auto ask = [&](Engine* engine) {
+    return answer_({.body = parsed, .text = body->text(), .model = model, .engine = engine, .is_pointless = [this] {
+                      return cancelled_.load(std::memory_order_relaxed) || context_.closed;
+                    }});
+  };
+  if (endpoint_.action == Action::show) return ask(nullptr);
   if (!lease_) lease_ = context_.models.try_lease(model);
-  if (lease_) return answer_(parsed, body->text(), model, &lease_.engine());
+  if (lease_) return ask(&lease_.engine());
   context_.on_loop([self = shared_from_this(), &model, body] {
     self->body_ = body;
     self->context_.models.wait_for(model, self);
@@ -54,7 +70,7 @@ void WorkerJob::work(const Body& body) {
 
 void WorkerJob::on_model(ModelLease lease) {
   lease_ = std::move(lease);
-  context_.on_worker([self = shared_from_this(), body = std::exchange(body_, {})] { self->work(body); });
+  post()([self = shared_from_this(), body = std::exchange(body_, {})] { self->work(body); });
 }
 
 void WorkerJob::on_model_failure(const ApiError& error) {

@@ -1,4 +1,4 @@
-// A request that a worker answers by itself, without a step of the engine: tokens of a text, a template.
+// A request that a worker answers by itself, without the scheduler: tokens of a text, a template, vectors of texts.
 #pragma once
 
 #include <atomic>
@@ -9,22 +9,31 @@
 #include <string>
 
 #include "serve/completion.h"
+#include "serve/endpoints.h"
 #include "serve/http.h"
 
 namespace inferno::serve {
 
 class WorkerJob final : public Exchange, public ModelWaiter, public std::enable_shared_from_this<WorkerJob> {
  public:
-  // Makes the answer's body of the request's, parsed and as text; an exception is the answer otherwise. The engine is
-  // null for one that does not need it.
-  using Answer = std::function<std::string(const nlohmann::json& body, std::string_view text, const ServedModel& model,
-                                           Engine* engine)>;
+  struct Question {
+    const nlohmann::json& body;
+    std::string_view text;  // of the body
+    const ServedModel& model;
+    Engine* engine;                      // null where the endpoint needs none
+    std::function<bool()> is_pointless;  // nobody waits for the answer any more
+  };
+  // Makes the answer's body; an exception is the answer otherwise.
+  using Answer = std::function<std::string(const Question& question)>;
 
-  WorkerJob(CompletionContext& context, const HttpHead& head, std::weak_ptr<Responder> responder, bool needs_engine,
-            Answer answer);
+  WorkerJob(CompletionContext& context, const HttpHead& head, std::weak_ptr<Responder> responder,
+            const Endpoint& endpoint, Answer answer);
+  ~WorkerJob() override;
+  WorkerJob(const WorkerJob&) = delete;
+  WorkerJob& operator=(const WorkerJob&) = delete;
 
   void start(std::string body);
-  // What no worker has begun by then is not done at all.
+  // What no worker has begun by then is not done at all; vectors end with the step.
   void cancel() noexcept override { cancelled_.store(true, std::memory_order_relaxed); }
   void expire() override;
   void on_model(ModelLease lease) override;
@@ -32,6 +41,7 @@ class WorkerJob final : public Exchange, public ModelWaiter, public std::enable_
 
  private:
   using Body = std::shared_ptr<const WaitingBody>;
+  [[nodiscard]] const Post& post() const;
   void work(const Body& body);
   // Nothing when it has to wait for its model.
   [[nodiscard]] std::optional<std::string> try_answer(const Body& body);
@@ -40,7 +50,7 @@ class WorkerJob final : public Exchange, public ModelWaiter, public std::enable_
   CompletionContext& context_;
   ErrorForm form_;
   std::weak_ptr<Responder> responder_;  // the loop's
-  bool needs_engine_;
+  const Endpoint& endpoint_;
   Answer answer_;
   Body body_;         // the loop's: of one that waits for its model
   ModelLease lease_;  // a worker's, for as long as it works

@@ -51,9 +51,24 @@ void order_marks(std::vector<utf8proc_int32_t>& characters) {
 }
 
 void normalize_stretch(std::string_view stretch, std::vector<utf8proc_int32_t>& characters, std::string& out) {
+  decompose_nfd(stretch, characters);
+  const utf8proc_ssize_t count =
+      utf8proc_normalize_utf32(characters.data(), static_cast<utf8proc_ssize_t>(characters.size()),
+                               static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+  INFERNO_CHECK(count >= 0);
+  for (utf8proc_ssize_t i = 0; i < count; ++i) {
+    std::array<utf8proc_uint8_t, 4> encoded{};
+    const utf8proc_ssize_t length = utf8proc_encode_char(characters[static_cast<size_t>(i)], encoded.data());
+    out.append(reinterpret_cast<const char*>(encoded.data()), static_cast<size_t>(length));
+  }
+}
+
+}  // namespace
+
+void decompose_nfd(std::string_view text, std::vector<int32_t>& characters) {
   characters.clear();
-  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(stretch.data());
-  auto left = static_cast<utf8proc_ssize_t>(stretch.size());
+  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
+  auto left = static_cast<utf8proc_ssize_t>(text.size());
   while (left > 0) {
     utf8proc_int32_t character = 0;
     const utf8proc_ssize_t used = utf8proc_iterate(bytes, left, &character);
@@ -69,18 +84,7 @@ void normalize_stretch(std::string_view stretch, std::vector<utf8proc_int32_t>& 
     characters.insert(characters.end(), parts.begin(), parts.begin() + count);
   }
   order_marks(characters);
-  const utf8proc_ssize_t count =
-      utf8proc_normalize_utf32(characters.data(), static_cast<utf8proc_ssize_t>(characters.size()),
-                               static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
-  INFERNO_CHECK(count >= 0);
-  for (utf8proc_ssize_t i = 0; i < count; ++i) {
-    std::array<utf8proc_uint8_t, 4> encoded{};
-    const utf8proc_ssize_t length = utf8proc_encode_char(characters[static_cast<size_t>(i)], encoded.data());
-    out.append(reinterpret_cast<const char*>(encoded.data()), static_cast<size_t>(length));
-  }
 }
-
-}  // namespace
 
 std::string normalize_nfc(std::string_view text) {
   std::string out;

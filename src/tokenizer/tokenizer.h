@@ -1,8 +1,9 @@
 // Text to token ids and back.
 //
-// Three kinds, chosen by the vocabulary: byte-level BPE ("gpt2"), SentencePiece-style BPE ("llama") and BPE of
-// characters ("gemma4"). All take any bytes: what is not UTF-8 is encoded by its bytes, never replaced, and decode()
-// gives it back. What a vocabulary lacks is an Error, or becomes the unknown token of SentencePiece-style ones.
+// Five kinds, chosen by the vocabulary: byte-level BPE ("gpt2"), SentencePiece-style BPE ("llama"), BPE of characters
+// ("gemma4"), and for embedding models WordPiece ("bert") and Unigram ("t5"). All take any bytes. In the first three
+// what is not UTF-8 is encoded by its bytes, never replaced, and decode() gives it back; the others normalize texts
+// (wordpiece.h, unigram.h). What a vocabulary lacks is an Error, or becomes its unknown token (not in byte-level BPE).
 // Encoding takes O(n log n) time and O(n) memory. A Tokenizer is immutable and may be used from several threads at
 // once.
 #pragma once

@@ -149,6 +149,19 @@ TEST(CharacterBpeData, BytesThatAreNoTextEncodeToTheirTokensAndBack) {
   }
 }
 
+// Both change texts before they cut them: nothing is decoded back.
+TEST(NormalizingTokenizers, StringsEncodeExactly) {
+  for (const std::string name : {"books-unigram", "books-wordpiece"}) {
+    SCOPED_TRACE(name);
+    const auto tokenizer = load("vocab/" + name + ".gguf");
+    EXPECT_TRUE(tokenizer->wants_eos());
+    for (const json& row : read_lines("tokens/" + name + ".jsonl")) {
+      EXPECT_EQ(tokenizer->encode(row["text"].get<std::string>()), row["ids"].get<std::vector<int32_t>>())
+          << row["text"];
+    }
+  }
+}
+
 TEST(RealVocabularies, MiniVocabularyStringsEncodeExactly) {
   INFERNO_REQUIRE_TEST_DATA("models/tiny-qwen3-mini/mini_tokens.jsonl");
   const auto tokenizer = load("models/tiny-qwen3-mini/tiny-qwen3-mini-F32.gguf");

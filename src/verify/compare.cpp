@@ -260,6 +260,7 @@ double nmse_limit(const OpRecord& record, Numerics numerics) {
     case OpId::softmax_rows:
     case OpId::route:
     case OpId::rms_norm:
+    case OpId::layer_norm:
     case OpId::argmax_with_prob:
     case OpId::sum_squares_axis:
     case OpId::apply_rope:

@@ -312,6 +312,22 @@ void build(CaseList& list, const RmsNormArgs& /*tag*/) {
            [](CaseData& d) { return RmsNormArgs{.x = d.normals({5, 172}), .eps = 1e-6F, .out = d.output({5, 172})}; });
 }
 
+void build(CaseList& list, const LayerNormArgs& /*tag*/) {
+  for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 64}, {5, 172}, {3, 1000}, {67, 384}}) {
+    list.add(to_string(Shape(rows, cols)), [&, rows = rows, cols = cols](CaseData& d) {
+      return LayerNormArgs{.x = d.normals({rows, cols}),
+                           .weight = d.vector("norm", cols),
+                           .bias = d.vector("bias", cols),
+                           .eps = 1e-12F,
+                           .out = d.output({rows, cols})};
+    });
+  }
+  list.add("in place, no bias", [](CaseData& d) {
+    const Tensor x = d.normals({3, 136});
+    return LayerNormArgs{.x = x, .weight = d.vector("norm", 136, DType::bf16), .eps = 1e-5F, .out = x};
+  });
+}
+
 void build(CaseList& list, const LinearArgs& /*tag*/) {
   for (const DType dtype : kWeightTypes) {
     const std::string name(dtype_name(dtype));

@@ -282,6 +282,12 @@ void check(const RmsNormArgs& a) {
   need(a.x.elements() % a.weight->cols() == 0, "a vector that does not fit");
   vector(a.weight, a.weight->cols());
 }
+void check(const LayerNormArgs& a) {
+  same(a.x, a.out);
+  need(a.weight != nullptr, "a weight is missing");
+  vector(a.weight, a.x.cols());
+  if (a.bias != nullptr) vector(a.bias, a.x.cols());
+}
 void check(const LinearArgs& a) {
   f32(a.x);
   if (!a.rows.empty()) indices(a.rows, a.rows.elements(), a.x.rows());

@@ -6,6 +6,7 @@ usage: check_clients.py INFERNO
 import asyncio
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -46,8 +47,8 @@ FORMATS = {
 }
 
 
-def start(inferno, template="chatml"):
-    server = subprocess.Popen([inferno, "serve", "--port", "0", "--quiet", "--alias", "story",
+def start(inferno, template="chatml", model=()):
+    server = subprocess.Popen([inferno, "serve", *model, "--port", "0", "--quiet", "--alias", "story",
                                "--chat-template", template],
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     return server, server.stdout.readline().split(" on ")[1].strip().removesuffix("/v1")
@@ -77,7 +78,7 @@ def check_openai(base):
     assert "".join(parts) == streamed
     for error, call in [(openai.NotFoundError, lambda: client.models.retrieve("other")),
                         (openai.BadRequestError, lambda: client.completions.create(model="story", prompt="a", temperature=-1)),
-                        (openai.InternalServerError, lambda: client.embeddings.create(model="story", input="a"))]:
+                        (openai.BadRequestError, lambda: client.embeddings.create(model="story", input="a"))]:
         try:
             call()
             raise AssertionError(f"no {error}")
@@ -216,6 +217,50 @@ def check_langchain(base, expected):
     assert "".join(part.content for part in chat.stream("Tell me of the sea.")) == expected
 
 
+def check_embeddings(base):
+    """All clients give the same vectors: as base64, which openai-python asks for by itself, and as floats."""
+    texts = ["a cat", "a ship"]
+    client = openai.OpenAI(base_url=base + "/v1", api_key="none", max_retries=0)
+    floats = client.embeddings.create(model="story", input=texts, encoding_format="float")
+    expected = [row.embedding for row in floats.data]
+    assert len(expected) == 2 and [row.index for row in floats.data] == [0, 1] and floats.usage.prompt_tokens > 2
+    assert abs(sum(v * v for v in expected[0]) - 1) < 1e-5
+
+    def is_expected(rows):
+        return all(abs(a - b) < 1e-6 for row, other in zip(rows, expected, strict=True)
+                   for a, b in zip(row, other, strict=True))
+
+    assert is_expected([row.embedding for row in client.embeddings.create(model="story", input=texts).data])
+    raw = client.embeddings.with_raw_response.create(model="story", input="a cat", encoding_format="base64")
+    assert isinstance(raw.http_response.json()["data"][0]["embedding"], str)
+    assert len(client.embeddings.create(model="story", input="a cat", dimensions=8).data[0].embedding) == 8
+
+    async def many():
+        asking = openai.AsyncOpenAI(base_url=base + "/v1", api_key="none", max_retries=0)
+        return await asyncio.gather(*(asking.embeddings.create(model="story", input=texts) for _ in range(8)))
+    assert all(is_expected([row.embedding for row in made.data]) for made in asyncio.run(many()))
+    for call in [lambda: client.embeddings.create(model="story", input="a", dimensions=10**6),
+                 lambda: client.embeddings.create(model="story", input=[]),
+                 lambda: client.chat.completions.create(model="story", messages=MESSAGES)]:
+        try:
+            call()
+            raise AssertionError("no error")
+        except openai.BadRequestError as error:
+            assert error.body["type"] == "invalid_request_error", error.body
+    local = ollama.Client(host=base)
+    assert local.show("story").capabilities == ["embedding"]
+    assert is_expected(local.embed(model="story", input=texts).embeddings)
+    assert is_expected([local.embeddings(model="story", prompt=text).embedding for text in texts])
+    import litellm
+    made = litellm.embedding(model="openai/story", input=texts, api_base=base + "/v1", api_key="none",
+                             encoding_format="float", num_retries=0)
+    assert is_expected([row["embedding"] for row in made.data])
+    from langchain_openai import OpenAIEmbeddings
+    chain = OpenAIEmbeddings(model="story", base_url=base + "/v1", api_key="none", check_embedding_ctx_length=False,
+                             max_retries=0)
+    assert is_expected(chain.embed_documents(texts))
+
+
 def main():
     server, base = start(sys.argv[1])
     try:
@@ -228,6 +273,14 @@ def main():
             check(base, expected)
             print(f"{name}: passed", flush=True)
         assert httpx.get(base + "/health").json() == {"status": "ok"}
+    finally:
+        server.terminate()
+        server.wait()
+    encoder = pathlib.Path(__file__).resolve().parent.parent / "data" / "embeddings" / "bert.gguf"
+    server, base = start(sys.argv[1], model=[str(encoder)])
+    try:
+        check_embeddings(base)
+        print("embeddings: passed", flush=True)
     finally:
         server.terminate()
         server.wait()

@@ -21,6 +21,7 @@ bool OpRunner::supports(OpId op, DType dtype) const {
 
 bool OpRunner::has_kernel(OpId op) {
   switch (op) {
+    case OpId::layer_norm:
     case OpId::moe_mlp:
     case OpId::all_gather:  // of one rank
     case OpId::short_conv:

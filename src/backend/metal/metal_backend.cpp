@@ -21,6 +21,7 @@ bool is_cache_type(DType dtype) {
 // Ops that only some families have.
 bool has_kernel(OpId op) {
   switch (op) {
+    case OpId::layer_norm:
     case OpId::moe_mlp:
     case OpId::all_gather:
     case OpId::short_conv:
@@ -37,6 +38,8 @@ bool has_kernel(OpId op) {
 
 std::string_view who_needs(OpId op) {
   switch (op) {
+    case OpId::layer_norm:
+      return "embedding models with layer norms";
     case OpId::moe_mlp:
       return "models with experts";
     case OpId::layer_input:
