@@ -27,6 +27,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Options {
   std::string model;
+  std::string vocabulary;
   std::string backend = "parallel";
   std::string only;
   int threads = 0;
@@ -82,7 +83,7 @@ class StructuredBench {
     EngineOptions engine;
     engine.backend = options.backend;
     engine.backend_options.threads = options.threads;
-    engine.context = 2048;
+    engine.context = 1024;
     engine.decorate = [this](std::unique_ptr<Backend> inner) {
       if (!inner->host_visible()) fail("draws can only be replaced in the host's memory; use a CPU backend");
       auto made = std::make_unique<DictatingBackend>(std::move(inner));
@@ -90,8 +91,14 @@ class StructuredBench {
       return made;
     };
     engine_ = std::make_unique<Engine>(open_model(options.model), engine);
-    if (engine_->tokenizer() == nullptr) fail("the model has no vocabulary");
-    prompt_ = engine_->tokenizer()->encode("A report as JSON:");
+    tokenizer_ = engine_->tokenizer();
+    if (!options.vocabulary.empty()) {
+      own_tokenizer_ = Tokenizer::load(GgufFile::open(options.vocabulary));
+      tokenizer_ = own_tokenizer_.get();
+    }
+    if (tokenizer_ == nullptr) fail("there is no vocabulary");
+    constraints_ = std::make_unique<Constraints>(tokenizer_);
+    prompt_ = tokenizer_->encode("A report as JSON:");
   }
 
   void run() {
@@ -112,7 +119,7 @@ class StructuredBench {
   }
 
   void compare(const char* name, const char* schema, const std::string& text, int32_t most_draft) {
-    const std::vector<int32_t> ids = engine_->tokenizer()->encode(text, {.parse_special = false});
+    const std::vector<int32_t> ids = tokenizer_->encode(text, {.parse_special = false});
     std::vector<int32_t> dictated = prompt_;
     dictated.insert(dictated.end(), ids.begin(), ids.end());
     dictating_->dictate(dictated);
@@ -123,7 +130,7 @@ class StructuredBench {
     for (int i = 0; i <= options_.rounds; ++i) {
       Request with = request(ids.size());
       with.max_draft = most_draft;
-      engine_->constraints().apply({.json_schema = schema}, with);
+      constraints_->apply({.json_schema = schema}, with);
       with.stop_at_end = false;
       const bool plain_first = i % 2 == 0;
       RequestResult a = generate(*engine_, plain_first ? request(ids.size()) : with);
@@ -151,7 +158,7 @@ class StructuredBench {
       std::atomic<bool> compiling = false;
       std::atomic<bool> done = false;
       Clock::time_point before;
-      Request stream = request(1500);
+      Request stream = request(900);
       stream.on_token = [&](const TokenEvent&) {
         const Clock::time_point now = Clock::now();
         if (before != Clock::time_point()) {
@@ -166,7 +173,7 @@ class StructuredBench {
       compiling = true;
       const Clock::time_point begin = Clock::now();
       Request with = request(8);
-      engine_->constraints().apply({.json_schema = schema}, with);
+      constraints_->apply({.json_schema = schema}, with);
       compile_ms = std::max(compile_ms, std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
       compiling = false;
       done = true;
@@ -184,6 +191,9 @@ class StructuredBench {
   }
 
   const Options& options_;
+  std::unique_ptr<const Tokenizer> own_tokenizer_;
+  const Tokenizer* tokenizer_ = nullptr;
+  std::unique_ptr<Constraints> constraints_;  // outlives the engine's requests
   std::unique_ptr<Engine> engine_;
   DictatingBackend* dictating_ = nullptr;  // owned by the engine
   std::vector<int32_t> prompt_;
@@ -196,6 +206,7 @@ int main(int argc, char** argv) {
   CLI::App app("decoding under a schema beside decoding without one");
   inferno::Options options;
   app.add_option("model", options.model, "a .gguf file (default: the built-in model)");
+  app.add_option("--vocabulary", options.vocabulary, "a .gguf file whose vocabulary is used instead of the model's");
   app.add_option("--only", options.only, "one case")->check(CLI::IsMember({"masks", "free", "forced", "compile"}));
   app.add_option("--backend", options.backend, "as for inferno");
   app.add_option("--threads", options.threads, "as for inferno")->check(CLI::Range(0, 1024));
