@@ -29,7 +29,7 @@ def main():
     parser.add_argument("files", nargs="*")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=400)
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     own = pathlib.Path(__file__).resolve().parent.parent / "tests/data/schemas.json"
     schemas = list(schemas_of(options.files or [own]))
     lines = []

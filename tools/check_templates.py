@@ -6,7 +6,8 @@
 RENDERER is build/tests/template/render_templates. Every template (our own, those named, and those inside GGUF files) is
 rendered over a grid of conversations by both; texts must be equal, and where jinja2 raises, ours must fail. So must the
 snippets of tests/data/templates/snippets.json. --write stores what jinja2 gives for our own templates and the snippets:
-the vectors that template_data_test reads. Needs jinja2.
+the vectors that template_data_test reads. Templates that formats.json there names (those of llama.cpp's collection) must
+show the format of tool calls that it says. Needs jinja2.
 """
 import argparse
 import datetime
@@ -99,12 +100,18 @@ class Renderer:
     def define(self, name, source):
         self.send({"template": name, "define": source})
 
-    def render(self, name, variables):
-        self.send({"template": name, "variables": variables, "control": CONTROL, "now": NOW})
+    def ask(self, request, name):
+        self.send(request)
         line = self.process.stdout.readline()
         if not line:
             sys.exit(f"the renderer died at {name}")
         return json.loads(line)
+
+    def render(self, name, variables):
+        return self.ask({"template": name, "variables": variables, "control": CONTROL, "now": NOW}, name)
+
+    def format_of(self, name, source):
+        return self.ask({"format_of": source}, name)["format"]
 
 
 def gguf_template(path):
@@ -184,6 +191,21 @@ def check_snippets(renderer, environment, write, verbose):
     return report(f"{len(vectors)} snippets", counts)
 
 
+def check_formats(renderer, sources):
+    """A template that shows none of our formats gets hermes."""
+    data = json.loads((DATA / "formats.json").read_text("utf-8"))
+    expected = {name: kind for kind, names in data["formats"].items() for name in names}
+    expected |= {name: "hermes" for name in data["others"]}
+    known = [name for name in sources if name in expected]
+    wrong = 0
+    for name in known:
+        if (got := renderer.format_of(name, sources[name])) != expected[name]:
+            print(f"{name}: shows {expected[name]}, taken for {got}")
+            wrong += 1
+    print(f"{len(known)} templates with a known format of tool calls: {wrong} wrong")
+    return wrong == 0
+
+
 def own_templates():
     return [*sorted(DATA.glob("*.jinja")), *sorted(KNOWN.glob("*.jinja"))]
 
@@ -207,6 +229,7 @@ def main():
     renderer = Renderer(arguments.renderer)
     equal = check_grid(renderer, environment, sources, arguments.write, arguments.verbose)
     equal = check_snippets(renderer, environment, arguments.write, arguments.verbose) and equal
+    equal = check_formats(renderer, sources) and equal
     sys.exit(0 if equal else 1)
 
 

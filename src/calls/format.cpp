@@ -140,6 +140,8 @@ constexpr std::array kSigns = {
     Sign{"<minimax:tool_call>", "", Format::minimax_tags},
     Sign{"<seed:tool_call>", "", Format::seed_tags},
     Sign{"<|tool_call_start|>", "", Format::lfm_pythonic},
+    Sign{"<|tool_list_start|>", "", Format::lfm_pythonic},  // lists tools, and never writes a call itself
+    Sign{"List of tools: [", "", Format::lfm_pythonic},
     Sign{"<arg_key>", "", Format::glm_tags},
     Sign{"<tool_call>", "<function=", Format::qwen_tags},
     Sign{"<tool_call>", "", Format::hermes},

@@ -20,6 +20,7 @@ TEST(CallFormat, ATemplateShowsTheFormat) {
   EXPECT_EQ(detected("{{ '<|tool_call>call:' + name }}"), "gemma");
   EXPECT_EQ(detected("<start_function_call>call:"), "function_gemma");
   EXPECT_EQ(detected("<|tool_call_start|>["), "lfm_pythonic");
+  EXPECT_EQ(detected("List of tools: <|tool_list_start|>["), "lfm_pythonic");
   EXPECT_EQ(detected("<|tool_call|>[{"), "granite_list");
   EXPECT_EQ(detected("<|start_header_id|> [func_name1(params_name1=params_value1)]"), "llama_pythonic");
   EXPECT_EQ(detected("<|start_header_id|> {\"name\": function name, \"parameters\": dictionary}"), "llama_json");

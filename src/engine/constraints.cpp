@@ -111,8 +111,11 @@ void Constraints::set_masks(std::shared_ptr<SharedGrammar> grammar, Request& req
   const size_t longest = request.max_new_tokens < 0 ? kLongest : static_cast<size_t>(request.max_new_tokens);
   const auto masks = std::make_shared<Masks>(std::move(grammar), std::clamp(request.samples, 0, kMaxSamples),
                                              std::min(longest, kLongest), worker_);
-  request.mask_ready = [masks](int32_t sample, std::span<const int32_t> generated) {
-    return masks->ready(sample, generated);
+  request.mask_ready = [masks](int32_t sample, std::span<const int32_t> generated, int32_t guessed) {
+    return masks->ready(sample, generated, guessed);
+  };
+  request.forced = [masks](int32_t sample, std::span<const int32_t> generated, std::span<int32_t> out) {
+    return masks->forced(sample, generated, out);
   };
   request.allowed = [masks](int32_t sample, std::span<const int32_t> generated) {
     return masks->mask(sample, generated);

@@ -1,5 +1,6 @@
 #include "engine/masks.h"
 
+#include <algorithm>
 #include <system_error>
 #include <utility>
 
@@ -14,21 +15,54 @@ Masks::Masks(std::shared_ptr<SharedGrammar> grammar, int32_t samples, size_t lon
   for (int32_t i = 0; i < samples; ++i) samples_.emplace_back(grammar_->grammar).matcher.reserve(longest);
 }
 
-bool Masks::ready(int32_t sample, std::span<const int32_t> generated) {
+void Masks::set_text(Sample& s, std::span<const int32_t> text) {
+  if (std::ranges::equal(s.matcher.tokens(), text)) return;
+  s.matcher.set_text(text);
+  s.has_mask = false;
+}
+
+bool Masks::ready(int32_t sample, std::span<const int32_t> generated, int32_t guessed) {
   Sample& s = samples_[static_cast<size_t>(sample)];
   if (s.waits.load(std::memory_order_acquire)) return false;
-  if (s.error || (s.has_mask && s.matcher.length() == generated.size())) return true;
-  if (grammar_->busy.exchange(true, std::memory_order_acquire)) return false;
+  if (s.error || (s.has_mask && std::ranges::equal(s.matcher.tokens(), generated))) return true;
+  if (!take()) return false;
+  if (guessed > 0) return find_for_guess(s, generated);
   try {
-    s.matcher.set_text(generated);
+    set_text(s, generated);
     s.has_mask = s.matcher.find_mask_quickly();
     // With it the grammar goes to the worker, and is not ours to give back.
     if (!s.has_mask && post(s, sample)) return false;
   } catch (...) {
     s.error = std::current_exception();
   }
-  grammar_->busy.store(false, std::memory_order_release);
+  give_back();
   return s.has_mask || s.error;
+}
+
+// What goes wrong with a text that nobody may ever have is nobody's error.
+bool Masks::find_for_guess(Sample& s, std::span<const int32_t> text) {
+  try {
+    set_text(s, text);
+    s.has_mask = s.matcher.find_mask_quickly();
+  } catch (...) {
+    s.has_mask = false;
+  }
+  give_back();
+  return s.has_mask;
+}
+
+int32_t Masks::forced(int32_t sample, std::span<const int32_t> generated, std::span<int32_t> out) {
+  Sample& s = samples_[static_cast<size_t>(sample)];
+  if (s.waits.load(std::memory_order_acquire) || s.error || !take()) return 0;
+  int32_t count = 0;
+  try {
+    set_text(s, generated);
+    count = s.matcher.guess_forced(out);
+  } catch (...) {
+    count = 0;  // the mask will tell
+  }
+  give_back();
+  return count;
 }
 
 bool Masks::post(Sample& s, int32_t sample) {
@@ -55,7 +89,7 @@ void Masks::find(int32_t sample) noexcept {
   } catch (...) {
     s.error = std::current_exception();
   }
-  grammar_->busy.store(false, std::memory_order_release);
+  give_back();
   s.waits.store(false, std::memory_order_release);
 }
 

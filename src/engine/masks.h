@@ -33,8 +33,11 @@ class Masks : public std::enable_shared_from_this<Masks> {
   // Texts have up to `longest` tokens, or memory is allocated for more. The worker outlives all calls of ready().
   Masks(std::shared_ptr<SharedGrammar> grammar, int32_t samples, size_t longest, MaskWorker& worker);
 
-  // Whether the mask after these tokens is there. On the thread that steps, as the next.
-  [[nodiscard]] bool ready(int32_t sample, std::span<const int32_t> generated);
+  // Whether the mask after these tokens is there. On the thread that steps, as the next two. Where the last `guessed`
+  // of them are only guesses, nobody waits for it: false means no more than that it is not found quickly.
+  [[nodiscard]] bool ready(int32_t sample, std::span<const int32_t> generated, int32_t guessed = 0);
+  // Tokens that are likely to follow because their bytes must; returns how many there are in `out`.
+  [[nodiscard]] int32_t forced(int32_t sample, std::span<const int32_t> generated, std::span<int32_t> out);
   // Where it is, empty where it has all tokens; what went wrong with it is an Error. Waits where it is not.
   [[nodiscard]] std::span<const uint32_t> mask(int32_t sample, std::span<const int32_t> generated);
 
@@ -47,6 +50,11 @@ class Masks : public std::enable_shared_from_this<Masks> {
     std::atomic<bool> waits{false};  // for the worker
     std::exception_ptr error;
   };
+  // Takes the grammar if it is nobody's; gives it back.
+  [[nodiscard]] bool take() { return !grammar_->busy.exchange(true, std::memory_order_acquire); }
+  void give_back() { grammar_->busy.store(false, std::memory_order_release); }
+  static void set_text(Sample& s, std::span<const int32_t> text);
+  [[nodiscard]] bool find_for_guess(Sample& s, std::span<const int32_t> text);
   // False: too many wait already.
   [[nodiscard]] bool post(Sample& s, int32_t sample);
   // On the worker; gives the grammar back.

@@ -31,6 +31,9 @@ struct PromptProgress {
 // Tokens guessed at a time, at most: with the one that is drawn in any case two tiles of the products.
 inline constexpr int32_t kMostDraft = 15;
 
+// Writes what may come after `generated` to `out` and returns how many tokens that are.
+using GuessTokens = std::function<int32_t(int32_t sample, std::span<const int32_t> generated, std::span<int32_t> out)>;
+
 struct Request {
   std::vector<int32_t> prompt;
   int32_t samples = 1;
@@ -43,8 +46,12 @@ struct Request {
   std::vector<LogitBias> bias;
   int32_t top_logprobs = -1;  // -1: none; 0: of the drawn token; n: of the n likeliest too
   AllowedTokens allowed = {};
-  // Asked before `allowed`, where it is set: false, and the sample sits out this step.
-  std::function<bool(int32_t sample, std::span<const int32_t> generated)> mask_ready = {};
+  // Asked before `allowed`, where it is set: false, and the sample sits out this step. Where the last `guessed` tokens
+  // were guessed ahead, false says that they are not worth waiting for.
+  std::function<bool(int32_t sample, std::span<const int32_t> generated, int32_t guessed)> mask_ready = {};
+  // With `allowed` and `mask_ready`, which then are asked about guesses too: tokens that probably come because nothing
+  // else may, as `guess` has them. They are guesses.
+  GuessTokens forced = {};
   // Logits of the prompt's positions from `logits_from` on, in rows of the vocabulary's size. Called once per chunk.
   std::optional<int32_t> logits_from = {};
   std::function<void(int32_t first_position, std::span<const float> rows)> on_logits = {};
@@ -52,13 +59,13 @@ struct Request {
   std::string cache_salt;    // prompts with different salts share nothing
   uint64_t tag = 0;          // who asked, for the log of steps
   bool recompute = false;    // the whole sequence for every token: what caching is compared with
-  // Tokens guessed ahead (draft_length.h), as GenerateOptions has them; with `allowed` or `recompute` none are.
+  // Tokens guessed ahead (draft_length.h), as GenerateOptions has them; none are with `recompute`, nor with `allowed`
+  // unless there is `forced`.
   bool lookup = false;
   std::vector<int32_t> prediction = {};
   bool draft = true;
   int32_t max_draft = kMostDraft;
-  // Instead of both: writes what may come after `generated` to `out` and returns how many.
-  std::function<int32_t(int32_t sample, std::span<const int32_t> generated, std::span<int32_t> out)> guess = {};
+  GuessTokens guess = {};  // instead of both
   // False ends the sample. An exception ends the request, and is its result's error.
   TokenCallback on_token = {};
   std::function<void(const PromptProgress& progress)> on_prompt = {};  // after each step with tokens of the prompt

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -20,8 +19,6 @@ double milliseconds(SchedulerClock::duration duration) {
 constexpr double kCpuLatencyMs = 100;
 constexpr double kPromptStepMs = 500;
 constexpr double kDeviceLatencyMs = 25;
-// Between looks whether a mask that takes long is there, when there is nothing else to do.
-constexpr std::chrono::microseconds kMaskNap{50};
 // More samples of one prompt than any sequence limit.
 constexpr int32_t kMaxSamples = 1024;
 
@@ -88,6 +85,8 @@ Scheduler::Scheduler(const SchedulerParts& parts, const SchedulerOptions& option
   step_.reserve(static_cast<size_t>(limits.max_sequences));
   drafting_.reserve(static_cast<size_t>(limits.max_sequences));
   samples_.resize(static_cast<size_t>(limits.max_logit_rows));
+  row_masks_ =
+      std::make_unique_for_overwrite<uint32_t[]>(samples_.size() * static_cast<size_t>(bitset_words(vocabulary_)));
   found_pages_.resize(static_cast<size_t>(cache_.max_pages()));
 }
 
@@ -257,7 +256,7 @@ bool Scheduler::step() {
   const StepTurn::Hold hold(turn_);
   step_.clear();
   shape_ = {};
-  step_has_masks_ = step_shows_logits_ = step_may_draft_ = false;
+  step_has_masks_ = step_shows_logits_ = step_may_draft_ = any_late_ = false;
   plan_decodes();
   plan_drafts();
   plan_prompts();
@@ -282,34 +281,6 @@ void Scheduler::drop_cancelled() {
     for (const auto& sequence : request->sequences) finish(*sequence, StopReason::cancelled);
   }
   remove_done();
-}
-
-// Masks of the rows that are drawn from; a request whose mask cannot be had leaves the step, and a row whose mask is
-// late sits it out.
-void Scheduler::fetch_masks() {
-  if (!step_has_masks_) return;
-  bool any_late = false;
-  const auto words = static_cast<size_t>(bitset_words(vocabulary_));
-  for (Sequence* s : step_) {
-    const Request& request = s->request.request;
-    if (!s->draws || !request.allowed || s->done) continue;
-    try {
-      if (request.mask_ready && !request.mask_ready(s->sample, s->generated_tokens())) {
-        s->step_tokens = 0;
-        any_late = true;
-        continue;
-      }
-      s->allowed = request.allowed(s->sample, s->generated_tokens());
-      if (!s->allowed.empty() && s->allowed.size() != words) {
-        inferno::fail("a mask of allowed tokens has {} words, the vocabulary needs {}", s->allowed.size(), words);
-      }
-    } catch (...) {
-      fail(s->request, std::current_exception());
-    }
-  }
-  std::erase_if(step_, [](const Sequence* s) { return s->done || s->step_tokens == 0; });
-  // Nobody else has anything to do meanwhile.
-  if (any_late && step_.empty()) std::this_thread::sleep_for(kMaskNap);
 }
 
 void Scheduler::run_step() {
@@ -374,7 +345,7 @@ void Scheduler::add_to_batch(Sequence& s, size_t& row) {
                                                                   .sample_index = s.sample,
                                                                   .position = static_cast<int32_t>(position),
                                                                   .history = tokens.first(position),
-                                                                  .allowed = s.allowed,
+                                                                  .allowed = s.allowed[static_cast<size_t>(i)],
                                                                   .bias = request.bias,
                                                                   .top_logprobs = request.top_logprobs};
   }

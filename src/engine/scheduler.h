@@ -159,7 +159,8 @@ class Scheduler {
   void prepare_drafts(Sequence& sequence);
   void plan_drafts();
   void plan_model_drafts(double limit);
-  [[nodiscard]] int32_t ask_for_guess(Sequence& sequence, std::span<int32_t> room);
+  void guess_by(const GuessTokens& guess, Sequence& sequence, Sequence::DraftSource source, double limit);
+  [[nodiscard]] int32_t ask_for_guess(const GuessTokens& guess, Sequence& sequence, std::span<int32_t> room);
   // Tokens that may be guessed for the sequence by its own limits and the step's, and of so many those that `limit`
   // seconds have room for.
   [[nodiscard]] int32_t draft_room(const Sequence& sequence) const;
@@ -188,7 +189,14 @@ class Scheduler {
   void remove_guesses();
   void take_tokens(Sequence& sequence, int32_t first_row, SchedulerClock::time_point end);
   [[nodiscard]] bool is_cancelled(const ActiveRequest& request) const;
+  // Whether the mask of a sequence that decodes is not there yet.
+  [[nodiscard]] bool is_late(Sequence& sequence) const;
   void fetch_masks();
+  void fetch_row_masks(Sequence& sequence);
+  [[nodiscard]] std::span<const uint32_t> fetch_mask(const Sequence& sequence);
+  void cut_draft(Sequence& sequence, int32_t count);
+  // The shape of what is in the step now.
+  void measure_step();
   void log_step(double seconds);
   void deliver_logits();
   void report_prompt(Sequence& s);
@@ -227,14 +235,18 @@ class Scheduler {
   StepShape shape_;
   bool step_has_masks_ = false;  // some sequence of the step may have a mask, wants to see logits
   bool step_shows_logits_ = false;
+  bool any_late_ = false;            // some sequence sits the step out
+  int32_t mask_rows_ = 0;            // of row_masks_, in use
   bool step_may_draft_ = false;      // some sequence of the step may have guesses
   double step_alone_seconds_ = 0;    // of the step without any, as expected
   std::vector<Sequence*> drafting_;  // those whose guesses the draft model makes
   double credit_seconds_ = 0;        // time that steps had left when not even the least chunk fitted
   int32_t steps_without_prompt_ = 0;
   std::vector<SampleRequest> samples_;  // [max_logit_rows]
-  std::vector<int32_t> found_pages_;    // [max_pages]
-  std::vector<float> logits_;           // rows for Request::on_logits
+  // [max_logit_rows][words] masks of rows with guesses before them; memory that is never touched without.
+  std::unique_ptr<uint32_t[]> row_masks_;
+  std::vector<int32_t> found_pages_;  // [max_pages]
+  std::vector<float> logits_;         // rows for Request::on_logits
   StepLog log_;
   SchedulerClock::time_point made_ = SchedulerClock::now();
 

@@ -24,7 +24,9 @@ void check_drafts(const Request& request, bool has_states, int32_t vocabulary) {
 // On the thread that submits: the memory, and the index of the prompt.
 void Scheduler::prepare_drafts(Sequence& s) {
   const Request& request = s.request.request;
-  if (request.allowed || request.recompute || request.max_draft == 0 || s.max_tokens - s.prompt_length < 3) return;
+  const bool forced = request.forced && request.allowed && request.mask_ready && !cache_.has_states();
+  if ((request.allowed && !forced) || request.recompute || request.max_draft == 0) return;
+  if (s.max_tokens - s.prompt_length < 3) return;
   if (request.guess) {
     s.speculates = true;
     return;
@@ -34,7 +36,7 @@ void Scheduler::prepare_drafts(Sequence& s) {
     s.ngrams->update(s.tokens);
   }
   if (request.draft && draft_model_ != nullptr) s.draft_kv.emplace(draft_model_->cache());
-  s.speculates = s.ngrams || s.draft_kv;
+  s.speculates = forced || s.ngrams || s.draft_kv;
 }
 
 int32_t Scheduler::draft_room(const Sequence& s) const {
@@ -55,13 +57,26 @@ double Scheduler::draft_price(const Sequence& s) const {
 }
 
 // Who asked knows what may follow; an exception ends the request.
-int32_t Scheduler::ask_for_guess(Sequence& s, std::span<int32_t> room) {
+int32_t Scheduler::ask_for_guess(const GuessTokens& guess, Sequence& s, std::span<int32_t> room) {
   try {
-    const int32_t count = s.request.request.guess(s.sample, s.generated_tokens(), room);
+    const int32_t count = guess(s.sample, s.generated_tokens(), room);
     return std::clamp(count, 0, static_cast<int32_t>(room.size()));
   } catch (...) {
     fail(s.request, std::current_exception());
     return 0;
+  }
+}
+
+void Scheduler::guess_by(const GuessTokens& guess, Sequence& s, Sequence::DraftSource source, double limit) {
+  const int32_t wanted = s.draft_lengths[source].choose(draft_room(s), s.draft_price);
+  const std::span<int32_t> room = std::span(s.draft).first(static_cast<size_t>(drafts_within(s, wanted, limit)));
+  s.draft_source = source;
+  if (room.empty()) return;
+  if (guess) {
+    s.draft_count = ask_for_guess(guess, s, room);
+  } else if (s.ngrams) {
+    s.ngrams->update(s.tokens);
+    s.draft_count = s.ngrams->draft(room);
   }
 }
 
@@ -76,18 +91,10 @@ void Scheduler::plan_drafts() {
   for (Sequence* s : step_) {
     s->draft_price = s->draft_entry = 0;
     if (!s->speculates || s->generated() == 0) continue;
-    const double price = draft_price(*s);
+    s->draft_price = draft_price(*s);
     const Request& request = s->request.request;
-    const int32_t wanted = s->draft_lengths[Sequence::from_text].choose(draft_room(*s), price);
-    const std::span<int32_t> room = std::span(s->draft).first(static_cast<size_t>(drafts_within(*s, wanted, limit)));
-    if (!room.empty() && request.guess) {
-      s->draft_count = ask_for_guess(*s, room);
-    } else if (!room.empty() && s->ngrams) {
-      s->ngrams->update(s->tokens);
-      s->draft_count = s->ngrams->draft(room);
-    }
-    s->draft_source = Sequence::from_text;
-    s->draft_price = price;
+    if (request.forced) guess_by(request.forced, *s, Sequence::from_grammar, limit);
+    if (s->draft_count == 0) guess_by(request.guess, *s, Sequence::from_text, limit);
     if (s->draft_count > 0) {
       add_draft(*s);
     } else if (s->draft_kv) {

@@ -29,7 +29,11 @@ double priority(const Sequence& s, SchedulerClock::time_point now) {
 void Scheduler::plan_decodes() {
   for (size_t i = 0; i < running_.size();) {
     Sequence& s = *running_[i];
+    s.sits_out = false;
     if (s.remaining() != 1) {
+      ++i;
+    } else if (is_late(s)) {
+      any_late_ = true;
       ++i;
     } else if (make_room(s)) {  // may preempt sequences after this one
       add_to_step(s, 1);
@@ -80,6 +84,7 @@ Sequence* Scheduler::next_prompt(SchedulerClock::time_point now) const {
   };
   int32_t open = 0;
   for (Sequence* s : running_) {
+    if (s->sits_out) continue;
     if (s->step_tokens == 0) consider(s);
     open += s->remaining() > s->step_tokens ? 1 : 0;
   }
@@ -141,7 +146,7 @@ void Scheduler::add_to_step(Sequence& s, int32_t tokens) {
   s.step_tokens = tokens;
   s.draws = tokens == s.remaining() && request.max_new_tokens != 0;
   s.step_rows = s.draws ? 1 : 0;
-  s.allowed = {};
+  s.allowed.fill({});
   s.draft_count = 0;
   step_may_draft_ = step_may_draft_ || s.speculates;
   step_has_masks_ = step_has_masks_ || (s.draws && request.allowed);

@@ -51,12 +51,12 @@ struct Sequence {
 
   // Tokens guessed ahead, where they may be. By the draft model: what it has computed of the tokens, in pages of its
   // own.
-  enum DraftSource : uint8_t { from_text, from_model };
+  enum DraftSource : uint8_t { from_text, from_model, from_grammar };
   bool speculates = false;
   std::optional<NgramIndex> ngrams;
   std::optional<KvSequence> draft_kv;
   int32_t draft_computed = 0;
-  std::array<DraftLength, 2> draft_lengths;  // by source
+  std::array<DraftLength, 3> draft_lengths;  // by source
   int32_t drafted = 0;                       // so far
   int32_t accepted = 0;
 
@@ -71,7 +71,10 @@ struct Sequence {
   DraftSource draft_source = from_text;
   double draft_price = 0;  // of each, and of guessing at all (draft_length.h)
   double draft_entry = 0;
-  std::span<const uint32_t> allowed;  // tokens; empty: all
+  bool sits_out = false;       // its mask is late
+  int32_t mask_ready_at = -1;  // the length of the text whose mask is there
+  // Tokens that may be drawn in the rows that are drawn from; empty: all.
+  std::array<std::span<const uint32_t>, kMostDraft + 1> allowed;
 
   bool is_started = false;
   SchedulerClock::time_point forward_begin, first_token, last_token;

@@ -118,6 +118,40 @@ TEST(Mask, ForcedTextIsFoundAsFarAsThereIsNoChoice) {
   EXPECT_EQ(matcher.forced_bytes(), "oon!");
 }
 
+TEST(Mask, ForcedTokensAreTheLongestUpToWhereOneMayGoBeyondWhatIsForced) {
+  const auto guess = [](const char* pattern, const std::vector<std::string>& tokens, size_t most = 8) {
+    Grammar grammar = make_grammar({.kind = SourceKind::regex, .text = pattern, .choices = {}}, tokens);
+    Matcher matcher(grammar);
+    std::vector<int32_t> out(most);
+    out.resize(static_cast<size_t>(matcher.guess_forced(out)));
+    return out;
+  };
+  using Ids = std::vector<int32_t>;
+  EXPECT_EQ(guess("hello (world|moon)!", {"hello", "hel"}), (Ids{256, ' '}));
+  EXPECT_EQ(guess("hello (world|moon)!", {"hello", "hel"}, 1), (Ids{256}));
+  // The space may be the beginning of a longer token, or of none that fits.
+  EXPECT_EQ(guess("hello (world|moon)!", {"hello", " mo"}), (Ids{256}));
+  EXPECT_EQ(guess("hello (world|moon)!", {"hello", " so"}), (Ids{256, ' '}));
+  EXPECT_EQ(guess("hello (world|moon)!", {"hello w"}), (Ids{}));
+  EXPECT_EQ(guess("[ab]c", {}), (Ids{}));
+  EXPECT_EQ(guess("(abc)?", {}), (Ids{}));  // it may end
+  EXPECT_EQ(guess("ab(cd)?", {}), (Ids{'a', 'b'}));
+}
+
+TEST(Mask, ATextMayChangeInTheMiddle) {
+  Grammar grammar = make_grammar({.kind = SourceKind::regex, .text = "a(bc|de)f|xyz", .choices = {}});
+  Matcher matcher(grammar);
+  const auto mask_of = [&](const std::vector<int32_t>& text) {
+    matcher.set_text(text);
+    return std::vector<uint32_t>(matcher.mask().begin(), matcher.mask().end());
+  };
+  EXPECT_TRUE(allows(mask_of({'a', 'b'}), 'c'));
+  EXPECT_TRUE(allows(mask_of({'a', 'd'}), 'e'));
+  EXPECT_FALSE(allows(mask_of({'a', 'd'}), 'c'));
+  EXPECT_TRUE(allows(mask_of({'x', 'y'}), 'z'));
+  EXPECT_TRUE(allows(mask_of({'a'}), 'b'));
+}
+
 TEST(Mask, WhatIsForgottenComesBackTheSame) {
   const Source source{.kind = SourceKind::json_schema, .text = kSchemas[0], .choices = {}};
   Grammar large = make_grammar(source, kTokens);

@@ -1,6 +1,7 @@
 #include "grammar/matcher.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <utility>
 
@@ -13,6 +14,20 @@ namespace {
 constexpr size_t kPrepared = 16;
 // Of a mask that is found quickly, in nodes of the trie: about a third of a millisecond.
 constexpr size_t kQuickWork = 100'000;
+// Of what is forced, so many bytes are looked at: more than are guessed ahead at a time.
+constexpr size_t kForcedBytes = 128;
+
+// While it lives, the automaton does bounded work.
+class QuickWork {
+ public:
+  explicit QuickWork(Automaton& automaton) : automaton_(automaton) { automaton_.set_bound(kQuickWork); }
+  ~QuickWork() { automaton_.lift_bound(); }
+  QuickWork(const QuickWork&) = delete;
+  QuickWork& operator=(const QuickWork&) = delete;
+
+ private:
+  Automaton& automaton_;
+};
 
 }  // namespace
 
@@ -45,7 +60,8 @@ void Matcher::refresh() {
 }
 
 void Matcher::set_text(std::span<const int32_t> tokens) {
-  if (tokens.size() < tokens_.size()) rollback(tokens_.size() - tokens.size());
+  const auto same = static_cast<size_t>(std::ranges::mismatch(tokens_, tokens).in1 - tokens_.begin());
+  rollback(tokens_.size() - same);
   tokens_.insert(tokens_.end(), tokens.begin() + static_cast<std::ptrdiff_t>(tokens_.size()), tokens.end());
 }
 
@@ -95,12 +111,7 @@ std::span<const uint32_t> Matcher::mask() {
 }
 
 bool Matcher::find_mask_quickly() {
-  Automaton& automaton = grammar_.automaton_;
-  struct Lift {
-    Automaton& automaton;
-    ~Lift() { automaton.lift_bound(); }
-  } const lift{automaton};
-  automaton.set_bound(kQuickWork);
+  const QuickWork quick(grammar_.automaton_);
   try {
     (void)mask();
     return true;
@@ -109,23 +120,74 @@ bool Matcher::find_mask_quickly() {
   }
 }
 
-std::string Matcher::forced_bytes(size_t most) {
+ConfigId Matcher::find_forced(std::span<char> out, size_t& count) {
   refresh();
   Automaton& automaton = grammar_.automaton_;
-  std::string bytes;
-  for (ConfigId config = configs_.back(); bytes.size() < most && !automaton.may_end(config);) {
+  ConfigId config = configs_.back();
+  const auto only_byte = [&] {
     int only = -1;
     for (const Item& item : automaton.items(config)) {
       for (const ByteEdge& edge : automaton.program().edges(item.state)) {
-        if (edge.low != edge.high || (only >= 0 && only != edge.low)) return bytes;
+        if (edge.low != edge.high || (only >= 0 && only != edge.low)) return -1;
         only = edge.low;
       }
     }
-    if (only < 0) break;
-    bytes.push_back(static_cast<char>(only));
-    config = automaton.step(config, static_cast<uint8_t>(only));
+    return only;
+  };
+  for (count = 0; count < out.size() && !automaton.may_end(config); ++count) {
+    const int byte = only_byte();
+    if (byte < 0) break;
+    out[count] = static_cast<char>(byte);
+    config = automaton.step(config, static_cast<uint8_t>(byte));
   }
+  return config;
+}
+
+std::string Matcher::forced_bytes(size_t most) {
+  std::string bytes(most, '\0');
+  size_t count = 0;
+  find_forced(bytes, count);
+  bytes.resize(count);
   return bytes;
+}
+
+bool Matcher::may_go_on(uint32_t node, ConfigId config) {
+  const TokenTree& tree = grammar_.trie().all();
+  for (uint32_t i = node + 1; i < tree.node(node).end; i = tree.node(i).end) {
+    if (grammar_.automaton_.step(config, tree.node(i).byte) != Automaton::kDead) return true;
+  }
+  return false;
+}
+
+int32_t Matcher::guess_forced(std::span<int32_t> out) {
+  const QuickWork quick(grammar_.automaton_);
+  const TokenTree& tree = grammar_.trie().all();
+  std::array<char, kForcedBytes> buffer;
+  int32_t found = 0;
+  try {
+    size_t count = 0;
+    const ConfigId end = find_forced(buffer, count);
+    const std::string_view bytes(buffer.data(), count);
+    for (size_t at = 0; at < bytes.size() && static_cast<size_t>(found) < out.size();) {
+      uint32_t node = 0;
+      size_t length = 0;
+      size_t i = at;
+      for (; i < bytes.size(); ++i) {
+        const uint32_t next = tree.child(node, static_cast<uint8_t>(bytes[i]));
+        if (next == 0) break;
+        node = next;
+        if (tree.tokens(node).empty()) continue;
+        out[static_cast<size_t>(found)] = tree.tokens(node).front();
+        length = i + 1 - at;
+      }
+      if (length == 0 || (i == bytes.size() && may_go_on(node, end))) break;
+      at += length;
+      ++found;
+    }
+  } catch (const Automaton::TooMuch&) {
+    // What was found until then is as good as before.
+  }
+  return found;
 }
 
 std::optional<int32_t> Matcher::forced_token() {

@@ -49,8 +49,8 @@ class Matcher {
 
   // False: the token does not fit here, and nothing changes. End tokens fit where the text may end.
   [[nodiscard]] bool accept(int32_t token);
-  // The text so far, which may be longer or shorter than it was: nothing is looked at before the next question. A token
-  // that does not fit is an Error then.
+  // The text so far, whatever it was before: nothing is looked at before the next question. A token that does not fit
+  // is an Error then.
   void set_text(std::span<const int32_t> tokens);
   // Memory for so many tokens.
   void reserve(size_t tokens);
@@ -72,8 +72,15 @@ class Matcher {
   [[nodiscard]] std::string forced_bytes(size_t most = 256);
   // The only token that may come next; empty: there are several.
   [[nodiscard]] std::optional<int32_t> forced_token();
+  // The forced bytes as the tokens they are likeliest to be drawn as: each the longest there is, up to where a token
+  // may go beyond what is forced. Returns how many there are in `out`. In bounded time and without allocating.
+  [[nodiscard]] int32_t guess_forced(std::span<int32_t> out);
 
  private:
+  // Fills `out` with bytes that must come, as many as there are and fit; where they lead.
+  ConfigId find_forced(std::span<char> out, size_t& count);
+  // A token may have all bytes up to that node of the trie, and more.
+  [[nodiscard]] bool may_go_on(uint32_t node, ConfigId config);
   [[nodiscard]] ConfigId advance(ConfigId config, int32_t token);
   // Makes sure that configs_ belong to what the automaton remembers now.
   void refresh();

@@ -86,6 +86,15 @@ ByteKind ascii_kind(uint8_t byte) {
 TokenTree::TokenTree(std::span<const std::string_view> pieces, std::vector<int32_t> ids) {
   build(pieces, std::move(ids));
   find_kinds();
+  for (uint32_t i = 1; i < size(); i = nodes_[i].end) children_[nodes_[i].byte] = i;
+}
+
+uint32_t TokenTree::child(uint32_t node, uint8_t byte) const {
+  if (node == 0) return children_[byte];
+  for (uint32_t i = node + 1; i < nodes_[node].end; i = nodes_[i].end) {
+    if (nodes_[i].byte == byte) return i;
+  }
+  return 0;
 }
 
 void TokenTree::build(std::span<const std::string_view> pieces, std::vector<int32_t> ids) {

@@ -6,6 +6,7 @@
 // Immutable.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -54,6 +55,8 @@ class TokenTree {
   [[nodiscard]] std::span<const int32_t> tokens(uint32_t node) const {
     return std::span(tokens_).subspan(nodes_[node].tokens, nodes_[node + 1].tokens - nodes_[node].tokens);
   }
+  // The node behind that byte; 0: there is none.
+  [[nodiscard]] uint32_t child(uint32_t node, uint8_t byte) const;
   // Of the whole subtree.
   [[nodiscard]] std::span<const int32_t> tokens_below(uint32_t node) const {
     const uint32_t end = nodes_[nodes_[node].end].tokens;
@@ -65,7 +68,8 @@ class TokenTree {
   void build(std::span<const std::string_view> pieces, std::vector<int32_t> ids);
   void find_kinds();
 
-  std::vector<Node> nodes_;  // the last one is only an end
+  std::vector<Node> nodes_;                  // the last one is only an end
+  std::array<uint32_t, 256> children_ = {};  // of the root, which has the most
   std::vector<int32_t> tokens_;
 };
 

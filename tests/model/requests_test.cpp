@@ -11,8 +11,7 @@
 
 #include "backend/decorator.h"
 #include "base/error.h"
-#include "engine/masks.h"
-#include "grammar/source.h"
+#include "constrained.h"
 #include "model_runs.h"
 #include "support/allocations.h"
 
@@ -303,22 +302,6 @@ TEST(Requests, ADecodeStepOfSeveralAllocatesNothing) {
   }
 }
 
-// Tokens of letters and of what JSON needs, as many as the model has; the last one ends a text.
-std::shared_ptr<const grammar::TokenTrie> json_tokens(int32_t vocabulary) {
-  std::vector<std::string> texts = {"[", "]", "\"", ",", " ", "\",\"", "\"]", "\\n", "é"};
-  for (int32_t i = static_cast<int32_t>(texts.size()); i < vocabulary - 1; ++i) {
-    texts.push_back({static_cast<char>('a' + i % 26), static_cast<char>('a' + i / 26 % 26)});
-  }
-  texts.emplace_back();
-  const std::vector<std::string_view> pieces(texts.begin(), texts.end());
-  return std::make_shared<const grammar::TokenTrie>(pieces, std::vector<int32_t>{vocabulary - 1});
-}
-
-void constrain(Request& request, const std::shared_ptr<Masks>& masks) {
-  request.mask_ready = [masks](int32_t sample, std::span<const int32_t> ids) { return masks->ready(sample, ids); };
-  request.allowed = [masks](int32_t sample, std::span<const int32_t> ids) { return masks->mask(sample, ids); };
-}
-
 TEST(Requests, ADecodeStepWithAGrammarAllocatesNothingOnItsThread) {
   auto engine = make({.sequences = 4});
   const int32_t vocabulary = engine->model().config().vocabulary;
@@ -355,7 +338,7 @@ TEST(Requests, ARowWhoseMaskIsLateSitsOutAndTheOthersGoOn) {
     std::vector<Outcome> outcomes(2);
     Request masked = request_of(1, 40, 12, vocabulary);
     int32_t asked = 0;
-    masked.mask_ready = [&](int32_t, std::span<const int32_t>) { return ++asked % (late + 1) == 0; };
+    masked.mask_ready = [&](int32_t, std::span<const int32_t>, int32_t) { return ++asked % (late + 1) == 0; };
     masked.allowed = [&](int32_t, std::span<const int32_t>) { return std::span<const uint32_t>(all); };
     const auto first = submit_watched(*engine, std::move(masked), outcomes[0]);
     const auto other = submit_watched(*engine, request_of(2, 40, 30, vocabulary), outcomes[1]);
@@ -366,6 +349,37 @@ TEST(Requests, ARowWhoseMaskIsLateSitsOutAndTheOthersGoOn) {
     return outcomes;
   };
   EXPECT_EQ(run(0), run(3));
+}
+
+TEST(Requests, ARowThatSitsOutIsNoPartOfWhatItsStepIsExpectedToTake) {
+  auto engine = make({.sequences = 2});
+  const int32_t vocabulary = engine->model().config().vocabulary;
+  const std::vector<uint32_t> all(static_cast<size_t>(bitset_words(vocabulary)), UINT32_MAX);
+  bool late = false;
+  Request masked = request_of(1, 40, 30, vocabulary);
+  masked.mask_ready = [&](int32_t, std::span<const int32_t>, int32_t) { return !late; };
+  masked.allowed = [&](int32_t, std::span<const int32_t>) { return std::span<const uint32_t>(all); };
+  int32_t tokens = 0;
+  masked.on_token = [&](const TokenEvent&) { return ++tokens > 0; };
+  (void)engine->scheduler().submit(std::move(masked));
+  (void)engine->scheduler().submit(request_of(2, 50, 30, vocabulary));
+  while (engine->scheduler().stats().generated_tokens < 8) engine->scheduler().step();
+  for (int32_t i = 0; i < 4; ++i) {
+    late = i % 2 == 0;
+    const StepCost before = engine->scheduler().cost();
+    const int32_t had = tokens;
+    engine->scheduler().step();
+    const StepRecord record = engine->scheduler().log().last(1).front();
+    StepShape shape;
+    for (int32_t m = 0; m < record.members; ++m) {
+      shape = shape.with(record.member[static_cast<size_t>(m)].position, 1, 1);
+    }
+    EXPECT_EQ(record.sequences, late ? 1 : 2);
+    EXPECT_EQ(tokens - had, late ? 0 : 1);
+    EXPECT_DOUBLE_EQ(record.expected_seconds, before.seconds(shape));
+  }
+  late = false;
+  run_all(*engine);
 }
 
 TEST(Requests, AMaskThatTakesLongComesFromTheWorker) {

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "constrained.h"
 #include "model_runs.h"
 #include "support/allocations.h"
 #include "synthetic/synthetic_model.h"
@@ -164,6 +165,92 @@ TEST_P(Speculation, EachOfManyRandomRequestsHasTheBitsItHasWithoutGuesses) {
   EXPECT_TRUE(scalar || stats.preemptions > 0);
   EXPECT_EQ(crowd->cache().pool().available(), crowd->cache().pool().pages());
   EXPECT_TRUE(crowd->cache().pool().consistent());
+}
+
+constexpr const char* kForcedSchema =
+    R"({"type":"array","minItems":40,"items":{"type":"object","additionalProperties":false,
+        "required":["abcdefghijab","kind"],"properties":{
+        "abcdefghijab":{"type":"string","maxLength":12},
+        "kind":{"enum":["cdcdcdcdabab","cdcdcdefghij","efefefefefef"]}}}})";
+
+// Texts under a schema have the same bits whether tokens are guessed ahead or not: those that the schema forces, those
+// that look-up finds and those of a draft model, which knows nothing of it.
+TEST(Speculating, WhatASchemaForcesIsGuessedAndTheTextIsTheSame) {
+  auto plain = make_guessing({.sequences = 1});
+  auto crowd = make_guessing({.sequences = 5, .pages = 14, .draft = long_model("q4_0")});
+  const int32_t vocabulary = crowd->model().config().vocabulary;
+  MaskWorker worker;
+  worker.start();
+  const auto request_of = [&](int32_t seed, const std::shared_ptr<SharedGrammar>& shared, int32_t most_draft) {
+    Request request = text_of(seed % 4, 20 + seed, 150, vocabulary);
+    request.sampling = {.temperature = static_cast<float>(seed % 3) * 0.7F, .seed = static_cast<uint64_t>(seed)};
+    request.samples = seed % 5 == 0 ? 2 : 1;
+    request.top_logprobs = seed % 2 == 0 ? 2 : -1;
+    request.max_draft = most_draft;
+    request.lookup = most_draft > 0 && seed % 3 == 1;
+    request.draft = most_draft > 0 && seed % 4 == 3;
+    constrain(request, std::make_shared<Masks>(shared, request.samples, 150, worker));
+    return request;
+  };
+  for (const bool single_letters : {false, true}) {
+    const auto shared = shared_schema(kForcedSchema, json_tokens(vocabulary, single_letters));
+    const int64_t drafted = crowd->scheduler().stats().drafted_tokens;
+    const int64_t accepted = crowd->scheduler().stats().accepted_tokens;
+    constexpr int32_t kCount = 12;
+    std::vector<Seen> expected(kCount);
+    std::vector<Seen> seen(kCount);
+    for (int32_t i = 0; i < kCount; ++i) {
+      expected[static_cast<size_t>(i)] = run_alone(*plain, request_of(i, shared, 0));
+      (void)submit_seen(*crowd, request_of(i, shared, kMostDraft), seen[static_cast<size_t>(i)]);
+      crowd->scheduler().step();
+    }
+    step_all(*crowd);
+    for (size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i], expected[i]) << "request " << i;
+    const int64_t right = crowd->scheduler().stats().accepted_tokens - accepted;
+    EXPECT_GT(right, kCount * 10);
+    EXPECT_LE(right, crowd->scheduler().stats().drafted_tokens - drafted);
+  }
+  EXPECT_EQ(plain->scheduler().stats().drafted_tokens, 0);
+  EXPECT_EQ(crowd->cache().pool().available(), crowd->cache().pool().pages());
+}
+
+TEST(Speculating, TokensThatASchemaForcesTakeFewForwards) {
+  auto engine = make_guessing({});
+  const int32_t vocabulary = engine->model().config().vocabulary;
+  MaskWorker worker;
+  worker.start();
+  const auto shared =
+      shared_schema(R"({"const":"abcdefghijabcdefghijabcdefghijabcdefghijabcdefghij"})", json_tokens(vocabulary));
+  Request request = text_of(3, 40, 60, vocabulary);
+  request.stop_ids = {vocabulary - 1};
+  constrain(request, std::make_shared<Masks>(shared, 1, 60, worker));
+  const RequestResult made = generate(*engine, request);
+  EXPECT_EQ(made.ids().size(), 27U) << "25 pairs of letters in quotes";
+  EXPECT_EQ(made.reason(), StopReason::stop_token);
+  EXPECT_GE(made.metrics.accepted_tokens, 20);
+  EXPECT_LE(made.metrics.forwards, 9);
+}
+
+TEST(Speculating, AStepWithForcedTokensAllocatesNothing) {
+  auto engine = make_guessing({});
+  const int32_t vocabulary = engine->model().config().vocabulary;
+  MaskWorker worker;
+  worker.start();
+  const auto shared = shared_schema(kForcedSchema, json_tokens(vocabulary, true));
+  for (int32_t i = 0; i < 3; ++i) {
+    Request request = text_of(i, 30, 300, vocabulary);
+    request.sampling = {.temperature = 1, .seed = static_cast<uint64_t>(i)};
+    constrain(request, std::make_shared<Masks>(shared, 1, 300, worker));
+    (void)engine->scheduler().submit(std::move(request));
+  }
+  const auto made = [&] { return engine->scheduler().stats().generated_tokens; };
+  while (made() < 150) engine->scheduler().step();
+  const int64_t drafted = engine->scheduler().stats().drafted_tokens;
+  const int64_t before = allocations_here();
+  while (made() < 500) engine->scheduler().step();
+  EXPECT_EQ(allocations_here(), before);
+  EXPECT_GT(engine->scheduler().stats().drafted_tokens, drafted);
+  step_all(*engine);
 }
 
 TEST(Speculating, RightGuessesBecomeManyTokensOfOneForward) {

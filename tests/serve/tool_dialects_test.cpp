@@ -12,8 +12,8 @@ constexpr const char* kTwoCalls =
     "<tool_call>\n{\"name\": \"time\", \"arguments\": {}}\n</tool_call>";
 
 Json schema() {
-  return Json::parse(R"({"type":"object","properties":{"place":{"enum":["sea","land"]},"days":{"type":"integer"}},
-    "required":["place","days"],"additionalProperties":false})");
+  return Json::parse(R"({"type":"object","properties":{"place":{"enum":["sea","land"]},
+    "days":{"type":"integer","minimum":0,"maximum":9}},"required":["place","days"],"additionalProperties":false})");
 }
 Json empty_schema() {
   return {{"type", "object"}, {"additionalProperties", false}};
@@ -88,7 +88,7 @@ TEST(ServeAnthropicTools, ChoicesAreKeptAndResultsArePartOfTheConversation) {
   for (const Json& choice : {Json{{"type", "any"}}, Json{{"type", "tool"}, {"name", "weather"}}}) {
     Json asked = choice;
     asked["disable_parallel_tool_use"] = true;
-    const Json made = answer_of(client, "/v1/messages", anthropic({{"tool_choice", asked}, {"seed", 3}}));
+    const Json made = answer_of(client, "/v1/messages", anthropic({{"tool_choice", asked}, {"temperature", 0}}));
     ASSERT_EQ(made["content"].size(), 1U) << made.dump();
     EXPECT_EQ(made["content"][0]["type"], "tool_use");
   }
@@ -214,8 +214,9 @@ TEST(ServeResponsesTools, CallsAndResultsArePartOfTheInputAndChoicesAreKept) {
   EXPECT_EQ(answer_of(client, "/v1/responses", body)["output"][0]["content"][0]["text"], "Fine.");
   body["input"][2].erase("call_id");
   EXPECT_EQ(client.post("/v1/responses", body.dump()).status, 400);
-  const Json named = answer_of(client, "/v1/responses",
-                               responses({{"tool_choice", {{"type", "function"}, {"name", "time"}}}, {"seed", 1}}));
+  const Json named =
+      answer_of(client, "/v1/responses",
+                responses({{"tool_choice", {{"type", "function"}, {"name", "time"}}}, {"temperature", 0}}));
   ASSERT_EQ(named["output"].size(), 1U) << named.dump();
   EXPECT_EQ(named["output"][0]["name"], "time");
   EXPECT_EQ(named["tool_choice"]["name"], "time");

@@ -2,7 +2,7 @@
 //
 // Reads lines of JSON: {"template": name or text, "variables": {...}, "control": {name: text}, "now": seconds}; a
 // template's text is given once under "define". Writes one line each: {"pieces": [[text, control], ...]} or {"error":
-// ...}.
+// ...}. {"format_of": text} is answered with the format of tool calls that the template shows: {"format": name}.
 #include <fmt/core.h>
 
 #include <iostream>
@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "calls/format.h"
 #include "inferno/error.h"
 #include "template/template.h"
 #include "template/value_text.h"
@@ -50,6 +51,11 @@ int main() {
   std::map<std::string, Compiled> templates;
   for (std::string line; std::getline(std::cin, line);) {
     const ordered_json request = ordered_json::parse(line);
+    if (request.contains("format_of")) {
+      const auto format = inferno::calls::detect_format(request["format_of"].get_ref<const std::string&>());
+      std::cout << ordered_json{{"format", inferno::calls::spec_of(format).name}}.dump() << "\n" << std::flush;
+      continue;
+    }
     const auto name = request["template"].get<std::string>();
     if (request.contains("define")) {
       Compiled& compiled = templates[name];
