@@ -12,7 +12,7 @@ namespace inferno {
 
 [[nodiscard]] Repeats summarize(std::vector<double> values);
 // `on_end`: called before the engine goes away.
-[[nodiscard]] std::vector<BenchRow> bench_model(const GgufFile& file, EngineOptions options, const BenchOptions& what,
+[[nodiscard]] std::vector<BenchRow> bench_model(const ModelFile& file, EngineOptions options, const BenchOptions& what,
                                                 const std::function<void(Engine&)>& on_end);
 
 }  // namespace inferno

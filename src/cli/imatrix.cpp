@@ -29,7 +29,7 @@ struct ImatrixCommand {
 };
 
 void ImatrixCommand::run() {
-  const GgufFile file = open_model(model);
+  const AnyModelFile file = open_model(model);
   const std::string text = read_text(text_file, kMaxTextBytes);
   EngineOptions options = engine.options();
   options.ranks = nullptr;  // whole rows are looked at

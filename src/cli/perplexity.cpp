@@ -30,7 +30,7 @@ struct PerplexityCommand {
 };
 
 void PerplexityCommand::run() {
-  const GgufFile file = open_model(model);
+  const AnyModelFile file = open_model(model);
   const std::string text = read_text(text_file, kMaxTextBytes);
   EngineOptions options = engine.options();
   options.all_logits = true;

@@ -97,7 +97,7 @@ class Engine {
     int32_t context = 0;
     StepLimits limits;
     KvConfig kv;
-    std::optional<GgufFile> draft_file;
+    std::optional<AnyModelFile> draft_file;
   };
   [[nodiscard]] Design design(const ModelFile& file, const EngineOptions& options);
   void check_ranks(const EngineOptions& options) const;
