@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "gguf/gguf.h"
+#include "file/model_file.h"
 #include "inferno/tools.h"
 
 namespace inferno {

@@ -4,7 +4,6 @@
 #include <functional>
 #include <string>
 
-#include "gguf/gguf.h"
 #include "hf/any_model_file.h"
 
 namespace inferno {

@@ -18,7 +18,7 @@
 #include "engine/page_saver.h"
 #include "engine/scheduler.h"
 #include "file/model_file.h"
-#include "gguf/gguf.h"
+#include "hf/any_model_file.h"
 #include "kv/kv_cache.h"
 #include "model/decoder.h"
 #include "model/model.h"
