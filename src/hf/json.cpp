@@ -55,6 +55,7 @@ class Scanner {
     in_array_.push_back(array);
     steps_[depth_].key.clear();
     steps_[depth_].index = 0;
+    steps_[depth_].is_item = array;
     ++depth_;
     return true;
   }

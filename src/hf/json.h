@@ -30,6 +30,7 @@ inline constexpr size_t kMaxJsonDepth = 64;
 struct JsonStep {
   std::string key;
   size_t index = 0;
+  bool is_item = false;  // of an array
 };
 using JsonPath = std::span<const JsonStep>;
 using JsonScalar = std::variant<std::nullptr_t, bool, int64_t, uint64_t, double, std::string_view>;

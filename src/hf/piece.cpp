@@ -253,9 +253,10 @@ void PieceMaker::add_scale(const StoredTensor& source, const ScaleBlock& block, 
       scale->type == StoredType::f32 || scale->type == StoredType::bf16 || scale->type == StoredType::f16;
   if (source.rank != 2 || scale->rank > 2 || !is_float) reject(*scale, "is no scale of a matrix");
   const int64_t count = scale->elements();
+  const bool by_row = scale->dims[0] == source.dims[0] && scale->dims[1] == 1;
   const bool by_block = scale->rank == 2 && scale->dims[0] == ceil_div(source.dims[0], block.rows) &&
                         scale->dims[1] == ceil_div(source.dims[1], block.columns);
-  if (count != 1 && count != source.dims[0] && !by_block) reject(*scale, "does not fit the matrix that it scales");
+  if (count != 1 && !by_row && !by_block) reject(*scale, "does not fit the matrix that it scales");
   for (Piece& piece : tensor.recipe.pieces) piece.scale = scale;
 }
 

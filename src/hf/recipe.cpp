@@ -124,7 +124,7 @@ class Scales {
     if (values_.size() == 1) {
       block_ = {rows, columns_};
       stride_ = 0;
-    } else if (std::cmp_equal(values_.size(), rows)) {
+    } else if (scale.dims[0] == rows && scale.dims[1] == 1) {
       block_ = {1, columns_};
       stride_ = 1;
     } else {

@@ -185,7 +185,7 @@ TEST_F(RecipeTest, TensorsOfSightAndLaterLayersAreLeftOutAndUnknownOnesAreErrors
              {counting_tensor("model.visual.patch.weight", {2, 2}, 0),
               counting_tensor("model.layers.1.input_layernorm.weight", {8}, 0)});
   EXPECT_EQ(HfFolder::open(folder_).tensor_count(), 11U);
-  write_with("qwen3", {}, {counting_tensor("model.layers.0.mlp.side_proj.weight", {2, 2}, 0)});
+  write_with("qwen3", Json::object(), {counting_tensor("model.layers.0.mlp.side_proj.weight", {2, 2}, 0)});
   EXPECT_NE(error().find("side_proj"), std::string::npos) << error();
 }
 

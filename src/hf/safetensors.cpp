@@ -48,7 +48,7 @@ class HeaderReader final : public JsonVisitor {
     if (path.size() == 1) reject("must be an object with dtype, shape and data_offsets", path[0].key);
     if (path.size() == 2 && path[1].key == "dtype") return read_type(scalar);
     const uint64_t* number = as_uint(scalar);
-    const bool is_item = path.size() == 3 && number != nullptr;
+    const bool is_item = path.size() == 3 && path[2].is_item && number != nullptr;
     if (is_item && path[1].key == "shape") return add_dimension(path[2].index, *number);
     if (is_item && path[1].key == "data_offsets") return add_offset(path[2].index, *number);
     reject("has a field that is none of dtype, shape and data_offsets, or has a wrong value", tensor_.name);
@@ -190,6 +190,7 @@ int64_t stored_type_bytes(StoredType type) {
 
 std::vector<StoredTensor> parse_safetensors_header(std::string_view header, uint64_t file_bytes,
                                                    const std::string& name) {
+  if (!header.starts_with('{')) fail("\"{}\" is not a valid safetensors file: its header is no JSON object", name);
   HeaderReader reader(sizeof(uint64_t) + header.size(), file_bytes, name);
   scan_json(header, name, reader);
   return reader.finish();

@@ -45,7 +45,8 @@ class Reader final : public JsonVisitor {
 
   void read_token(JsonPath path, const JsonScalar& scalar) {
     const uint64_t* id = as_uint(scalar);
-    if (path.size() != 3 || id == nullptr) reject("\"vocab\" must give each token its id (only BPE is read)");
+    if (path.size() != 3 || path[2].is_item || id == nullptr)
+      reject("\"vocab\" must give each token its id (only BPE is read)");
     if (*id >= kMaxTokens || out_.ids.size() == kMaxTokens) reject("it has far too many tokens");
     out_.tokens.append(path[2].key);
     out_.ids.push_back(static_cast<uint32_t>(*id));
@@ -54,7 +55,8 @@ class Reader final : public JsonVisitor {
   // "left right" or ["left", "right"]
   void read_merge(JsonPath path, const JsonScalar& scalar) {
     const std::string_view* text = as_text(scalar);
-    if (text == nullptr || path.size() > 4) reject("\"merges\" must be strings or pairs of them");
+    if (text == nullptr || path.size() > 4 || !path.back().is_item)
+      reject("\"merges\" must be strings or pairs of them");
     if (out_.merges.size() == kMaxMerges) reject("it has far too many merges");
     if (path.size() == 3) {
       check_part(text->substr(0, text->find(' ')));
@@ -102,16 +104,17 @@ class Reader final : public JsonVisitor {
 };
 
 // Texts of patterns as tokenizer.json files have them, and what GGUF files call them.
-constexpr std::string_view kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kLlama3 =
+constexpr std::string_view kGpt2Pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kLlama3Pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kQwen2 =
+constexpr std::string_view kQwen2Pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kQwen35 =
+constexpr std::string_view kQwen35Pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kGpt4o =
+constexpr std::string_view kGpt4oPattern =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr std::string_view kTekken =
+constexpr std::string_view kTekkenPattern =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 struct PreName {
@@ -121,9 +124,11 @@ struct PreName {
   std::string_view name;
 };
 constexpr PreName kPreNames[] = {
-    {kGpt2, false, false, "gpt-2"},   {"digits\n", false, false, "smollm"}, {kLlama3, false, true, "llama-bpe"},
-    {kLlama3, false, false, "dbrx"},  {kQwen2, true, false, "qwen2"},       {kQwen2, false, false, "deepseek-r1-qwen"},
-    {kQwen35, true, false, "qwen35"}, {kGpt4o, false, false, "gpt-4o"},     {kTekken, false, true, "tekken"},
+    {kGpt2Pattern, false, false, "gpt-2"},      {"digits\n", false, false, "smollm"},
+    {kLlama3Pattern, false, true, "llama-bpe"}, {kLlama3Pattern, false, false, "dbrx"},
+    {kQwen2Pattern, true, false, "qwen2"},      {kQwen2Pattern, false, false, "deepseek-r1-qwen"},
+    {kQwen35Pattern, true, false, "qwen35"},    {kGpt4oPattern, false, false, "gpt-4o"},
+    {kTekkenPattern, false, true, "tekken"},
 };
 
 std::string text_of(const Json& object, const char* key) {
@@ -189,8 +194,8 @@ std::string_view pre_tokenizer_name(const TokenizerJson& tokenizer, const std::s
     } else if (type == "Digits") {
       patterns += flag_of(*part, "individual_digits", false) ? "digits\n" : "?";
     } else if (type == "ByteLevel") {
-      if (flag_of(*part, "use_regex", true) && patterns.find(kGpt2) == patterns.npos)
-        patterns += patterns == "digits\n" ? "" : kGpt2;
+      if (flag_of(*part, "use_regex", true) && patterns.find(kGpt2Pattern) == patterns.npos)
+        patterns += patterns == "digits\n" ? "" : kGpt2Pattern;
     } else {
       patterns += "?";
     }

@@ -39,7 +39,7 @@ TEST_F(TokenizerJsonTest, MergesMayBeStringsOrPairs) {
   ASSERT_EQ(expected.size(), 1U);
   EXPECT_EQ(expected[0], "a b");
   Json pairs = tiny_tokenizer();
-  pairs["model"]["merges"] = {{"a", "b"}};
+  pairs["model"]["merges"] = Json::array({Json::array({"a", "b"})});
   write("tokenizer.json", pairs.dump());
   EXPECT_EQ(HfFolder::open(folder_).vocabulary().merges, expected);
 }
@@ -95,9 +95,10 @@ TEST_F(TokenizerJsonTest, WhatDoesNotFitIsAnErrorOfOneLine) {
   expect("/model/vocab/a", -1, "vocab");
   expect("/model/vocab/a", uint64_t{1} << 40, "too many tokens");
   expect("/model/vocab", Json::array({1, 2}), "vocab");
-  expect("/model/merges", {{"a", "b", "c"}}, "two parts");
-  expect("/model/merges", {{"a"}}, "one part");
-  expect("/model/merges", {{"a", "b c"}}, "space");
+  expect("/model/merges", Json::array({Json::array({"a", "b", "c"})}), "two parts");
+  expect("/model/merges", Json::array({Json::array({"a"})}), "one part");
+  expect("/model/merges", Json::array({Json::array({"a", "b c"})}), "space");
+  expect("/model/merges", {{"a", "b c"}}, "merges");
   expect("/model/merges", Json::array({1}), "merges");
   expect("/added_tokens/0/id", 99, "id 99");
   expect("/added_tokens/0/content", "", "content");
