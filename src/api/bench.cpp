@@ -120,7 +120,7 @@ class ModelBench {
   std::vector<BenchRow> rows_;
 };
 
-std::string type_of_file(const GgufFile& file) {
+std::string type_of_file(const ModelFile& file) {
   if (const std::optional<uint64_t> number = file.find_uint("general.file_type")) {
     const std::string_view name = file_type_name(*number);
     if (!name.empty()) return std::string(name);
@@ -298,7 +298,7 @@ Repeats summarize(std::vector<double> values) {
   return {median, values.front(), values.back()};
 }
 
-std::vector<BenchRow> bench_model(const GgufFile& file, EngineOptions options, const BenchOptions& what,
+std::vector<BenchRow> bench_model(const ModelFile& file, EngineOptions options, const BenchOptions& what,
                                   const std::function<void(Engine&)>& on_end) {
   check(what);
   const int64_t positions = int64_t{what.depth} + std::max(what.prompt, what.generate + 1);

@@ -81,7 +81,7 @@ Llm::Impl& Llm::impl() const {
 }
 
 Llm Llm::load(const std::string& path, const LoadOptions& options) {
-  return Llm(std::make_unique<Impl>(GgufFile::open(find_model(path)), options));
+  return Llm(std::make_unique<Impl>(AnyModelFile::open(find_model(path)), options));
 }
 
 Llm Llm::builtin(const LoadOptions& options) {

@@ -217,7 +217,7 @@ void predict_speeds(Engine& engine, DryBackend& dry, Trials& trials, const Machi
 
 ModelPlan plan_model(const std::string& path, const LoadOptions& load, const PlanOptions& what) {
   check(what);
-  const GgufFile file = open_model(path);
+  const AnyModelFile file = open_model(path);
   LoadOptions alone = load;
   alone.split.clear();
   EngineOptions options = engine_options(alone);

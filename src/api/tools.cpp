@@ -8,10 +8,10 @@
 namespace inferno {
 
 ModelInfo inspect_model(const std::string& path) {
-  const GgufFile file = open_model(path);
+  const AnyModelFile file = open_model(path);
   ModelInfo info = inspect_model(file);
-  info.gguf_version = file.version();
-  info.parts = file.part_count();
+  if (file.gguf() != nullptr) info.gguf_version = file.gguf()->version();
+  info.parts = file.files().size();
   return info;
 }
 

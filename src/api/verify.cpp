@@ -26,11 +26,11 @@ constexpr std::string_view kPrompts[] = {
 };
 
 // What a dump is bound to: enough to tell models apart, without reading them.
-std::string model_identity(const GgufFile& file) {
+std::string model_identity(const ModelFile& file) {
   uint64_t bytes = 0;
-  for (const GgufTensor& tensor : file.tensors()) bytes += tensor.bytes;
+  for (size_t i = 0; i < file.tensor_count(); ++i) bytes += file.tensor(i).bytes;
   const std::string* name = file.find_string("general.name");
-  return fmt::format("{}, {} tensors, {} bytes", name == nullptr ? "unnamed" : printable(*name), file.tensors().size(),
+  return fmt::format("{}, {} tensors, {} bytes", name == nullptr ? "unnamed" : printable(*name), file.tensor_count(),
                      bytes);
 }
 
@@ -93,7 +93,7 @@ VerifyReport verify_model(const std::string& path, const LoadOptions& load, cons
   if (!what.plant.empty()) check.plant = require_op(what.plant);
   EngineOptions options = engine_options(load);
   check.exchanges = options.ranks->size() > 1;
-  const GgufFile file = open_model(path);
+  const AnyModelFile file = open_model(path);
   std::unique_ptr<Backend> reference = create_backend(what.against, options.backend_options);
   CheckingBackend* checking = nullptr;
   options.decorate = [&](std::unique_ptr<Backend> backend) -> std::unique_ptr<Backend> {
@@ -162,7 +162,7 @@ WholeModelReport verify_whole_model(const std::string& path, const LoadOptions& 
   check_tokens_wanted(what.tokens);
   if (what.prompts < 1) fail_usage("`prompts` is {}, must be 1 or more", what.prompts);
   EngineOptions options = engine_options(load);
-  const GgufFile file = open_model(path);
+  const AnyModelFile file = open_model(path);
   options.all_logits = true;
   Engine a(file, options);
   options.backend = what.against;

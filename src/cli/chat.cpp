@@ -163,7 +163,7 @@ void add_chat(CLI::App& app) {
       "  inferno chat model.gguf --system \"Answer briefly.\"   with something said before\n"
       "  echo \"What is a GPU?\" | inferno chat model.gguf      one question, one answer");
   sub->add_option("model,-m,--model", command->model,
-                  "a .gguf file (default: the built-in model, which only continues stories)");
+                  "a .gguf file or a Hugging Face folder (default: the built-in model, which only continues stories)");
   sub->add_option("--system", command->system, "what the model is told before everything else");
   sub->add_option("-n", command->max_new, "tokens of an answer at most (default: -1, no limit)")
       ->check(CLI::Range(-1, INT32_MAX));

@@ -17,6 +17,7 @@ namespace inferno::cli {
 // One function per subcommand, each in its own file: adds the subcommand, whose callback does the work.
 void add_bench(CLI::App& app);
 void add_chat(CLI::App& app);
+void add_convert(CLI::App& app);
 void add_documentation(CLI::App& app);
 void add_generate(CLI::App& app);
 void add_imatrix(CLI::App& app);

@@ -161,7 +161,7 @@ void GenerateCommand::run() {
     return;
   }
   const auto began = std::chrono::steady_clock::now();
-  const GgufFile file = open_model(model);
+  const AnyModelFile file = open_model(model);
   EngineOptions engine_options = engine.options();
   engine_options.draft = speculation.draft;
   instruments.install(engine_options);

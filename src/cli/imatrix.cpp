@@ -28,7 +28,7 @@ struct ImatrixCommand {
 };
 
 void ImatrixCommand::run() {
-  const GgufFile file = open_model(model);
+  const AnyModelFile file = open_model(model);
   const std::string text = read_text(text_file, kMaxTextBytes);
   EngineOptions options = engine.options();
   options.ranks = nullptr;  // whole rows are looked at
@@ -63,7 +63,7 @@ void add_imatrix(CLI::App& app) {
   sub->footer(
       "The file is llama.cpp's format, so either program can use what the other measured.\n"
       "Example:\n  inferno imatrix model-bf16.gguf text.txt -o model.imatrix.gguf");
-  sub->add_option("model", command->model, "a .gguf file")->required();
+  sub->add_option("model", command->model, "a .gguf file or a Hugging Face folder")->required();
   sub->add_option("text", command->text_file, "a text file, or - for standard input")->required();
   sub->add_option("-o,--output", command->output, "the file to write")->required();
   sub->add_option("--windows", command->windows, "measure only the first so many windows of 512 tokens (0: all)")

@@ -62,9 +62,11 @@ void print_json(const ModelInfo& info) {
 }
 
 void print_text(const ModelInfo& info) {
-  write_stdout(fmt::format("{}: GGUF version {}, {} in {} part{}, {} metadata keys, {} tensors\n\n",
-                           printable(info.path, 4096), info.gguf_version, format_bytes(info.file_bytes), info.parts,
-                           info.parts == 1 ? "" : "s", info.metadata.size(), info.tensors.size()));
+  const std::string format =
+      info.gguf_version == 0 ? "Hugging Face folder" : fmt::format("GGUF version {}", info.gguf_version);
+  write_stdout(fmt::format("{}: {}, {} in {} part{}, {} metadata keys, {} tensors\n\n", printable(info.path, 4096),
+                           format, format_bytes(info.file_bytes), info.parts, info.parts == 1 ? "" : "s",
+                           info.metadata.size(), info.tensors.size()));
   size_t width = 0;
   for (const MetadataInfo& entry : info.metadata) width = std::max(width, entry.key.size());
   for (const MetadataInfo& entry : info.metadata) {
@@ -101,7 +103,7 @@ void add_inspect(CLI::App& app) {
   };
   auto command = std::make_shared<Command>();
   CLI::App* sub = app.add_subcommand("inspect", "metadata, tensors and sizes of a file; checks it without loading it");
-  sub->add_option("model", command->model, "a .gguf file (default: the built-in model)");
+  sub->add_option("model", command->model, "a .gguf file or a Hugging Face folder (default: the built-in model)");
   sub->add_flag("--json", command->json, "as JSON");
   sub->callback([command] {
     const ModelInfo info = inspect_model(command->model);

@@ -40,7 +40,7 @@ void LogitsCommand::run() const {
 void add_logits(CLI::App& app) {
   auto command = std::make_shared<LogitsCommand>();
   CLI::App* sub = app.add_subcommand("logits", "raw logits of given tokens, little-endian float32, to standard output");
-  sub->add_option("model", command->model, "a .gguf file (default: the built-in model)");
+  sub->add_option("model", command->model, "a .gguf file or a Hugging Face folder (default: the built-in model)");
   sub->add_option("--ids", command->ids, "token ids, for example 1,2,3")->required();
   sub->add_flag("--all", command->all, "of every position, not only the last");
   command->engine.add_to(*sub);

@@ -61,6 +61,7 @@ int run_inferno(int argc, char** argv) {
   add_inspect(app);
   add_tokenize(app);
   add_quantize(app);
+  add_convert(app);
   add_imatrix(app);
   add_embed(app);
   add_perplexity(app);

@@ -72,7 +72,7 @@ ModelGenerateArgs parse_model_generate(std::span<const char* const> args) {
 
 int model_generate(std::span<const char* const> args) {
   const ModelGenerateArgs parsed = parse_model_generate(args);
-  const GgufFile file = GgufFile::open(parsed.path);
+  const AnyModelFile file = AnyModelFile::open(parsed.path);
   LoadOptions options;
   options.backend = parsed.backend;
   options.max_sequences = 1;

@@ -29,7 +29,7 @@ struct PerplexityCommand {
 };
 
 void PerplexityCommand::run() {
-  const GgufFile file = open_model(model);
+  const AnyModelFile file = open_model(model);
   const std::string text = read_text(text_file, kMaxTextBytes);
   EngineOptions options = engine.options();
   options.all_logits = true;
@@ -63,7 +63,7 @@ void add_perplexity(CLI::App& app) {
   auto command = std::make_shared<PerplexityCommand>();
   CLI::App* sub =
       app.add_subcommand("perplexity", "how well a model predicts a text (windows of 512, second half scored)");
-  sub->add_option("model", command->model, "a .gguf file")->required();
+  sub->add_option("model", command->model, "a .gguf file or a Hugging Face folder")->required();
   sub->add_option("text", command->text_file, "a text file, or - for standard input")->required();
   sub->add_flag("--ids", command->ids, "the file holds token ids, not text");
   sub->add_option("--windows", command->windows, "score only the first so many windows (0: all)")

@@ -169,7 +169,7 @@ void add_plan(CLI::App& app) {
   auto command = std::make_shared<PlanCommand>();
   CLI::App* sub = app.add_subcommand(
       "plan", "placement, memory, whether it fits here, and expected speed of a model, without loading it");
-  sub->add_option("model", command->model, "a .gguf file (default: the built-in model)");
+  sub->add_option("model", command->model, "a .gguf file or a Hugging Face folder (default: the built-in model)");
   sub->add_option("--prompt-tokens", command->what.prompt_tokens, "length of the prompt to predict")
       ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str();

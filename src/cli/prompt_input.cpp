@@ -22,9 +22,11 @@ constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 void ModelAndPrompt::add_to(CLI::App& command) {
   first_given_ =
-      command.add_option("model_or_prompt", first, "a .gguf file; otherwise it is the prompt of the built-in model");
+      command.add_option("model_or_prompt", first,
+                         "a .gguf file or a Hugging Face folder; otherwise it is the prompt of the built-in model");
   second_given_ = command.add_option("prompt_text", second, "the text to begin with");
-  command.add_option("-m,--model", model, "a .gguf file; what follows without an option is then the prompt");
+  command.add_option("-m,--model", model,
+                     "a .gguf file or a Hugging Face folder; what follows without an option is then the prompt");
   command.add_option("-p,--prompt", prompt, "the text to begin with, whatever it looks like");
 }
 
@@ -45,7 +47,8 @@ std::pair<std::string, std::optional<std::string>> ModelAndPrompt::resolve() con
   }
   if (!named.empty() && !std::filesystem::exists(named) && !hub::parse_name(named)) {
     fail(
-        "there is no file \"{}\": a model is a .gguf file or ORG/NAME, and a prompt that looks like a name goes after "
+        "there is no file \"{}\": a model is a .gguf file, a folder or ORG/NAME, and a prompt that looks like a name "
+        "goes after "
         "-p",
         printable(named));
   }

@@ -46,7 +46,7 @@ serve::ProfileSource watch(EngineOptions& options, Instance& instance) {
 // Calls `use` with the file, which has the other chat template where there is one.
 template <typename Use>
 auto with_file(const NamedModel& model, const std::string& chat_template, const Use& use) {
-  const GgufFile file = open_model(model.path);
+  const AnyModelFile file = open_model(model.path);
   if (chat_template.empty()) return use(static_cast<const ModelFile&>(file));
   const FileWithTemplate with_template(file, chat_template);
   return use(static_cast<const ModelFile&>(with_template));

@@ -82,7 +82,9 @@ void add_tokenize(CLI::App& app) {
       "  inferno tokenize model.gguf --ids \"Hello\"     the ids alone, as 1,2,3\n"
       "  inferno tokenize model.gguf --decode 1,2,3    the bytes of tokens\n"
       "  inferno tokenize model.gguf --jsonl < in      one {\"text\": ...} per line to one {\"ids\": [...]}");
-  sub->add_option("model", command->model, "a .gguf file; a vocabulary without tensors is enough")->required();
+  sub->add_option("model", command->model,
+                  "a .gguf file or a Hugging Face folder; a vocabulary without tensors is enough")
+      ->required();
   CLI::Option* text =
       sub->add_option("text", command->text, "the text, or the ids with --decode (default: standard input)");
   sub->add_option("--file", command->file, "read the text from a file");

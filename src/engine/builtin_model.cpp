@@ -47,8 +47,8 @@ std::string find_model(const std::string& name) {
   return path.empty() ? name : path;
 }
 
-GgufFile open_model(const std::string& path) {
-  return path.empty() ? open_builtin_model() : GgufFile::open(find_model(path));
+AnyModelFile open_model(const std::string& path) {
+  return path.empty() ? AnyModelFile(open_builtin_model()) : AnyModelFile::open(find_model(path));
 }
 
 }  // namespace inferno

@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "gguf/gguf.h"
+#include "hf/any_model_file.h"
 
 namespace inferno {
 
@@ -12,8 +12,8 @@ namespace inferno {
 inline constexpr const char* kBuiltinModelPath = "built-in model";
 // An Error when this build was made without it.
 [[nodiscard]] GgufFile open_builtin_model();
-// A path, the built-in model for an empty one, or a name that the finder knows.
-[[nodiscard]] GgufFile open_model(const std::string& path);
+// The path of a file or folder, the built-in model for an empty one, or a name that the finder knows.
+[[nodiscard]] AnyModelFile open_model(const std::string& path);
 
 // What a program does about names of models that are no files: gives the path of the file, or nothing ("") for a name
 // that is none of its own. Set once, before models are opened; without one every name is a path.

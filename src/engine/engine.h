@@ -19,7 +19,7 @@
 #include "engine/page_saver.h"
 #include "engine/scheduler.h"
 #include "file/model_file.h"
-#include "gguf/gguf.h"
+#include "hf/any_model_file.h"
 #include "kv/kv_cache.h"
 #include "model/decoder.h"
 #include "model/model.h"
@@ -102,7 +102,7 @@ class Engine {
     int32_t context = 0;
     StepLimits limits;
     KvConfig kv;
-    std::optional<GgufFile> draft_file;
+    std::optional<AnyModelFile> draft_file;
   };
   [[nodiscard]] Design design(const ModelFile& file, const EngineOptions& options);
   void design_encoder(const ModelFile& file, const EngineOptions& options, Design& design);

@@ -204,7 +204,8 @@ int32_t least_of_ranks(Communicator* ranks, int32_t value) {
 }
 
 std::unique_ptr<ModelFile> open_named_model(const std::string& path) {
-  return std::make_unique<GgufFile>(path == kBuiltinModelPath ? open_builtin_model() : GgufFile::open(path));
+  return std::make_unique<AnyModelFile>(path == kBuiltinModelPath ? AnyModelFile(open_builtin_model())
+                                                                  : AnyModelFile::open(path));
 }
 
 bool follow_leader(Communicator& ranks, const ModelOpener& open) {

@@ -36,6 +36,8 @@ class ModelFile {
 
   // What messages call the file.
   [[nodiscard]] virtual const std::string& path() const = 0;
+  // The files that hold its tensors.
+  [[nodiscard]] virtual std::vector<std::string> files() const { return {path()}; }
   [[nodiscard]] virtual uint64_t file_bytes() const = 0;
 
   // ---- metadata. find_*: empty (null) when the key is missing. get_*: a missing key is an Error. A value of another

@@ -180,6 +180,12 @@ const std::string& GgufFile::part_path(size_t part) const {
                     sources_[part]);
 }
 
+std::vector<std::string> GgufFile::files() const {
+  std::vector<std::string> paths;
+  for (size_t part = 0; part < part_count(); ++part) paths.push_back(part_path(part));
+  return paths;
+}
+
 uint64_t GgufFile::file_bytes() const {
   uint64_t total = 0;
   for (const Source& source : sources_) {

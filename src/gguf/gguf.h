@@ -40,7 +40,8 @@ class GgufFile final : public ModelFile {
   [[nodiscard]] uint32_t version() const { return version_; }
   [[nodiscard]] size_t part_count() const { return sources_.size(); }
   [[nodiscard]] const std::string& part_path(size_t part) const;
-  [[nodiscard]] uint64_t file_bytes() const override;  // of all parts
+  [[nodiscard]] std::vector<std::string> files() const override;  // all parts
+  [[nodiscard]] uint64_t file_bytes() const override;             // of all parts
 
   // Metadata in file order; of a split model, the first part's.
   [[nodiscard]] std::span<const MetadataEntry> metadata() const override { return metadata_; }

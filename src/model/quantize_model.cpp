@@ -46,9 +46,9 @@ void convert_rows(int ith, int nth, void* context) {
   }
 }
 
-void write_tensor(const GgufFile& input, const PlannedTensor& target, std::span<const float> means, GgufWriter& writer,
+void write_tensor(const ModelFile& input, const PlannedTensor& target, std::span<const float> means, GgufWriter& writer,
                   ThreadPool& pool, ProgressCounter& progress) {
-  const GgufTensor& tensor = *target.tensor;
+  const FileTensor& tensor = *target.tensor;
   const int64_t cols = tensor.shape.cols();
   const int64_t rows = tensor.shape.rows();
   const int64_t in_bytes = row_bytes(*tensor.dtype, cols);
@@ -75,7 +75,7 @@ void write_tensor(const GgufFile& input, const PlannedTensor& target, std::span<
   }
 }
 
-void set_metadata(const GgufFile& input, std::string_view type, const QuantizeOptions& options, GgufWriter& writer) {
+void set_metadata(const ModelFile& input, std::string_view type, const QuantizeOptions& options, GgufWriter& writer) {
   for (const MetadataEntry& entry : input.metadata()) {
     // The result is one file whatever the input was.
     if (entry.key == "general.file_type" || entry.key.starts_with("split.") ||
@@ -124,12 +124,12 @@ void add_warnings(const QuantizePlan& plan, uint64_t input_bytes, QuantizeReport
 
 }  // namespace
 
-QuantizeReport quantize_model(const GgufFile& input, const std::string& output, std::string_view type,
+QuantizeReport quantize_model(const ModelFile& input, const std::string& output, std::string_view type,
                               const QuantizeOptions& options) {
   if (options.threads < 0) fail_usage("`threads` is {}; give 1 or more, or 0 for the default", options.threads);
   const std::string_view name = weight_type_name(type);
-  for (size_t part = 0; part < input.part_count(); ++part) {
-    if (same_file(input.part_path(part), output)) fail_usage("\"{}\" is the input itself; name another file", output);
+  for (const std::string& part : input.files()) {
+    if (same_file(part, output)) fail_usage("\"{}\" is the input itself; name another file", output);
   }
   QuantizePlan plan = plan_quantize(input, name, options);
   QuantizeReport report;

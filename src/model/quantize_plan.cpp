@@ -56,7 +56,7 @@ class Overrides {
 };
 
 // Query heads that read the same values; 1 where the file does not say, or says something strange.
-int32_t queries_per_value(const GgufFile& input) {
+int32_t queries_per_value(const ModelFile& input) {
   const auto heads = [&](const char* key) -> int64_t {
     const std::string* architecture = input.find_string("general.architecture");
     if (architecture == nullptr) return 0;
@@ -72,32 +72,33 @@ int32_t queries_per_value(const GgufFile& input) {
   return static_cast<int32_t>(queries / std::min(values, queries));
 }
 
-MixInput mix_input(const GgufFile& input, const QuantizeOptions& options) {
+MixInput mix_input(const ModelFile& input, const QuantizeOptions& options) {
   MixInput mix{.tied = input.find_tensor(kHeadTensor) == nullptr,
                .queries_per_value = queries_per_value(input),
                .has_importance = !options.imatrix.empty(),
                .pure = options.pure};
-  for (const GgufTensor& tensor : input.tensors())
-    mix.layers = std::max(mix.layers, layer_of_tensor(tensor.name).value_or(-1) + 1);
+  for (size_t i = 0; i < input.tensor_count(); ++i)
+    mix.layers = std::max(mix.layers, layer_of_tensor(input.tensor(i).name).value_or(-1) + 1);
   return mix;
 }
 
 struct Fallback {
   size_t tensors = 0;
-  const GgufTensor* first = nullptr;
+  const FileTensor* first = nullptr;
 };
 
 }  // namespace
 
-QuantizePlan plan_quantize(const GgufFile& input, std::string_view type, const QuantizeOptions& options) {
+QuantizePlan plan_quantize(const ModelFile& input, std::string_view type, const QuantizeOptions& options) {
   const Overrides overrides(options);
   const MixInput mix = mix_input(input, options);
   QuantizePlan plan;
   std::map<std::pair<DType, DType>, Fallback> fallbacks;  // (wanted, taken)
-  for (const GgufTensor& tensor : input.tensors()) {
+  for (size_t i = 0; i < input.tensor_count(); ++i) {
+    const FileTensor& tensor = input.tensor(i);
     if (!tensor.dtype) {
       fail("\"{}\": tensor {} is stored as {}, which inferno cannot read (supported: {})", input.path(), tensor.name,
-           tensor.type->name, weight_dtype_names());
+           tensor.type_name, weight_dtype_names());
     }
     DType dtype = *tensor.dtype;
     if (dtype != DType::i32 && is_quantizable(tensor.name, tensor.shape)) {

@@ -5,14 +5,14 @@
 #include <string_view>
 #include <vector>
 
-#include "gguf/gguf.h"
+#include "file/model_file.h"
 #include "inferno/tools.h"
 #include "tensor/dtype.h"
 
 namespace inferno {
 
 struct PlannedTensor {
-  const GgufTensor* tensor;  // of the input
+  const FileTensor* tensor;  // of the input
   DType dtype;
 };
 
@@ -23,6 +23,6 @@ struct QuantizePlan {
 };
 
 // A tensor of a type that inferno cannot read, a pattern that is no regular expression and an unknown type are Errors.
-[[nodiscard]] QuantizePlan plan_quantize(const GgufFile& input, std::string_view type, const QuantizeOptions& options);
+[[nodiscard]] QuantizePlan plan_quantize(const ModelFile& input, std::string_view type, const QuantizeOptions& options);
 
 }  // namespace inferno
