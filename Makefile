@@ -15,8 +15,7 @@ TIDY_FILES ?= (build-asan/)?src/(?!.*_test[./]).*\.c(pp|xx)$$
 .PHONY: help build run dev test test-slow check format check-format check-tidy check-asan check-avx2 check-macos \
         check-metal check-metal-judges check-metal-sources metal-cpp tsan bench install \
         model clean deps deps-check check-fuzz fuzz check-templates check-schemas check-page check-clients check-embeddings check-answers \
-        check-faults check-ray check-python check-python-asan check-python check-python-asan \
-        compare-quantize \
+        check-faults check-ray check-python check-python-asan compare-quantize \
         test-threadpool-parity-quick test-threadpool-parity test-threadpool-parity-verbose test-gemv-omp \
         test-fusion-gemv test-model-check test-idle llamacpp-parity-full
 

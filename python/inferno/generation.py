@@ -12,6 +12,8 @@ from typing import Any
 from . import _inferno
 from .results import Result, Token
 
+_numbers = itertools.count()  # of requests, for event loops
+
 
 class Generation:
     """A request that was submitted. Iterate over it, in a loop or with `async for`, or await it or ask for its result.
@@ -25,8 +27,11 @@ class Generation:
         self._ready: deque[Token] = deque()
         # For event loops.
         self._ended = False  # and all its tokens were taken
-        self._loop: _EventLoop | None = None  # that takes its tokens
-        self._waiting: list[asyncio.Future[None]] = []
+        self._loop: _EventLoop | None = None  # that it tells of its end, and with _each of its tokens
+        self._each = False
+        self._number = next(_numbers)
+        self._waiting: deque[asyncio.Future[Token | None]] = deque()  # for a token each; None is the end
+        self._finishing: list[asyncio.Future[None]] = []  # for the end
 
     def result(self) -> Result:
         """Waits for the end. Raises what the request ended with."""
@@ -40,12 +45,15 @@ class Generation:
         """Whether the result is there."""
         return self._request.has_ended()
 
+    def __reduce__(self) -> Any:
+        raise _inferno.Error("a request cannot be pickled; give its result to the other process")
+
     def __iter__(self) -> Iterator[Token]:
         return self
 
     def __next__(self) -> Token:
         if not self._ready:
-            self._ready.extend([Token(*token) for token in self._request.next()])
+            self._ready.extend(self._request.next(Token))
             if not self._ready:
                 self._request.result()  # raises what went wrong
                 raise StopIteration
@@ -55,41 +63,56 @@ class Generation:
         return self
 
     async def __anext__(self) -> Token:
-        while not self._ready:
-            if self._ended:
-                self._request.result()
-                raise StopAsyncIteration
-            await self._change()
-        return self._ready.popleft()
+        if self._ready:
+            return self._ready.popleft()
+        if not self._ended:
+            loop = asyncio.get_running_loop()
+            self._follow(loop, True)
+            waiter: asyncio.Future[Token | None] = loop.create_future()
+            self._waiting.append(waiter)
+            try:
+                token = await waiter
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+            if token is not None:
+                return token
+        self._request.result()  # raises what went wrong
+        raise StopAsyncIteration
 
     def __await__(self) -> Generator[Any, None, Result]:
         return self._finish().__await__()
 
     async def _finish(self) -> Result:
-        while not self._ended:
-            await self._change()
+        if not self._ended:
+            loop = asyncio.get_running_loop()
+            self._follow(loop, False)
+            waiter: asyncio.Future[None] = loop.create_future()
+            self._finishing.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
         return self.result()
 
-    async def _change(self) -> None:
-        """Until something was received. A task that is cancelled meanwhile cancels the request."""
-        loop = asyncio.get_running_loop()
-        if self._loop is None or self._loop.loop() is not loop:
+    def _follow(self, loop: asyncio.AbstractEventLoop, each: bool) -> None:
+        """That loop is told of the end, and where `each` is set of every token."""
+        if self._loop is None or self._loop.loop() is not loop or each > self._each:
+            self._each = self._each or each
             _EventLoop.of(loop).add(self)
-        changed = loop.create_future()
-        self._waiting.append(changed)
-        try:
-            await changed
-        except asyncio.CancelledError:
-            self.cancel()
-            raise
 
-    def _receive(self, tokens: list[tuple[str, int, int, list[tuple[int, float]]]], ended: bool) -> None:
-        self._ready.extend([Token(*token) for token in tokens])
+    def _receive(self, tokens: list[Token], ended: bool) -> None:
+        self._ready.extend(tokens)
         self._ended = ended
-        waiting, self._waiting = self._waiting, []
-        for changed in waiting:
-            if not changed.done():
-                changed.set_result(None)
+        while self._waiting and (self._ready or ended):
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(self._ready.popleft() if self._ready else None)
+        if ended:
+            for finishing in self._finishing:
+                if not finishing.done():
+                    finishing.set_result(None)
 
 
 class _EventLoop:
@@ -101,7 +124,6 @@ class _EventLoop:
         self.loop = weakref.ref(loop)
         self._waker = _inferno.Waker()
         self._generations: dict[int, Generation] = {}  # that have not ended
-        self._numbers = itertools.count()
         loop.add_reader(self._waker.descriptor(), self._wake)
 
     @classmethod
@@ -113,12 +135,14 @@ class _EventLoop:
 
     def add(self, generation: Generation) -> None:
         """From now on its tokens come here, and to no other loop."""
-        number = next(self._numbers)
-        generation._request.notify(self._waker, number)
+        if generation._loop is not None:
+            generation._loop._generations.pop(generation._number, None)
         generation._loop = self
-        self._generations[number] = generation
+        self._generations[generation._number] = generation
+        generation._request.notify(self._waker, generation._number, generation._each)
 
     def _wake(self) -> None:
-        for number, tokens, ended in self._waker.take():
-            generation = self._generations.pop(number) if ended else self._generations[number]
-            generation._receive(tokens, ended)
+        for number, tokens, ended in self._waker.take(Token):
+            generation = self._generations.pop(number, None) if ended else self._generations.get(number)
+            if generation is not None:
+                generation._receive(tokens, ended)

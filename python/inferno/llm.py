@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import random
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 OnToken = Callable[[Token], Any]
 
-# Python's threads are gone when it takes its modules apart: what still runs must end before.
+# Python's threads are gone when it takes its modules apart: what still runs must end before, and who waits for it must
+# have come back from there, for 10 seconds at most.
 _models: weakref.WeakSet[Llm] = weakref.WeakSet()
 
 
@@ -28,6 +30,13 @@ _models: weakref.WeakSet[Llm] = weakref.WeakSet()
 def _close_all() -> None:
     for model in list(_models):
         model.close()
+    deadline = time.monotonic() + 10
+    while _inferno.threads_inside() > 0 and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_inferno.forget_threads)
 
 _EMBEDDED_AT_ONCE = 256
 
@@ -41,19 +50,21 @@ class Llm:
 
     def __init__(self, path: str | os.PathLike[str], *, backend: str | None = None, threads: int = 0, context: int = 0,
                  kv_type: str | None = None, kv_memory: int = 0, max_sequences: int = 8,
+                 draft: str | os.PathLike[str] | None = None,
                  max_token_latency_ms: float = 0, affinity: str | None = None, numa: str | None = None,
                  profile: bool = False, all_logits: bool = False,
                  progress: bool | Callable[[int, int], Any] = False):
         """backend: "scalar", "simd", "parallel", "cuda", ...; by default the best there is. threads: 0 is as many as
         pay off. context: positions of one sequence; 0 is the model's own, at most 4096. kv_type: "f32", "f16", "bf16" or
-        "q8_0". kv_memory: bytes of the cache. max_token_latency_ms: the gap between tokens that a long prompt of
+        "q8_0". kv_memory: bytes of the cache. draft: the file of a smaller model of the same vocabulary, which guesses
+        tokens ahead; the texts are the same, sooner. max_token_latency_ms: the gap between tokens that a long prompt of
         another request may cause. profile: measure every op, for profile(). all_logits: room for the logits of many
         positions, which makes logits() fast. progress: True shows a bar (with tqdm where it is installed); a function is
         called with (bytes done, bytes in all).
         """
         self._open(os.fspath(path), progress, load_options(
             backend=backend, threads=threads, context=context, kv_type=kv_type, kv_memory=kv_memory,
-            max_sequences=max_sequences, max_token_latency_ms=max_token_latency_ms, affinity=affinity, numa=numa,
+            max_sequences=max_sequences, draft=draft, max_token_latency_ms=max_token_latency_ms, affinity=affinity, numa=numa,
             profile=profile, all_logits=all_logits))
 
     @classmethod
@@ -91,8 +102,12 @@ class Llm:
         options: max_tokens (128; -1: until the context is full), temperature (0: always the likeliest token), top_k,
         top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty, penalty_window, seed (random where something
         is drawn), n (samples), stop (a string or several), stop_ids, stop_at_end, logprobs (True, or how many of the
-        likeliest), logit_bias ({id: bias}), cache_salt, reuse_prefix, lookup (guess tokens from earlier text); and what the text must be, one of json_schema (a
+        likeliest), logit_bias ({id: bias}), cache_salt, reuse_prefix; and what the text must be, one of json_schema (a
         dictionary or its text), regex, grammar (GBNF) and choice (a list of texts).
+
+        Tokens guessed ahead change no text, only the speed: lookup (True: from what followed the same words before),
+        prediction (a text or ids that the result may resemble, to find guesses in), draft (False: none by the draft
+        model), max_draft (15 at a time; 0: none).
 
         on_token is called with every Token on the thread that computes; returning False ends the sample, and what it
         raises ends the generation and is raised here. Ctrl-C cancels.
@@ -131,6 +146,8 @@ class Llm:
 
     def _submit(self, prompt: _inferno.Prompt, on_token: OnToken | None, options: dict[str, Any],
                 reader: Callable[[int], _inferno.AnswerReader] | None = None) -> Generation:
+        if isinstance(prediction := options.get("prediction"), str):
+            options = {**options, "prediction": self.tokenize(prediction, special=False)}
         called = None
         if on_token is not None:
             def called(text: str, id: int, sample: int, logprobs: list[tuple[int, float]]) -> bool:

@@ -71,6 +71,7 @@ def generate_options(*, max_tokens: int = 128, temperature: float = 0, top_k: in
                       stop: str | Sequence[str] = (), stop_ids: Sequence[int] = (), stop_at_end: bool = True,
                       logprobs: bool | int | None = None, logit_bias: Mapping[int, float] | None = None,
                       cache_salt: str = "", reuse_prefix: bool = True, lookup: bool = False,
+                      prediction: Sequence[int] = (), draft: bool = True, max_draft: int = 15,
                       json_schema: str | Mapping[str, Any] | bool | None = None, regex: str = "", grammar: str = "",
                       choice: Sequence[str] = ()) -> _inferno.GenerateOptions:
     sampling = _inferno.SamplingSettings()
@@ -82,7 +83,8 @@ def generate_options(*, max_tokens: int = 128, temperature: float = 0, top_k: in
     options.max_new_tokens, options.samples, options.sampling = max_tokens, n, sampling
     options.stop = [stop] if isinstance(stop, str) else list(stop)
     options.stop_ids, options.stop_at_end = list(stop_ids), stop_at_end
-    options.cache_salt, options.reuse_prefix, options.lookup = cache_salt, reuse_prefix, lookup
+    options.cache_salt, options.reuse_prefix = cache_salt, reuse_prefix
+    options.lookup, options.prediction, options.draft, options.max_draft = lookup, list(prediction), draft, max_draft
     if logprobs is not None and logprobs is not False:
         options.top_logprobs = 0 if logprobs is True else logprobs
     constraint = _inferno.Constraint()

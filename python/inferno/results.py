@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _inferno
@@ -19,11 +19,11 @@ class Token(str):
     __slots__ = ("id", "sample", "logprobs")
     id: int
     sample: int
-    logprobs: list[tuple[int, float]]
+    logprobs: Sequence[tuple[int, float]]
 
-    def __new__(cls, text: str, id: int = -1, sample: int = 0, logprobs: list[tuple[int, float]] | None = None) -> Token:
+    def __new__(cls, text: str, id: int = -1, sample: int = 0, logprobs: Sequence[tuple[int, float]] = ()) -> Token:
         made = super().__new__(cls, text)
-        made.id, made.sample, made.logprobs = id, sample, logprobs or []
+        made.id, made.sample, made.logprobs = id, sample, logprobs
         return made
 
 

@@ -17,7 +17,7 @@ def load_options(**options: Any) -> _inferno.LoadOptions:
         if not hasattr(made, name):
             raise TypeError(f"there is no option {name!r}")
         if value is not None:
-            setattr(made, name, value)
+            setattr(made, name, os.fspath(value) if name == "draft" else value)
     return made
 
 
@@ -75,10 +75,15 @@ def verify(path: str | os.PathLike[str] = "", *, prompt: Prompt = "Once upon a t
 
 
 def bench(path: str | os.PathLike[str] = "", *, prompt: int = 512, generate: int = 64, depth: int = 0,
-          batches: Sequence[int] = (1,), repeat: int = 3, **options: Any) -> list[dict[str, Any]]:
-    """Speeds, and their share of the machine's limit. options: those of Llm."""
+          batches: Sequence[int] = (1,), repeat: int = 3, lookup: bool = False, max_draft: int = 15,
+          **options: Any) -> list[dict[str, Any]]:
+    """Speeds, and their share of the machine's limit. options: those of Llm.
+
+    With lookup, or draft among the options, each row of decoding is followed by one with tokens guessed ahead.
+    """
     what = _inferno.BenchOptions()
     what.prompt, what.generate, what.depth, what.repeat, what.batches = prompt, generate, depth, repeat, list(batches)
+    what.lookup, what.max_draft = lookup, max_draft
     return _inferno.bench(os.fspath(path), load_options(**options), what)
 
 

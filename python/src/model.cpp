@@ -18,9 +18,6 @@
 #include "records.h"
 #include "request.h"
 
-// What tokens look like: (text, id, sample, log-probabilities).
-#define INFERNO_TOKENS "list[tuple[str, int, int, list[tuple[int, float]]]]"
-
 // Of an answer: reasoning, content, and (index, name, arguments) of pieces of calls.
 #define INFERNO_PIECE "tuple[str, str, list[tuple[int, str, str, str]]]"
 
@@ -35,7 +32,7 @@ nb::list logprobs_of(std::span<const TokenLogprob> logprobs) {
 
 // A model goes away without the lock: a callback of a request that is being ended may wait for it.
 void drop(const Llm* llm) {
-  std::optional<nb::gil_scoped_release> released;
+  std::optional<Released> released;
   if (PyGILState_Check() != 0) released.emplace();
   delete llm;
 }
@@ -46,7 +43,7 @@ class Model {
     LoadOptions with_progress = options;
     with_progress.on_progress = progress_to(on_progress);
     with_progress.on_step = [outbox = outbox_] { outbox->send(); };
-    const nb::gil_scoped_release released;
+    const Released released;
     llm_.reset(new Llm(path ? Llm::load(*path, with_progress) : Llm::builtin(with_progress)), drop);
   }
 
@@ -70,7 +67,7 @@ class Model {
     };
     if (!on_token.is_none()) callback = calling(std::move(on_token));
     const std::shared_ptr<Llm> used = llm();
-    const nb::gil_scoped_release released;
+    const Released released;
     Generation generation = used->submit(prompt, options, std::move(callback), [queue] { queue->end(); });
     return std::make_unique<Request>(std::move(queue), std::move(generation));
   }
@@ -79,7 +76,7 @@ class Model {
     auto made = std::make_unique<Logits>();
     const std::shared_ptr<Llm> used = llm();
     {
-      const nb::gil_scoped_release released;
+      const Released released;
       *made = used->logits(prompt, first);
     }
     const size_t shape[2] = {static_cast<size_t>(made->rows), static_cast<size_t>(made->vocabulary)};
@@ -126,12 +123,37 @@ class Model {
   std::shared_ptr<Llm> llm_;
 };
 
-nb::list tokens(const std::vector<Token>& made) {
-  nb::list list;
-  for (const Token& t : made) list.append(nb::make_tuple(text(t.text), t.id, t.sample, logprobs_of(t.logprobs)));
-  return list;
-}
-nb::list ready(const std::vector<Waker::Ready>& made) {
+// Makes instances of a subclass of str with `id`, `sample` and `logprobs`, without running any Python code: between two
+// steps of a model an interpreter finds nothing of its own in the caches, and every call is dear.
+class TokenMaker {
+ public:
+  explicit TokenMaker(nb::handle type) : type_(type), new_(id_.type().attr("__new__")) {}
+
+  [[nodiscard]] nb::list operator()(const std::vector<Token>& made) const {
+    nb::list list;
+    for (const Token& t : made) {
+      nb::object token = new_(type_, text(t.text));
+      nb::setattr(token, id_, nb::int_(t.id));
+      nb::setattr(token, sample_, nb::int_(t.sample));
+      nb::setattr(token, logprobs_, t.logprobs.empty() ? no_logprobs_ : nb::object(logprobs_of(t.logprobs)));
+      list.append(std::move(token));
+    }
+    return list;
+  }
+
+ private:
+  // Attributes are found sooner by a name that is the same object every time.
+  static nb::object name(const char* text) { return nb::steal(PyUnicode_InternFromString(text)); }
+
+  nb::handle type_;
+  nb::object id_ = name("id");
+  nb::object sample_ = name("sample");
+  nb::object logprobs_ = name("logprobs");
+  nb::object new_;  // of str
+  nb::object no_logprobs_ = nb::make_tuple();
+};
+
+nb::list ready(const std::vector<Waker::Ready>& made, const TokenMaker& tokens) {
   nb::list list;
   for (const Waker::Ready& r : made) list.append(nb::make_tuple(r.request, tokens(r.tokens), r.ended));
   return list;
@@ -160,16 +182,17 @@ void bind_request(nb::module_& m) {
       .def(nb::init<>())
       .def("descriptor", &Waker::descriptor, "Readable when take() gives something.")
       .def(
-          "take", [](Waker& w) { return ready(w.take()); },
-          nb::sig("def take(self) -> list[tuple[int, " INFERNO_TOKENS ", bool]]"),
-          "(number of the request, its tokens, whether it ended) of all that have something.");
+          "take", [](Waker& w, nb::handle type) { return ready(w.take(), TokenMaker(type)); }, nb::arg("type"),
+          nb::sig("def take(self, type: type[str]) -> list[tuple[int, list[typing.Any], bool]]"),
+          "(number of the request, its tokens as that type, whether it ended) of all that have something.");
   nb::class_<Request>(m, "Request", "A request that was submitted.")
       .def(
-          "next", [](Request& r) { return tokens(r.next()); }, nb::sig("def next(self) -> " INFERNO_TOKENS),
-          "Waits for tokens; an empty list at the end.")
+          "next", [](Request& r, nb::handle type) { return TokenMaker(type)(r.next()); }, nb::arg("type"),
+          nb::sig("def next(self, type: type[str]) -> list[typing.Any]"),
+          "Waits for tokens, made as that type; an empty list at the end.")
       .def("has_ended", &Request::has_ended, "Whether the result is there.")
-      .def("notify", &Request::notify, nb::arg("waker"), nb::arg("number"),
-           "From now on that waker is told this number when there is something.")
+      .def("notify", &Request::notify, nb::arg("waker"), nb::arg("number"), nb::arg("each"),
+           "From now on that waker is told this number at the end, with `each` also when there are tokens.")
       .def("cancel", &Request::cancel, "Ends it before its next step.")
       .def(
           "result", [](Request& r) { return to_python(r.result()); },

@@ -44,6 +44,9 @@ void bind_options(nb::module_& m) {
       .def_rw("cache_salt", &GenerateOptions::cache_salt)
       .def_rw("reuse_prefix", &GenerateOptions::reuse_prefix)
       .def_rw("lookup", &GenerateOptions::lookup)
+      .def_rw("prediction", &GenerateOptions::prediction)
+      .def_rw("draft", &GenerateOptions::draft)
+      .def_rw("max_draft", &GenerateOptions::max_draft)
       .def_rw("constraint", &GenerateOptions::constraint)
       .def(
           "add_bias", [](GenerateOptions& o, int32_t id, float bias) { o.logit_bias.push_back({id, bias}); },

@@ -144,13 +144,14 @@ nb::object to_python(const BenchRow& r) {
   return dictionary("phase", r.phase, "name", r.name, "type", r.type, "kv_type", r.kv_type, "backend", r.backend,
                     "threads", r.threads, "batch", r.batch, "depth", r.depth, "tokens", r.tokens, "tokens_per_second",
                     r.tokens_per_second, "gb_per_s", r.gb_per_s, "gop_per_s", r.gop_per_s, "percent_of_limit",
-                    r.percent_of_limit, "microseconds", r.microseconds);
+                    r.percent_of_limit, "microseconds", r.microseconds, "accepted_percent", r.accepted_percent, "gain",
+                    r.gain);
 }
 nb::object to_python(const EngineStats& s) {
   return dictionary("steps", s.steps, "prompt_tokens", s.prompt_tokens, "reused_tokens", s.reused_tokens,
-                    "generated_tokens", s.generated_tokens, "drafted_tokens", s.drafted_tokens, "accepted_tokens",
-                    s.accepted_tokens, "finished_requests", s.finished_requests, "preemptions", s.preemptions,
-                    "running", s.running, "waiting", s.waiting, "cost_error", s.cost_error);
+                    "generated_tokens", s.generated_tokens, "drafts", s.drafts, "drafted_tokens", s.drafted_tokens,
+                    "accepted_tokens", s.accepted_tokens, "finished_requests", s.finished_requests, "preemptions",
+                    s.preemptions, "running", s.running, "waiting", s.waiting, "cost_error", s.cost_error);
 }
 nb::object to_python(const GenerateResult& r) {
   return dictionary("samples", r.samples, "metrics", r.metrics);

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <utility>
 
-namespace inferno::python {
+#include "module.h"
 
-namespace nb = nanobind;
+namespace inferno::python {
 
 Waker::Waker() {
   if (pipe(pipe_) != 0) throw Error("no descriptor is left for a pipe; close files, or raise `ulimit -n`");
@@ -62,7 +62,7 @@ void Outbox::send() noexcept {
 }
 
 bool TokenQueue::add_to_waker() {
-  if (waker_ == nullptr || told_) return false;
+  if (waker_ == nullptr || told_ || !(each_ || ended_)) return false;
   waker_->add(request_, weak_from_this());
   return told_ = true;
 }
@@ -113,10 +113,11 @@ bool TokenQueue::wait(std::chrono::milliseconds time, bool until_end) const {
   return changed.wait_for(lock, time, [&] { return ended_ || (!until_end && !tokens_.empty()); });
 }
 
-void TokenQueue::notify(std::shared_ptr<Waker> waker, uint64_t request) {
+void TokenQueue::notify(std::shared_ptr<Waker> waker, uint64_t request, bool each) {
   const std::scoped_lock lock(mutex_);
   waker_ = std::move(waker);
   request_ = request;
+  each_ = each;
   told_ = false;
   if ((ended_ || !tokens_.empty()) && add_to_waker()) waker_->tell();
 }
@@ -134,7 +135,7 @@ void Request::wait(bool until_end) {
   for (;;) {
     bool done = false;
     {
-      const nb::gil_scoped_release released;
+      const Released released;
       done = queue_->wait(kBetweenSignals, until_end);
     }
     if (done) return;
@@ -155,14 +156,14 @@ bool Request::has_ended() const {
   return queue_->has_ended();
 }
 
-void Request::notify(std::shared_ptr<Waker> waker, uint64_t request) {
+void Request::notify(std::shared_ptr<Waker> waker, uint64_t request, bool each) {
   check_process();
-  queue_->notify(std::move(waker), request);
+  queue_->notify(std::move(waker), request, each);
 }
 
 GenerateResult Request::result() {
   wait(true);
-  const nb::gil_scoped_release released;
+  const Released released;
   return generation_.result();
 }
 

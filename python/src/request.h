@@ -86,8 +86,9 @@ class TokenQueue : public std::enable_shared_from_this<TokenQueue> {
   [[nodiscard]] bool has_ended() const;
   // False: nothing happened for so long.
   [[nodiscard]] bool wait(std::chrono::milliseconds time, bool until_end) const;
-  // From now on that waker is told `request` when there is something to take, once until it was taken, and at the end.
-  void notify(std::shared_ptr<Waker> waker, uint64_t request);
+  // From now on that waker is told `request` at the end, and with `each` also when there are tokens to take, once until
+  // they were taken.
+  void notify(std::shared_ptr<Waker> waker, uint64_t request, bool each);
 
  private:
   void wake_after_step();
@@ -102,6 +103,7 @@ class TokenQueue : public std::enable_shared_from_this<TokenQueue> {
   bool ended_ = false;
   std::shared_ptr<Waker> waker_;
   uint64_t request_ = 0;
+  bool each_ = true;
   bool told_ = false;
 };
 
@@ -113,7 +115,7 @@ class Request {
   // Waits for tokens; an empty list at the end. Runs Python's signal handlers meanwhile: what they raise cancels.
   [[nodiscard]] std::vector<Token> next();
   [[nodiscard]] bool has_ended() const;
-  void notify(std::shared_ptr<Waker> waker, uint64_t request);
+  void notify(std::shared_ptr<Waker> waker, uint64_t request, bool each);
   [[nodiscard]] GenerateResult result();
   void cancel() const noexcept { generation_.cancel(); }
 

@@ -15,7 +15,7 @@ namespace {
 template <typename Function>
 nb::object report(const Function& compute) {
   auto made = [&] {
-    const nb::gil_scoped_release released;
+    const Released released;
     return compute();
   }();
   return to_python(made);
@@ -38,7 +38,9 @@ void bind_tools(nb::module_& m) {
       .def_rw("generate", &BenchOptions::generate)
       .def_rw("depth", &BenchOptions::depth)
       .def_rw("batches", &BenchOptions::batches)
-      .def_rw("repeat", &BenchOptions::repeat);
+      .def_rw("repeat", &BenchOptions::repeat)
+      .def_rw("lookup", &BenchOptions::lookup)
+      .def_rw("max_draft", &BenchOptions::max_draft);
   nb::class_<QuantizeOptions>(m, "QuantizeOptions", "See inferno.quantize.")
       .def(nb::init<>())
       .def_rw("threads", &QuantizeOptions::threads)
@@ -52,6 +54,8 @@ void bind_tools(nb::module_& m) {
           },
           nb::arg("pattern"), nb::arg("type"), "The type of tensors whose name matches a regular expression.");
   m.def("version", &version, "Of the library.");
+  m.def("threads_inside", &Released::inside, "How many threads compute or wait without Python's lock now.");
+  m.def("forget_threads", &Released::forget, "In a child of fork(), which has none of its parent's threads.");
   m.def(
       "inspect", [](const std::string& path) { return report([&] { return inspect_model(path); }); },
       nb::sig("def inspect(path: str) -> " INFERNO_DICTIONARY), "See inferno.inspect.");
@@ -91,7 +95,7 @@ void bind_tools(nb::module_& m) {
       [](const std::string& path, const LoadOptions& load, const BenchOptions& what) {
         std::vector<BenchRow> rows;
         {
-          const nb::gil_scoped_release released;
+          const Released released;
           rows = bench_model(path, load, what);
         }
         nb::list made;
