@@ -7,7 +7,7 @@
 namespace inferno::serve {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::string_view type_of(int status) {
   switch (status) {
@@ -35,8 +35,8 @@ std::string_view anthropic_type_of(int status) {
   }
 }
 
-Json body_of(const ApiError& error, ErrorForm form) {
-  const auto or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
+OrderedJson body_of(const ApiError& error, ErrorForm form) {
+  const auto or_null = [](const std::string& text) { return text.empty() ? OrderedJson() : OrderedJson(text); };
   switch (form) {
     case ErrorForm::anthropic:
       return {{"type", "error"}, {"error", {{"type", anthropic_type_of(error.status())}, {"message", error.what()}}}};
@@ -58,7 +58,7 @@ constexpr const char* kRetryAfter = "1";
 }  // namespace
 
 std::string error_body(const ApiError& error, ErrorForm form) {
-  return body_of(error, form).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return body_of(error, form).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 HttpResponse error_response(const ApiError& error, ErrorForm form) {

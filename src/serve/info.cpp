@@ -9,7 +9,7 @@
 namespace inferno::serve {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr size_t kShownSteps = 64;
 
@@ -24,7 +24,7 @@ std::string_view state_name(ServedModel::State state) {
   }
 }
 
-Json model_of(const Info& info, const ServedModel& model) {
+OrderedJson model_of(const Info& info, const ServedModel& model) {
   const ModelFacts& facts = model.facts;
   return {{"id", model.name},
           {"object", "model"},
@@ -42,13 +42,14 @@ Json model_of(const Info& info, const ServedModel& model) {
             {"size", facts.weight_bytes}}}};
 }
 
-Json ollama_details(const ServedModel& model) {
+OrderedJson ollama_details(const ServedModel& model) {
   const std::string& family = model.facts.config.architecture;
-  return {{"parent_model", ""},   {"format", "gguf"},        {"family", family}, {"families", Json::array({family})},
+  return {{"parent_model", ""},   {"format", "gguf"},
+          {"family", family},     {"families", OrderedJson::array({family})},
           {"parameter_size", ""}, {"quantization_level", ""}};
 }
 
-Json ollama_model(const ServedModel& model) {
+OrderedJson ollama_model(const ServedModel& model) {
   return {{"name", model.name},
           {"model", model.name},
           {"size", model.facts.weight_bytes},
@@ -56,8 +57,8 @@ Json ollama_model(const ServedModel& model) {
           {"details", ollama_details(model)}};
 }
 
-Json step_json(const StepRecord& step) {
-  Json members = Json::array();
+OrderedJson step_json(const StepRecord& step) {
+  OrderedJson members = OrderedJson::array();
   for (int32_t i = 0; i < step.members; ++i) {
     const StepRecord::Member& member = step.member[static_cast<size_t>(i)];
     members.push_back({{"request", fmt::format("{:016x}", member.tag)},
@@ -78,8 +79,8 @@ Json step_json(const StepRecord& step) {
 }
 
 // In Ollama's words.
-Json capabilities_of(const ModelConfig& config) {
-  Json words = Json::array();
+OrderedJson capabilities_of(const ModelConfig& config) {
+  OrderedJson words = OrderedJson::array();
   if (!config.encoder.only) words.push_back("completion");
   const bool pools = config.encoder.pooling != Pooling::none && config.encoder.pooling != Pooling::rank;
   if (pools || (config.encoder.only && config.encoder.classes == 0)) words.push_back("embedding");
@@ -93,7 +94,7 @@ std::string Info::model_json(const ServedModel& model) const {
 }
 
 std::string Info::models_json() const {
-  Json list = Json::array();
+  OrderedJson list = OrderedJson::array();
   for (const ServedModel& model : models.all()) list.push_back(model_of(*this, model));
   return dump({{"object", "list"}, {"data", std::move(list)}});
 }
@@ -101,12 +102,12 @@ std::string Info::models_json() const {
 std::string Info::props_json(const ServedModel& model) const {
   const ModelFacts& facts = model.facts;
   const SamplingSettings sampling = native_sampling();
-  const Json params = {{"seed", seed ? Json(*seed) : Json(-1)},
-                       {"temperature", rounded(sampling.temperature)},
-                       {"top_k", sampling.top_k},
-                       {"top_p", rounded(sampling.top_p)},
-                       {"min_p", rounded(sampling.min_p)},
-                       {"n_predict", -1}};
+  const OrderedJson params = {{"seed", seed ? OrderedJson(*seed) : OrderedJson(-1)},
+                              {"temperature", rounded(sampling.temperature)},
+                              {"top_k", sampling.top_k},
+                              {"top_p", rounded(sampling.top_p)},
+                              {"min_p", rounded(sampling.min_p)},
+                              {"n_predict", -1}};
   return dump({{"default_generation_settings", {{"n_ctx", facts.context}, {"params", params}}},
                {"total_slots", facts.slots},
                {"model_alias", model.name},
@@ -119,9 +120,9 @@ std::string Info::props_json(const ServedModel& model) const {
 }
 
 std::string Info::slots_json(const ServedModel& model, std::span<const CompletionJob::State> open) const {
-  Json slots = Json::array();
+  OrderedJson slots = OrderedJson::array();
   for (int32_t i = 0; i < model.facts.slots; ++i) {
-    Json slot = {{"id", i}, {"n_ctx", model.facts.context}, {"is_processing", false}};
+    OrderedJson slot = {{"id", i}, {"n_ctx", model.facts.context}, {"is_processing", false}};
     if (static_cast<size_t>(i) < open.size()) {
       const CompletionJob::State& state = open[static_cast<size_t>(i)];
       slot["is_processing"] = true;
@@ -136,7 +137,7 @@ std::string Info::slots_json(const ServedModel& model, std::span<const Completio
 }
 
 std::string Info::steps_json(const ServedModel& model) const {
-  Json steps = Json::array();
+  OrderedJson steps = OrderedJson::array();
   PageCounts pages;
   EngineStats stats;
   Engine* engine = Models::engine_of(model);
@@ -158,7 +159,7 @@ std::string Info::steps_json(const ServedModel& model) const {
 }
 
 std::string Info::tags_json() const {
-  Json list = Json::array();
+  OrderedJson list = OrderedJson::array();
   for (const ServedModel& model : models.all()) {
     list.push_back(ollama_model(model));
     list.back()["modified_at"] = utc_time(created);
@@ -168,7 +169,7 @@ std::string Info::tags_json() const {
 
 std::string Info::processes_json() const {
   const auto idle_time = models.options().idle_time;
-  Json list = Json::array();
+  OrderedJson list = OrderedJson::array();
   for (const ServedModel& model : models.all()) {
     const Models::Status at = models.status(model);
     if (at.state != ServedModel::State::loaded) continue;

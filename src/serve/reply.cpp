@@ -10,10 +10,10 @@
 
 namespace inferno::serve {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-std::string dump(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+std::string dump(const OrderedJson& value) {
+  return value.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 size_t characters(std::string_view text) {
@@ -38,22 +38,22 @@ double per_second(int64_t tokens, double ms) {
   return ms > 0 ? rounded(static_cast<double>(tokens) * 1e3 / ms) : 0;
 }
 
-Json timings_json(const Usage& usage) {
+OrderedJson timings_json(const Usage& usage) {
   const int64_t computed = usage.prompt_tokens - usage.cached_tokens;
   const int64_t steps = std::max<int64_t>(usage.generated_tokens - 1, 0);
   const double decode_ms = rounded(usage.decode_ms);
   const auto per_token = [](double ms, int64_t tokens) { return tokens > 0 ? ms / static_cast<double>(tokens) : 0.0; };
   const auto rate = [](double ms, int64_t tokens) { return ms > 0 ? 1e3 / ms * static_cast<double>(tokens) : 0.0; };
-  Json timings = {{"cache_n", usage.cached_tokens},
-                  {"prompt_n", computed},
-                  {"prompt_ms", rounded(usage.prefill_ms)},
-                  {"prompt_per_token_ms", per_token(usage.prefill_ms, computed)},
-                  {"prompt_per_second", rate(usage.prefill_ms, computed)},
-                  {"predicted_n", usage.generated_tokens},
-                  {"predicted_ms", decode_ms},
-                  {"predicted_per_token_ms", per_token(decode_ms, steps)},
-                  {"predicted_per_second", rate(decode_ms, steps)},
-                  {"queue_ms", rounded(usage.queue_ms)}};
+  OrderedJson timings = {{"cache_n", usage.cached_tokens},
+                         {"prompt_n", computed},
+                         {"prompt_ms", rounded(usage.prefill_ms)},
+                         {"prompt_per_token_ms", per_token(usage.prefill_ms, computed)},
+                         {"prompt_per_second", rate(usage.prefill_ms, computed)},
+                         {"predicted_n", usage.generated_tokens},
+                         {"predicted_ms", decode_ms},
+                         {"predicted_per_token_ms", per_token(decode_ms, steps)},
+                         {"predicted_per_second", rate(decode_ms, steps)},
+                         {"queue_ms", rounded(usage.queue_ms)}};
   if (usage.drafted_tokens > 0) {
     timings["draft_n"] = usage.drafted_tokens;
     timings["draft_n_accepted"] = usage.accepted_tokens;
@@ -61,7 +61,7 @@ Json timings_json(const Usage& usage) {
   return timings;
 }
 
-void add_progress(Json& body, const PromptUpdate& prompt) {
+void add_progress(OrderedJson& body, const PromptUpdate& prompt) {
   body["prompt_progress"] = {{"total", prompt.total},
                              {"cache", prompt.reused},
                              {"processed", prompt.computed},
@@ -80,15 +80,15 @@ std::string ReplyWriter::text_of(int32_t id) const {
 
 namespace {
 
-Json usage_json(const Usage& usage) {
-  Json json = {{"prompt_tokens", usage.prompt_tokens},
-               {"completion_tokens", usage.generated_tokens},
-               {"total_tokens", usage.prompt_tokens + usage.generated_tokens},
-               {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
-               {"reuse_end", to_string(usage.reuse_end)},
-               {"queue_ms", rounded(usage.queue_ms)},
-               {"prefill_ms", rounded(usage.prefill_ms)},
-               {"decode_ms", rounded(usage.decode_ms)}};
+OrderedJson usage_json(const Usage& usage) {
+  OrderedJson json = {{"prompt_tokens", usage.prompt_tokens},
+                      {"completion_tokens", usage.generated_tokens},
+                      {"total_tokens", usage.prompt_tokens + usage.generated_tokens},
+                      {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+                      {"reuse_end", to_string(usage.reuse_end)},
+                      {"queue_ms", rounded(usage.queue_ms)},
+                      {"prefill_ms", rounded(usage.prefill_ms)},
+                      {"decode_ms", rounded(usage.decode_ms)}};
   if (usage.drafted_tokens > 0) {
     json["completion_tokens_details"] = {{"accepted_prediction_tokens", usage.accepted_tokens},
                                          {"rejected_prediction_tokens", usage.drafted_tokens - usage.accepted_tokens}};
@@ -96,22 +96,22 @@ Json usage_json(const Usage& usage) {
   return json;
 }
 
-Json call_json(const ToolCall& call) {
+OrderedJson call_json(const ToolCall& call) {
   return {{"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
 }
 
 // The first piece of a call has its id, its type and its name.
-Json call_json(const ToolCallPiece& piece) {
-  Json body = {{"index", piece.index}};
+OrderedJson call_json(const ToolCallPiece& piece) {
+  OrderedJson body = {{"index", piece.index}};
   if (!piece.name.empty()) body.update({{"id", piece.id}, {"type", "function"}});
-  body["function"] = Json::object();
+  body["function"] = OrderedJson::object();
   if (!piece.name.empty()) body["function"]["name"] = piece.name;
   body["function"]["arguments"] = piece.arguments;
   return body;
 }
 
-Json message_json(const Choice& choice) {
-  Json message = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
+OrderedJson message_json(const Choice& choice) {
+  OrderedJson message = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
   if (!choice.calls.empty() && choice.text.empty()) message["content"] = nullptr;
   for (const ToolCall& call : choice.calls) message["tool_calls"].push_back(call_json(call));
   return message;
@@ -136,19 +136,20 @@ class OpenAiWriter final : public ReplyWriter {
 
  private:
   [[nodiscard]] bool is_chat() const { return request().dialect == Dialect::openai_chat; }
-  [[nodiscard]] Json head_json(std::string_view object) const;
-  void add_explanation(Json& body, const Usage& usage) const;
-  [[nodiscard]] std::string chunk(int32_t index, Json content, Json logprobs, Json reason, const Json& more = {}) const;
-  [[nodiscard]] Json chat_token(const TokenLogprob& token) const;
-  [[nodiscard]] Json chat_logprobs(std::span<const Delta> tokens) const;
-  [[nodiscard]] Json text_logprobs(std::span<const Delta> tokens, size_t text_offset) const;
-  [[nodiscard]] Json logprobs(std::span<const Delta> tokens, size_t text_offset) const;
+  [[nodiscard]] OrderedJson head_json(std::string_view object) const;
+  void add_explanation(OrderedJson& body, const Usage& usage) const;
+  [[nodiscard]] std::string chunk(int32_t index, OrderedJson content, OrderedJson logprobs, OrderedJson reason,
+                                  const OrderedJson& more = {}) const;
+  [[nodiscard]] OrderedJson chat_token(const TokenLogprob& token) const;
+  [[nodiscard]] OrderedJson chat_logprobs(std::span<const Delta> tokens) const;
+  [[nodiscard]] OrderedJson text_logprobs(std::span<const Delta> tokens, size_t text_offset) const;
+  [[nodiscard]] OrderedJson logprobs(std::span<const Delta> tokens, size_t text_offset) const;
 
   std::string chunk_head_;       // of every chunk, up to its choices: tokens are written one by one
   std::vector<size_t> offsets_;  // [choice] characters of the text written
 };
 
-Json OpenAiWriter::head_json(std::string_view object) const {
+OrderedJson OpenAiWriter::head_json(std::string_view object) const {
   return {{"id", (is_chat() ? "chatcmpl-" : "cmpl-") + head().id},
           {"object", object},
           {"created", head().created},
@@ -157,30 +158,31 @@ Json OpenAiWriter::head_json(std::string_view object) const {
 }
 
 // {"index", "delta" | "text", "logprobs", "finish_reason"} in a chunk, and the members of `more` beside it.
-std::string OpenAiWriter::chunk(int32_t index, Json content, Json logprobs, Json reason, const Json& more) const {
-  const Json choice = {{"index", index},
-                       {is_chat() ? "delta" : "text", std::move(content)},
-                       {"logprobs", std::move(logprobs)},
-                       {"finish_reason", std::move(reason)}};
+std::string OpenAiWriter::chunk(int32_t index, OrderedJson content, OrderedJson logprobs, OrderedJson reason,
+                                const OrderedJson& more) const {
+  const OrderedJson choice = {{"index", index},
+                              {is_chat() ? "delta" : "text", std::move(content)},
+                              {"logprobs", std::move(logprobs)},
+                              {"finish_reason", std::move(reason)}};
   std::string rest = more.empty() ? "}" : dump(more);
   if (!more.empty()) rest.front() = ',';
   return event(fmt::format("{}\"choices\":[{}]{}{}", chunk_head_, dump(choice),
                            request().include_usage ? ",\"usage\":null" : "", rest));
 }
 
-Json OpenAiWriter::chat_token(const TokenLogprob& token) const {
+OrderedJson OpenAiWriter::chat_token(const TokenLogprob& token) const {
   const std::string text = text_of(token.id);
-  Json bytes = Json::array();
+  OrderedJson bytes = OrderedJson::array();
   for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
   return {{"token", text}, {"logprob", token.logprob}, {"bytes", std::move(bytes)}};
 }
 
-Json OpenAiWriter::chat_logprobs(std::span<const Delta> tokens) const {
-  Json content = Json::array();
+OrderedJson OpenAiWriter::chat_logprobs(std::span<const Delta> tokens) const {
+  OrderedJson content = OrderedJson::array();
   for (const Delta& token : tokens) {
     if (token.logprobs.empty()) continue;
-    Json entry = chat_token(token.logprobs.front());
-    entry["top_logprobs"] = Json::array();
+    OrderedJson entry = chat_token(token.logprobs.front());
+    entry["top_logprobs"] = OrderedJson::array();
     for (const TokenLogprob& top : std::span(token.logprobs).subspan(1))
       entry["top_logprobs"].push_back(chat_token(top));
     content.push_back(std::move(entry));
@@ -188,16 +190,16 @@ Json OpenAiWriter::chat_logprobs(std::span<const Delta> tokens) const {
   return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 
-Json OpenAiWriter::text_logprobs(std::span<const Delta> tokens, size_t text_offset) const {
-  Json result = {{"tokens", Json::array()},
-                 {"token_logprobs", Json::array()},
-                 {"top_logprobs", Json::array()},
-                 {"text_offset", Json::array()}};
+OrderedJson OpenAiWriter::text_logprobs(std::span<const Delta> tokens, size_t text_offset) const {
+  OrderedJson result = {{"tokens", OrderedJson::array()},
+                        {"token_logprobs", OrderedJson::array()},
+                        {"top_logprobs", OrderedJson::array()},
+                        {"text_offset", OrderedJson::array()}};
   for (const Delta& token : tokens) {
     if (!token.logprobs.empty()) {
       result["tokens"].push_back(text_of(token.id));
       result["token_logprobs"].push_back(token.logprobs.front().logprob);
-      Json top = Json::object();
+      OrderedJson top = OrderedJson::object();
       for (const TokenLogprob& entry : std::span(token.logprobs).subspan(1)) {
         top.emplace(text_of(entry.id), entry.logprob);
       }
@@ -209,24 +211,24 @@ Json OpenAiWriter::text_logprobs(std::span<const Delta> tokens, size_t text_offs
   return result;
 }
 
-Json OpenAiWriter::logprobs(std::span<const Delta> tokens, size_t text_offset) const {
+OrderedJson OpenAiWriter::logprobs(std::span<const Delta> tokens, size_t text_offset) const {
   if (!request().logprobs()) return nullptr;
   return is_chat() ? chat_logprobs(tokens) : text_logprobs(tokens, text_offset);
 }
 
 // What llama-server adds: times, and the prompt where it is to be shown.
-void OpenAiWriter::add_explanation(Json& body, const Usage& usage) const {
+void OpenAiWriter::add_explanation(OrderedJson& body, const Usage& usage) const {
   body["timings"] = timings_json(usage);
   if (head().prompts.empty()) return;
   body["__verbose"] = {{"prompt", head().prompts.front()}};
 }
 
 std::string OpenAiWriter::whole(std::span<const Choice> choices, const Usage& usage) const {
-  Json body = head_json(is_chat() ? "chat.completion" : "text_completion");
-  body["choices"] = Json::array();
+  OrderedJson body = head_json(is_chat() ? "chat.completion" : "text_completion");
+  body["choices"] = OrderedJson::array();
   for (size_t i = 0; i < choices.size(); ++i) {
     const Choice& choice = choices[i];
-    Json content = choice.text;
+    OrderedJson content = choice.text;
     if (is_chat()) content = message_json(choice);
     if (!choice.thinking.empty()) content["reasoning_content"] = choice.thinking;
     body["choices"].push_back({{"index", i},
@@ -248,16 +250,16 @@ std::string OpenAiWriter::opening() {
 }
 
 std::string OpenAiWriter::progress(int32_t choice, const PromptUpdate& prompt) {
-  Json more = Json::object();
+  OrderedJson more = OrderedJson::object();
   add_progress(more, prompt);
-  return chunk(choice, is_chat() ? Json::object() : Json(""), nullptr, nullptr, more);
+  return chunk(choice, is_chat() ? OrderedJson::object() : OrderedJson(""), nullptr, nullptr, more);
 }
 
 std::string OpenAiWriter::token(const Delta& delta) {
   const bool has_logprobs = request().logprobs() && !delta.logprobs.empty();
   if (delta.text.empty() && delta.thinking.empty() && delta.calls.empty() && !has_logprobs) return {};
-  Json content = delta.text;
-  if (is_chat()) content = Json::object();
+  OrderedJson content = delta.text;
+  if (is_chat()) content = OrderedJson::object();
   if (!delta.thinking.empty()) content["reasoning_content"] = delta.thinking;
   for (const ToolCallPiece& piece : delta.calls) content["tool_calls"].push_back(call_json(piece));
   if (is_chat() && (!delta.text.empty() || content.empty())) content["content"] = delta.text;
@@ -270,13 +272,13 @@ std::string OpenAiWriter::token(const Delta& delta) {
 std::string OpenAiWriter::ending(std::span<const Choice> choices, const Usage& usage) {
   std::string events;
   for (size_t i = 0; i < choices.size(); ++i) {
-    Json content = "";
-    if (is_chat()) content = Json::object();
+    OrderedJson content = "";
+    if (is_chat()) content = OrderedJson::object();
     events += chunk(static_cast<int32_t>(i), std::move(content), nullptr, finish_reason(choices[i]));
   }
   if (request().include_usage) {
-    Json body = head_json(is_chat() ? "chat.completion.chunk" : "text_completion");
-    body["choices"] = Json::array();
+    OrderedJson body = head_json(is_chat() ? "chat.completion.chunk" : "text_completion");
+    body["choices"] = OrderedJson::array();
     body["usage"] = usage_json(usage);
     add_explanation(body, usage);
     events += event(dump(body));

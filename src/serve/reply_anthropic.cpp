@@ -6,9 +6,9 @@
 namespace inferno::serve {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json anthropic_usage(const Usage& usage) {
+OrderedJson anthropic_usage(const Usage& usage) {
   return {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
           {"cache_creation_input_tokens", 0},
           {"cache_read_input_tokens", usage.cached_tokens},
@@ -19,24 +19,24 @@ Json anthropic_usage(const Usage& usage) {
           {"decode_ms", rounded(usage.decode_ms)}};
 }
 
-Json stop_reason(const Choice& choice) {
+OrderedJson stop_reason(const Choice& choice) {
   if (choice.reason == StopReason::stop_string) return "stop_sequence";
   const std::string_view reason = finish_reason(choice);
   return reason == "length" ? "max_tokens" : reason == "tool_calls" ? "tool_use" : "end_turn";
 }
 
-Json tool_use(const std::string& id, const std::string& name, Json input) {
+OrderedJson tool_use(const std::string& id, const std::string& name, OrderedJson input) {
   return {{"type", "tool_use"}, {"id", id}, {"name", name}, {"input", std::move(input)}};
 }
 
 // Arguments that are no object, because the answer was cut, are none.
-Json input_of(const ToolCall& call) {
-  Json input = Json::parse(call.arguments, nullptr, false);
-  return input.is_object() ? input : Json::object();
+OrderedJson input_of(const ToolCall& call) {
+  OrderedJson input = OrderedJson::parse(call.arguments, nullptr, false);
+  return input.is_object() ? input : OrderedJson::object();
 }
 
-Json stop_sequence(const Choice& choice) {
-  return choice.reason == StopReason::stop_string ? Json(choice.stop) : Json();
+OrderedJson stop_sequence(const Choice& choice) {
+  return choice.reason == StopReason::stop_string ? OrderedJson(choice.stop) : OrderedJson();
 }
 
 class AnthropicWriter final : public ReplyWriter {
@@ -45,7 +45,7 @@ class AnthropicWriter final : public ReplyWriter {
 
   [[nodiscard]] std::string whole(std::span<const Choice> choices, const Usage& usage) const override {
     const Choice& choice = choices.front();
-    Json content = Json::array();
+    OrderedJson content = OrderedJson::array();
     if (!choice.thinking.empty()) {
       content.push_back({{"type", "thinking"}, {"thinking", choice.thinking}, {"signature", ""}});
     }
@@ -53,7 +53,7 @@ class AnthropicWriter final : public ReplyWriter {
       content.push_back({{"type", "text"}, {"text", choice.text}});
     }
     for (const ToolCall& call : choice.calls) content.push_back(tool_use(call.id, call.name, input_of(call)));
-    Json body = message(std::move(content));
+    OrderedJson body = message(std::move(content));
     body["stop_reason"] = stop_reason(choice);
     body["stop_sequence"] = stop_sequence(choice);
     body["usage"] = anthropic_usage(usage);
@@ -61,7 +61,7 @@ class AnthropicWriter final : public ReplyWriter {
   }
 
   [[nodiscard]] std::string opening() override {
-    Json body = message(Json::array());
+    OrderedJson body = message(OrderedJson::array());
     body["stop_reason"] = nullptr;
     body["stop_sequence"] = nullptr;
     body["usage"] = {{"input_tokens", head().prompt_tokens},
@@ -84,7 +84,7 @@ class AnthropicWriter final : public ReplyWriter {
     for (const ToolCallPiece& piece : delta.calls) {
       if (!piece.name.empty()) {
         events += close();
-        events += start(Block::call, tool_use(piece.id, piece.name, Json::object()));
+        events += start(Block::call, tool_use(piece.id, piece.name, OrderedJson::object()));
       }
       if (piece.arguments.empty()) continue;
       events += block_delta({{"type", "input_json_delta"}, {"partial_json", piece.arguments}});
@@ -110,9 +110,9 @@ class AnthropicWriter final : public ReplyWriter {
   enum class Block : uint8_t { none, thinking, text, call };
 
   // Events are named by their type.
-  static std::string named(const Json& body) { return event(dump(body), body["type"].get<std::string>()); }
+  static std::string named(const OrderedJson& body) { return event(dump(body), body["type"].get<std::string>()); }
 
-  [[nodiscard]] Json message(Json content) const {
+  [[nodiscard]] OrderedJson message(OrderedJson content) const {
     return {{"id", "msg_" + head().id},
             {"type", "message"},
             {"role", "assistant"},
@@ -122,13 +122,13 @@ class AnthropicWriter final : public ReplyWriter {
 
   std::string open(Block block) {
     if (block_ == block) return {};
-    Json content = {{"type", "text"}, {"text", ""}};
+    OrderedJson content = {{"type", "text"}, {"text", ""}};
     if (block == Block::thinking) content = {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}};
     std::string events = close();  // one after the other: both change the block
     return events += start(block, std::move(content));
   }
 
-  std::string start(Block block, Json content) {
+  std::string start(Block block, OrderedJson content) {
     block_ = block;
     return named({{"type", "content_block_start"}, {"index", index_}, {"content_block", std::move(content)}});
   }
@@ -139,7 +139,7 @@ class AnthropicWriter final : public ReplyWriter {
     return named({{"type", "content_block_stop"}, {"index", index_++}});
   }
 
-  [[nodiscard]] std::string block_delta(Json delta) const {
+  [[nodiscard]] std::string block_delta(OrderedJson delta) const {
     return named({{"type", "content_block_delta"}, {"index", index_}, {"delta", std::move(delta)}});
   }
 

@@ -7,7 +7,7 @@
 namespace inferno::serve {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::string_view stop_type(StopReason reason) {
   switch (reason) {
@@ -29,14 +29,14 @@ class NativeWriter final : public ReplyWriter {
   // One object, or an array of them where several texts were asked for.
   [[nodiscard]] std::string whole(std::span<const Choice> choices, const Usage& usage) const override {
     if (choices.size() == 1) return dump(last(choices.front(), 0, usage, choices.front().text));
-    Json all = Json::array();
+    OrderedJson all = OrderedJson::array();
     for (size_t i = 0; i < choices.size(); ++i) all.push_back(last(choices[i], i, usage, choices[i].text));
     return dump(all);
   }
 
   [[nodiscard]] std::string progress(int32_t choice, const PromptUpdate& prompt) override {
-    Json body = {{"index", choice}, {"content", ""},         {"tokens", Json::array()},
-                 {"stop", false},   {"tokens_predicted", 0}, {"tokens_evaluated", prompt.computed}};
+    OrderedJson body = {{"index", choice}, {"content", ""},         {"tokens", OrderedJson::array()},
+                        {"stop", false},   {"tokens_predicted", 0}, {"tokens_evaluated", prompt.computed}};
     add_progress(body, prompt);
     return event(dump(body));
   }
@@ -45,13 +45,13 @@ class NativeWriter final : public ReplyWriter {
     if (delta.text.empty() && delta.logprobs.empty()) return {};
     auto& made = made_[static_cast<size_t>(delta.choice)];
     if (delta.id >= 0) ++made;
-    Json body = {{"index", delta.choice},
-                 {"content", delta.text},
-                 {"tokens", delta.id >= 0 ? Json::array({delta.id}) : Json::array()},
-                 {"stop", false},
-                 {"id_slot", -1},
-                 {"tokens_predicted", made},
-                 {"tokens_evaluated", head().prompt_tokens}};
+    OrderedJson body = {{"index", delta.choice},
+                        {"content", delta.text},
+                        {"tokens", delta.id >= 0 ? OrderedJson::array({delta.id}) : OrderedJson::array()},
+                        {"stop", false},
+                        {"id_slot", -1},
+                        {"tokens_predicted", made},
+                        {"tokens_evaluated", head().prompt_tokens}};
     if (request().logprobs()) body["completion_probabilities"] = probabilities({&delta, 1});
     return event(dump(body));
   }
@@ -65,7 +65,7 @@ class NativeWriter final : public ReplyWriter {
   [[nodiscard]] std::string failure(const ApiError& error) const override { return event(error_body(error)); }
 
  private:
-  [[nodiscard]] Json settings() const {
+  [[nodiscard]] OrderedJson settings() const {
     const Request& asked = request().settings;
     const SamplingSettings& s = asked.sampling;
     return {{"seed", s.seed},
@@ -86,24 +86,26 @@ class NativeWriter final : public ReplyWriter {
             {"n_probs", std::max(0, asked.top_logprobs)}};
   }
 
-  [[nodiscard]] Json last(const Choice& choice, size_t index, const Usage& usage, std::string_view content) const {
+  [[nodiscard]] OrderedJson last(const Choice& choice, size_t index, const Usage& usage,
+                                 std::string_view content) const {
     const auto tokens = static_cast<int64_t>(choice.ids.size());
-    Json body = {{"index", index},
-                 {"content", content},
-                 {"tokens", request().token_ids && !request().stream ? Json(choice.ids) : Json::array()},
-                 {"id_slot", -1},
-                 {"stop", true},
-                 {"model", head().model},
-                 {"tokens_predicted", tokens},
-                 {"tokens_evaluated", head().prompt_tokens},
-                 {"generation_settings", settings()},
-                 {"has_new_line", choice.text.find('\n') != std::string::npos},
-                 {"truncated", choice.reason == StopReason::context_full},
-                 {"stop_type", stop_type(choice.reason)},
-                 {"stopping_word", choice.stop},
-                 {"tokens_cached", head().prompt_tokens + tokens},
-                 {"timings", timings_json(usage)},
-                 {"reuse_end", to_string(usage.reuse_end)}};
+    OrderedJson body = {
+        {"index", index},
+        {"content", content},
+        {"tokens", request().token_ids && !request().stream ? OrderedJson(choice.ids) : OrderedJson::array()},
+        {"id_slot", -1},
+        {"stop", true},
+        {"model", head().model},
+        {"tokens_predicted", tokens},
+        {"tokens_evaluated", head().prompt_tokens},
+        {"generation_settings", settings()},
+        {"has_new_line", choice.text.find('\n') != std::string::npos},
+        {"truncated", choice.reason == StopReason::context_full},
+        {"stop_type", stop_type(choice.reason)},
+        {"stopping_word", choice.stop},
+        {"tokens_cached", head().prompt_tokens + tokens},
+        {"timings", timings_json(usage)},
+        {"reuse_end", to_string(usage.reuse_end)}};
     const size_t prompt = index / static_cast<size_t>(request().settings.samples);
     if (prompt < head().prompts.size()) body["prompt"] = head().prompts[prompt];
     if (request().logprobs() && !request().stream) body["completion_probabilities"] = probabilities(choice.tokens);
@@ -111,10 +113,10 @@ class NativeWriter final : public ReplyWriter {
   }
 
   // The fields that were asked for, "a/b" for b in a; those that are not there are left out.
-  [[nodiscard]] Json chosen(const Json& body) const {
-    Json out = Json::object();
+  [[nodiscard]] OrderedJson chosen(const OrderedJson& body) const {
+    OrderedJson out = OrderedJson::object();
     for (const std::string& path : request().response_fields) {
-      const Json* value = &body;
+      const OrderedJson* value = &body;
       for (std::string_view rest = path; value != nullptr && !rest.empty();) {
         const std::string name(rest.substr(0, rest.find('/')));
         rest.remove_prefix(std::min(name.size() + 1, rest.size()));
@@ -127,8 +129,8 @@ class NativeWriter final : public ReplyWriter {
   }
 
   // Tokens that cannot be drawn have the bias null.
-  [[nodiscard]] Json bias() const {
-    Json all = Json::array();
+  [[nodiscard]] OrderedJson bias() const {
+    OrderedJson all = OrderedJson::array();
     for (const LogitBias& entry : request().settings.bias) {
       all.push_back({{"token", entry.id}, {"bias", rounded(entry.bias)}});
     }
@@ -137,19 +139,19 @@ class NativeWriter final : public ReplyWriter {
     return all;
   }
 
-  [[nodiscard]] Json probability(const TokenLogprob& token) const {
+  [[nodiscard]] OrderedJson probability(const TokenLogprob& token) const {
     const std::string text = text_of(token.id);
-    Json bytes = Json::array();
+    OrderedJson bytes = OrderedJson::array();
     for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
     return {{"id", token.id}, {"token", text}, {"bytes", std::move(bytes)}, {"logprob", token.logprob}};
   }
 
-  [[nodiscard]] Json probabilities(std::span<const Delta> tokens) const {
-    Json all = Json::array();
+  [[nodiscard]] OrderedJson probabilities(std::span<const Delta> tokens) const {
+    OrderedJson all = OrderedJson::array();
     for (const Delta& token : tokens) {
       if (token.logprobs.empty()) continue;
-      Json entry = probability(token.logprobs.front());
-      entry["top_logprobs"] = Json::array();
+      OrderedJson entry = probability(token.logprobs.front());
+      entry["top_logprobs"] = OrderedJson::array();
       for (const TokenLogprob& top : std::span(token.logprobs).subspan(1))
         entry["top_logprobs"].push_back(probability(top));
       all.push_back(std::move(entry));

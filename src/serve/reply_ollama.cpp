@@ -7,7 +7,7 @@
 namespace inferno::serve {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 int64_t nanoseconds(double ms) {
   return static_cast<int64_t>(ms * 1e6);
@@ -21,13 +21,13 @@ class OllamaWriter final : public ReplyWriter {
 
   [[nodiscard]] std::string whole(std::span<const Choice> choices, const Usage& usage) const override {
     if (choices.empty()) {
-      Json body = line("", "");
+      OrderedJson body = line("", "");
       body["done"] = true;
       body["done_reason"] = "load";
       return dump(body);
     }
     const Choice& choice = choices.front();
-    Json body = line(choice.text, choice.thinking);
+    OrderedJson body = line(choice.text, choice.thinking);
     add_calls(body, choice.calls);
     finish(body, choice, usage);
     return dump(body);
@@ -35,7 +35,7 @@ class OllamaWriter final : public ReplyWriter {
 
   [[nodiscard]] std::string token(const Delta& delta) override {
     if (delta.text.empty() && delta.thinking.empty()) return {};
-    Json body = line(delta.text, delta.thinking);
+    OrderedJson body = line(delta.text, delta.thinking);
     body["done"] = false;
     return dump(body) + "\n";
   }
@@ -44,12 +44,12 @@ class OllamaWriter final : public ReplyWriter {
     // Calls are given out whole, all at once.
     std::string calls;
     if (!choices.front().calls.empty()) {
-      Json body = line("", "");
+      OrderedJson body = line("", "");
       add_calls(body, choices.front().calls);
       body["done"] = false;
       calls = dump(body) + "\n";
     }
-    Json body = line("", "");
+    OrderedJson body = line("", "");
     finish(body, choices.front(), usage);
     return calls + dump(body) + "\n";
   }
@@ -59,8 +59,8 @@ class OllamaWriter final : public ReplyWriter {
   }
 
  private:
-  [[nodiscard]] Json line(std::string_view text, std::string_view thinking) const {
-    Json body = {{"model", head().model}, {"created_at", utc_time(head().created)}};
+  [[nodiscard]] OrderedJson line(std::string_view text, std::string_view thinking) const {
+    OrderedJson body = {{"model", head().model}, {"created_at", utc_time(head().created)}};
     if (request().dialect == Dialect::ollama_chat) {
       body["message"] = {{"role", "assistant"}, {"content", text}};
       if (!thinking.empty()) body["message"]["thinking"] = thinking;
@@ -71,16 +71,16 @@ class OllamaWriter final : public ReplyWriter {
     return body;
   }
 
-  static void add_calls(Json& body, std::span<const ToolCall> calls) {
+  static void add_calls(OrderedJson& body, std::span<const ToolCall> calls) {
     for (const ToolCall& call : calls) {
-      Json arguments = Json::parse(call.arguments, nullptr, false);
-      if (!arguments.is_object()) arguments = Json::object();  // the answer was cut
+      OrderedJson arguments = OrderedJson::parse(call.arguments, nullptr, false);
+      if (!arguments.is_object()) arguments = OrderedJson::object();  // the answer was cut
       body["message"]["tool_calls"].push_back(
           {{"id", call.id}, {"function", {{"name", call.name}, {"arguments", std::move(arguments)}}}});
     }
   }
 
-  static void finish(Json& body, const Choice& choice, const Usage& usage) {
+  static void finish(OrderedJson& body, const Choice& choice, const Usage& usage) {
     body["done"] = true;
     body["done_reason"] = finish_reason(choice.reason);
     body["total_duration"] = nanoseconds(usage.total_ms);

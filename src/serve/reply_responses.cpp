@@ -8,10 +8,13 @@
 namespace inferno::serve {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json text_part(std::string_view text) {
-  return {{"type", "output_text"}, {"text", text}, {"annotations", Json::array()}, {"logprobs", Json::array()}};
+OrderedJson text_part(std::string_view text) {
+  return {{"type", "output_text"},
+          {"text", text},
+          {"annotations", OrderedJson::array()},
+          {"logprobs", OrderedJson::array()}};
 }
 
 class ResponsesWriter final : public ReplyWriter {
@@ -38,7 +41,7 @@ class ResponsesWriter final : public ReplyWriter {
     if (!delta.text.empty()) {
       events += open(Item::message);
       text_ += delta.text;
-      events += numbered("response.output_text.delta", at({{"delta", delta.text}, {"logprobs", Json::array()}}));
+      events += numbered("response.output_text.delta", at({{"delta", delta.text}, {"logprobs", OrderedJson::array()}}));
     }
     for (const ToolCallPiece& piece : delta.calls) {
       if (!piece.name.empty()) {
@@ -56,7 +59,7 @@ class ResponsesWriter final : public ReplyWriter {
   [[nodiscard]] std::string ending(std::span<const Choice> choices, const Usage& usage) override {
     std::string events = item_ == Item::none && index_ == 0 ? open(Item::message) : "";
     events += close();
-    Json body = final_response(choices.front(), usage);
+    OrderedJson body = final_response(choices.front(), usage);
     // As the events built them: words may follow calls.
     if (body["status"] == "completed") body["output"] = done_;
     return events +
@@ -64,24 +67,24 @@ class ResponsesWriter final : public ReplyWriter {
   }
 
   [[nodiscard]] std::string failure(const ApiError& error) const override {
-    const Json body = {{"type", "error"},
-                       {"code", error.code().empty() ? "server_error" : error.code()},
-                       {"message", error.what()},
-                       {"param", nullptr},
-                       {"sequence_number", number_}};
+    const OrderedJson body = {{"type", "error"},
+                              {"code", error.code().empty() ? "server_error" : error.code()},
+                              {"message", error.what()},
+                              {"param", nullptr},
+                              {"sequence_number", number_}};
     return event(dump(body), "error");
   }
 
  private:
   enum class Item : uint8_t { none, reasoning, message, call };
 
-  std::string numbered(std::string_view type, const Json& fields) {
-    Json body = {{"type", type}, {"sequence_number", number_++}};
+  std::string numbered(std::string_view type, const OrderedJson& fields) {
+    OrderedJson body = {{"type", type}, {"sequence_number", number_++}};
     body.update(fields);
     return event(dump(body), type);
   }
 
-  [[nodiscard]] Json response(std::string_view status) const {
+  [[nodiscard]] OrderedJson response(std::string_view status) const {
     const SamplingSettings& sampling = request().settings.sampling;
     const int32_t tokens = request().settings.max_new_tokens;
     return {{"id", "resp_" + head().id},
@@ -90,10 +93,10 @@ class ResponsesWriter final : public ReplyWriter {
             {"status", status},
             {"error", nullptr},
             {"incomplete_details", nullptr},
-            {"instructions", request().instructions.empty() ? Json() : Json(request().instructions)},
-            {"max_output_tokens", tokens < 0 ? Json() : Json(tokens)},
+            {"instructions", request().instructions.empty() ? OrderedJson() : OrderedJson(request().instructions)},
+            {"max_output_tokens", tokens < 0 ? OrderedJson() : OrderedJson(tokens)},
             {"model", head().model},
-            {"output", Json::array()},
+            {"output", OrderedJson::array()},
             {"parallel_tool_calls", request().tools.parallel},
             {"previous_response_id", nullptr},
             {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
@@ -104,31 +107,31 @@ class ResponsesWriter final : public ReplyWriter {
             {"tools", tools()},
             {"top_p", rounded(sampling.top_p)},
             {"truncation", "disabled"},
-            {"metadata", Json::object()}};
+            {"metadata", OrderedJson::object()}};
   }
 
-  [[nodiscard]] Json tool_choice() const {
+  [[nodiscard]] OrderedJson tool_choice() const {
     const ToolRequest& asked = request().tools;
     if (!asked.name.empty()) return {{"type", "function"}, {"name", asked.name}};
     return asked.required ? "required" : "auto";
   }
 
   // Without the `function` around each that chat completions have.
-  [[nodiscard]] Json tools() const {
-    Json shown = Json::array();
+  [[nodiscard]] OrderedJson tools() const {
+    OrderedJson shown = OrderedJson::array();
     if (request().tools.empty()) return shown;
     size_t index = 0;
-    for (const Json& tool : Json::parse(request().tools.json)) {
-      Json flat = {{"type", "function"}, {"strict", (*request().tools.tools)[index++].strict}};
+    for (const OrderedJson& tool : OrderedJson::parse(request().tools.json)) {
+      OrderedJson flat = {{"type", "function"}, {"strict", (*request().tools.tools)[index++].strict}};
       flat.update(tool["function"]);
       shown.push_back(std::move(flat));
     }
     return shown;
   }
 
-  [[nodiscard]] Json final_response(const Choice& choice, const Usage& usage) const {
+  [[nodiscard]] OrderedJson final_response(const Choice& choice, const Usage& usage) const {
     const bool is_cut = finish_reason(choice.reason) == "length";
-    Json body = response(is_cut ? "incomplete" : "completed");
+    OrderedJson body = response(is_cut ? "incomplete" : "completed");
     if (is_cut) body["incomplete_details"] = {{"reason", "max_output_tokens"}};
     if (!choice.thinking.empty()) body["output"].push_back(item(Item::reasoning, choice.thinking, "completed"));
     if (!choice.text.empty() || choice.calls.empty()) {
@@ -156,7 +159,7 @@ class ResponsesWriter final : public ReplyWriter {
     return (item == Item::message ? "msg_" : "rs_") + head().id + (again ? fmt::format("_{}", messages_) : "");
   }
 
-  [[nodiscard]] Json call_item(const ToolCall& call, std::string_view arguments, std::string_view status) const {
+  [[nodiscard]] OrderedJson call_item(const ToolCall& call, std::string_view arguments, std::string_view status) const {
     return {{"id", fmt::format("fc_{}_{}", head().id, call.id)},
             {"type", "function_call"},
             {"status", status},
@@ -165,18 +168,18 @@ class ResponsesWriter final : public ReplyWriter {
             {"name", call.name}};
   }
 
-  [[nodiscard]] Json item(Item kind, std::string_view text, std::string_view status) const {
+  [[nodiscard]] OrderedJson item(Item kind, std::string_view text, std::string_view status) const {
     if (kind == Item::call) return call_item(call_, text, status);
     if (kind == Item::reasoning) {
-      Json content = Json::array();
+      OrderedJson content = OrderedJson::array();
       if (status != "in_progress") content.push_back({{"type", "reasoning_text"}, {"text", text}});
       return {{"id", item_id(kind)},
               {"type", "reasoning"},
-              {"summary", Json::array()},
+              {"summary", OrderedJson::array()},
               {"content", std::move(content)},
               {"status", status}};
     }
-    Json content = Json::array();
+    OrderedJson content = OrderedJson::array();
     if (status != "in_progress") content.push_back(text_part(text));
     return {{"id", item_id(kind)},
             {"type", "message"},
@@ -186,13 +189,13 @@ class ResponsesWriter final : public ReplyWriter {
   }
 
   // Where in the output the open item is, and its only part.
-  [[nodiscard]] Json at_item(const Json& fields) const {
-    Json body = {{"item_id", item_id(item_)}, {"output_index", index_}};
+  [[nodiscard]] OrderedJson at_item(const OrderedJson& fields) const {
+    OrderedJson body = {{"item_id", item_id(item_)}, {"output_index", index_}};
     body.update(fields);
     return body;
   }
-  [[nodiscard]] Json at(const Json& fields) const {
-    Json body = at_item({{"content_index", 0}});
+  [[nodiscard]] OrderedJson at(const OrderedJson& fields) const {
+    OrderedJson body = at_item({{"content_index", 0}});
     body.update(fields);
     return body;
   }
@@ -212,7 +215,7 @@ class ResponsesWriter final : public ReplyWriter {
     if (item_ == Item::none) return {};
     std::string events;
     if (item_ == Item::message) {
-      events += numbered("response.output_text.done", at({{"text", text_}, {"logprobs", Json::array()}}));
+      events += numbered("response.output_text.done", at({{"text", text_}, {"logprobs", OrderedJson::array()}}));
       events += numbered("response.content_part.done", at({{"part", text_part(text_)}}));
     } else if (item_ == Item::call) {
       events +=
@@ -231,7 +234,7 @@ class ResponsesWriter final : public ReplyWriter {
   Item item_ = Item::none;
   std::string text_;  // of the open item
   ToolCall call_;     // that it is, where it is one
-  Json done_ = Json::array();
+  OrderedJson done_ = OrderedJson::array();
   int32_t index_ = 0;
   int32_t messages_ = 0;
   int64_t number_ = 0;
