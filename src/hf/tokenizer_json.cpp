@@ -190,7 +190,8 @@ std::string_view pre_tokenizer_name(const TokenizerJson& tokenizer, const std::s
     if (type == "Split") {
       const auto pattern = part->find("pattern");
       const bool is_regex = pattern != part->end() && pattern->is_object();
-      patterns += (patterns.empty() ? "" : "\n") + usual_form(is_regex ? text_of(*pattern, "Regex") : "?");
+      if (!patterns.empty()) patterns += '\n';
+      patterns += usual_form(is_regex ? text_of(*pattern, "Regex") : "?");
     } else if (type == "Digits") {
       patterns += flag_of(*part, "individual_digits", false) ? "digits\n" : "?";
     } else if (type == "ByteLevel") {
