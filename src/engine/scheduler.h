@@ -193,7 +193,7 @@ class Scheduler {
   [[nodiscard]] bool is_late(Sequence& sequence) const;
   void fetch_masks();
   void fetch_row_masks(Sequence& sequence);
-  [[nodiscard]] std::span<const uint32_t> fetch_mask(const Sequence& sequence);
+  [[nodiscard]] std::span<const uint32_t> fetch_mask(const Sequence& sequence) const;
   void cut_draft(Sequence& sequence, int32_t count);
   // The shape of what is in the step now.
   void measure_step();

@@ -79,7 +79,7 @@ void Scheduler::fetch_row_masks(Sequence& s) {
   s.tokens.resize(static_cast<size_t>(s.step_length));
 }
 
-std::span<const uint32_t> Scheduler::fetch_mask(const Sequence& s) {
+std::span<const uint32_t> Scheduler::fetch_mask(const Sequence& s) const {
   const std::span<const uint32_t> mask = s.request.request.allowed(s.sample, s.generated_tokens());
   const auto words = static_cast<size_t>(bitset_words(vocabulary_));
   if (!mask.empty() && mask.size() != words) {

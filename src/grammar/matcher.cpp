@@ -185,7 +185,7 @@ int32_t Matcher::guess_forced(std::span<int32_t> out) {
       ++found;
     }
   } catch (const Automaton::TooMuch&) {
-    // What was found until then is as good as before.
+    return found;  // what was found until then is as good as before
   }
   return found;
 }
