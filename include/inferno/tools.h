@@ -49,7 +49,7 @@ struct TensorTypeTotal {
 struct ModelInfo {
   std::string path = {};
   uint32_t gguf_version = 0;  // 0: a Hugging Face folder
-  size_t parts = 1;  // files
+  size_t parts = 1;           // files
   uint64_t file_bytes = 0;
   std::string architecture = {};  // empty: the file does not say
   std::string name = {};
