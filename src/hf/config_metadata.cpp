@@ -1,4 +1,5 @@
 // Metadata that all families have, and the tensors that stand for settings of rope.
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 

@@ -1,5 +1,6 @@
 #include "hf/families.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 

@@ -24,15 +24,15 @@ enum class Change {
   grouped_qkv,        // q, k and v out of groups [q | k | v | z], one for each key head
   grouped_z,          // and z
   first_half,         // of the rows of each expert
-  second_half,        //
-  transposed,         // matrices of experts
-  transposed_even,    // and of its rows those with even numbers
-  transposed_odd,     //
-  even_columns,       //
-  odd_columns,        //
-  mxfp4,              // blocks of experts, with the scales beside them
-  mxfp4_even,         // and of the rows those with even numbers
-  mxfp4_odd,          //
+  second_half,
+  transposed,       // matrices of experts
+  transposed_even,  // and of its rows those with even numbers
+  transposed_odd,
+  even_columns,
+  odd_columns,
+  mxfp4,       // blocks of experts, with the scales beside them
+  mxfp4_even,  // and of the rows those with even numbers
+  mxfp4_odd,
 };
 
 // `stored` is the name behind "model." and, where `gguf` has a layer, behind "layers.N."; `*` is the number of an

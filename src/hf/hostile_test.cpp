@@ -1,4 +1,6 @@
 // Safetensors files, indexes and small files made to do harm: an Error of one line, or a model that can be read.
+#include <algorithm>
+#include <cstring>
 #include <random>
 
 #include "base/error.h"

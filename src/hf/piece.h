@@ -22,7 +22,6 @@ class PieceMaker {
                               const ScaleBlock& block) const;
 
  private:
-  struct View;
   [[noreturn]] void reject(const StoredTensor& source, std::string_view problem) const;
   // `count` things one after another, `step` elements apart, in the order that the change wants.
   [[nodiscard]] Axes order(const StoredTensor& source, Change change, int64_t count, int64_t step) const;

@@ -92,14 +92,14 @@ class Window {
  public:
   explicit Window(const Safetensors& files) : files_(files) {}
 
-  // Elements [first, first + count), of which [keep_first, keep_first + keep) will be asked for next.
-  const std::byte* get(const StoredTensor& tensor, int64_t first, int64_t count, int64_t ahead) {
+  // Elements [first, first + count); more behind them are read at once.
+  const std::byte* get(const StoredTensor& tensor, int64_t first, int64_t count) {
     const int64_t size = stored_type_bytes(tensor.type);
     if (&tensor != tensor_ || first < first_ || first + count > first_ + count_) {
       const int64_t all = tensor.elements();
       tensor_ = &tensor;
       first_ = first;
-      count_ = std::min(all - first, std::max({count, ahead, kWindowBytes / size}));
+      count_ = std::min(all - first, std::max(count, kWindowBytes / size));
       bytes_.resize(static_cast<size_t>(count_ * size));
       files_.read(tensor, static_cast<uint64_t>(first * size), bytes_);
     }
@@ -174,8 +174,8 @@ class RowMaker {
     const bool is_dense = is_contiguous(piece.columns, 1);
     // A row that is spread over the matrix comes with the others of it.
     const std::byte* from =
-        is_dense ? window_.get(source, first, extent, extent)
-                 : window_.get(source, piece.base, extent_of(piece.rows) + extent, 0) + (first - piece.base) * size;
+        is_dense ? window_.get(source, first, extent)
+                 : window_.get(source, piece.base, extent_of(piece.rows) + extent) + (first - piece.base) * size;
     const bool as_is = tensor_.recipe.values == Values::as_stored && is_same_type(source.type, *tensor_.dtype);
     if (as_is && is_dense) {
       std::memcpy(out.data(), from, out.size());
@@ -214,8 +214,8 @@ class RowMaker {
   void make_mxfp4(const Piece& piece, int64_t first, std::span<std::byte> out) {
     constexpr int64_t kHalf = 16;
     const int64_t blocks = count_of(piece.columns) / kHalf;
-    const std::byte* bytes = window_.get(*piece.source, first, blocks * kHalf, 0);
-    const std::byte* exponents = scale_window_.get(*piece.scale, first / kHalf, blocks, 0);
+    const std::byte* bytes = window_.get(*piece.source, first, blocks * kHalf);
+    const std::byte* exponents = scale_window_.get(*piece.scale, first / kHalf, blocks);
     for (int64_t b = 0; b < blocks; ++b) {
       const std::byte* from = bytes + b * kHalf;
       std::byte* to = out.data() + b * (kHalf + 1);

@@ -1,4 +1,5 @@
 // Tensors come out of stored ones element by element as the family's file has them.
+#include <algorithm>
 #include <cstring>
 
 #include "hf/hf_folder.h"

@@ -59,7 +59,10 @@ class Reader final : public JsonVisitor {
       reject("\"merges\" must be strings or pairs of them");
     if (out_.merges.size() == kMaxMerges) reject("it has far too many merges");
     if (path.size() == 3) {
-      check_part(text->substr(0, text->find(' ')));
+      const size_t space = text->find(' ');
+      if (space == text->npos) reject("a merge has one part");
+      check_part(text->substr(0, space));
+      check_part(text->substr(space + 1));
       out_.merges.append(*text);
       return;
     }

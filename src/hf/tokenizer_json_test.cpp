@@ -99,6 +99,7 @@ TEST_F(TokenizerJsonTest, WhatDoesNotFitIsAnErrorOfOneLine) {
   expect("/model/merges", Json::array({Json::array({"a"})}), "one part");
   expect("/model/merges", Json::array({Json::array({"a", "b c"})}), "space");
   expect("/model/merges", {{"a", "b c"}}, "merges");
+  expect("/model/merges", Json::array({"ab"}), "one part");
   expect("/model/merges", Json::array({1}), "merges");
   expect("/added_tokens/0/id", 99, "id 99");
   expect("/added_tokens/0/content", "", "content");

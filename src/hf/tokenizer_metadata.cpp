@@ -15,7 +15,6 @@ namespace {
 
 constexpr uint64_t kMaxTokenizerBytes = uint64_t{256} << 20;
 constexpr uint64_t kMaxSettingsBytes = uint64_t{16} << 20;
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, a space in SentencePiece's tokens
 
 // A small JSON file of the folder; an empty object where there is none.
 Json read_settings(const std::string& path, const std::function<bool(std::string_view)>& keep = {}) {
@@ -148,8 +147,8 @@ bool template_adds(const Json& processor, bool at_end) {
 }
 
 struct SpecialToken {
-  std::string_view name;     // of the key, and of tokenizer_config.json's
-  std::string_view id_name;  // of config.json's
+  std::string_view name;   // in the key
+  std::string_view field;  // of tokenizer_config.json; config.json's ends in _id
 };
 constexpr SpecialToken kSpecialTokens[] = {
     {"bos", "bos_token"}, {"eos", "eos_token"}, {"padding", "pad_token"}, {"unknown", "unk_token"}};
