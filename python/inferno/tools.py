@@ -100,7 +100,7 @@ class Profile(dict[str, Any]):
 
     def plot(self, phase: str | None = None) -> Any:
         """The ops of a phase as bars, with what the machine's limits allow, by matplotlib; returns its axes."""
-        import matplotlib.pyplot as plt
+        import matplotlib.pyplot as plt  # type: ignore[import-not-found,unused-ignore]
 
         phases = [p for p in self["phases"] if phase in (None, p["phase"])]
         if not phases:

@@ -30,10 +30,10 @@ nb::list logprobs_of(std::span<const TokenLogprob> logprobs) {
   return made;
 }
 
-// A model goes away without the lock: a callback of a request that is being ended may wait for it.
+// Called with the lock, as the last reference always is given up. A model goes away without it: a callback of a request
+// that is being ended may wait for it.
 void drop(const Llm* llm) {
-  std::optional<Released> released;
-  if (PyGILState_Check() != 0) released.emplace();
+  const Released released;
   delete llm;
 }
 
