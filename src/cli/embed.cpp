@@ -48,7 +48,7 @@ void EmbedCommand::run() {
     texts.insert(texts.end(), lines.begin(), lines.end());
   }
   if (texts.empty()) fail("there is no text to embed; give some as arguments, or one per line");
-  const GgufFile opened = open_model(model);
+  const AnyModelFile opened = open_model(model);
   EngineOptions options = engine.options();
   options.limits.max_sequences = 1;  // no text is made
   Engine instance(opened, options);
