@@ -182,7 +182,7 @@ TEST_F(RecipeTest, Fp8IsMultipliedByTheScaleOfItsBlock) {
 }
 
 TEST_F(RecipeTest, TensorsOfSightAndLaterLayersAreLeftOutAndUnknownOnesAreErrors) {
-  write_with("qwen3", {},
+  write_with("qwen3", Json::object(),
              {counting_tensor("model.visual.patch.weight", {2, 2}, 0),
               counting_tensor("model.layers.1.input_layernorm.weight", {8}, 0)});
   EXPECT_EQ(HfFolder::open(folder_).tensor_count(), 11U);
