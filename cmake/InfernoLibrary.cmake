@@ -32,6 +32,8 @@ function(inferno_test name)
     return()
   endif()
   add_executable(${name} ${ARG_SOURCES})
+  # It replaces operator new, which compilers must not see beside its uses.
+  set_source_files_properties(../support/allocations.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   foreach(dep IN LISTS ARG_DEPS)
     target_link_libraries(${name} PRIVATE inferno_${dep})
   endforeach()
