@@ -11,6 +11,7 @@ std::span<const EnvironmentVariable> environment_variables() {
       {"INFERNO_API_KEY", "A key that requests to inferno serve must have."},
       {"INFERNO_CUDA_MEMORY", "MiB of the GPU's memory that may be used; the GPU appears smaller."},
       {"INFERNO_CUDA_SYNC", "Set: the GPU is waited for after every op, so that an error names its own."},
+      {"INFERNO_DEVICE_CHECK", "0: kernels that this system compiled for its GPU are trusted unseen."},
       {"INFERNO_ISA", "The instruction set to use instead of the best one; inferno machine lists them."},
       {"INFERNO_LOG", "What is logged: off, error, warn, info, debug, trace."},
       {"INFERNO_METAL_MEMORY", "MiB that the Metal backend may use; the GPU appears smaller."},

@@ -84,7 +84,7 @@ TEST_F(Cli, WarningsNameFlags) {
 TEST_F(Cli, BadFilesAreExitCode1AndOneLine) {
   expect_error(run({"generate", path("absent.gguf"), "x"}), 1, "absent.gguf");
   fs::create_directory(path("folder.gguf"));
-  expect_error(run({"generate", path("folder.gguf"), "x"}), 1, "directory");
+  expect_error(run({"generate", path("folder.gguf"), "x"}), 1, "is a folder without a config.json");
   std::ofstream(path("empty.gguf")).flush();
   expect_error(run({"generate", path("empty.gguf"), "x"}), 1, "empty.gguf");
   std::ofstream(path("text.gguf")) << "This is a text and no model at all, long enough for a header to be read.";

@@ -48,7 +48,7 @@ TEST_F(Usage, AModelThatIsNamedIsNeverThePromptOfTheBuiltInOne) {
   expect_error(run({"generate", "no/such/model"}), 1, "no/such/model");
   expect_error(run({"generate", "qwen3:0.6b"}), 1, "there is no file \"qwen3:0.6b\"");
   expect_error(run({"generate", "model.bin"}), 1, "-p");
-  expect_error(run({"generate", path("folder")}, {.input = "x"}), 1, "directory");
+  expect_error(run({"generate", path("folder")}, {.input = "x"}), 1, "is a folder without a config.json");
   expect_error(run({"generate", "-m", "Hello", "-p", "x"}), 1, "Hello");
   expect_error(run({"generate", "Hello", "there"}), 1, "there is no file \"Hello\"");
   EXPECT_EQ(run({"generate", "-p", "qwen3:0.6b", "-n", "1"}).code, 0);
