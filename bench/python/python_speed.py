@@ -21,6 +21,7 @@ TOKENS = 128
 PROMPT = 16
 STREAMS = 8
 CONTEXT = 4096
+SETTLE_SECONDS = 6
 
 
 def prompt_ids(stream):
@@ -79,7 +80,14 @@ def main():
     for name, cpp, python in (("1 stream", cpp_one, python_one),
                               (f"{STREAMS} streams", cpp_eight, lambda llm: asyncio.run(python_eight(llm)))):
         python(llm)  # memory that was never touched
-        rows = [(cpp(args), python(llm)) for _ in range(args.rounds)]
+        rows = []
+        for _ in range(args.rounds):
+            there = cpp(args)
+            # What the program used goes back to the system, which on a virtual machine may go on for seconds and takes
+            # part of the memory's speed. Then a round that does not count, for a process that slept.
+            time.sleep(SETTLE_SECONDS)
+            python(llm)
+            rows.append((there, python(llm)))
         ratios = [here / there for there, here in rows]
         print(f"{name:10} C++ {statistics.median(r[0] for r in rows):7.1f} tok/s   Python "
               f"{statistics.median(r[1] for r in rows):7.1f} tok/s   ratio {statistics.median(ratios):.3f} "

@@ -14,7 +14,8 @@ namespace {
 [[noreturn]] void fail_syntax(const std::string& path, const nlohmann::detail::exception& error) {
   const std::string_view text = error.what();
   const size_t bracket = text.find("] ");  // "[json.exception.parse_error.101] parse error at ..."
-  fail("\"{}\" is not valid JSON: {}", path, printable(bracket == text.npos ? text : text.substr(bracket + 2), 200));
+  fail("\"{}\" is not valid JSON: {}", path,
+       printable(bracket == std::string_view::npos ? text : text.substr(bracket + 2), 200));
 }
 
 // Keeps the path of where the parser is.

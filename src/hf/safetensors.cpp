@@ -165,7 +165,7 @@ class IndexReader final : public JsonVisitor {
     constexpr size_t kMaxFileName = 255;
     constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-+";
     if (file.empty() || file.size() > kMaxFileName || file.front() == '.' || !file.ends_with(".safetensors") ||
-        file.find_first_not_of(kAllowed) != file.npos) {
+        file.find_first_not_of(kAllowed) != std::string_view::npos) {
       fail("\"{}\": \"{}\" is not the name of a .safetensors file in the same folder", path_, printable(file));
     }
   }

@@ -68,7 +68,7 @@ struct Match {
 // `*` in the pattern is a number.
 Match match(std::string_view pattern, std::string_view name) {
   const size_t star = pattern.find('*');
-  if (star == pattern.npos) return {pattern == name, std::nullopt};
+  if (star == std::string_view::npos) return {pattern == name, std::nullopt};
   if (!name.starts_with(pattern.substr(0, star))) return {};
   name.remove_prefix(star);
   const std::optional<uint32_t> expert = take_number(name);

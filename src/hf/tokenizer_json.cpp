@@ -60,7 +60,7 @@ class Reader final : public JsonVisitor {
     if (out_.merges.size() == kMaxMerges) reject("it has far too many merges");
     if (path.size() == 3) {
       const size_t space = text->find(' ');
-      if (space == text->npos) reject("a merge has one part");
+      if (space == std::string_view::npos) reject("a merge has one part");
       check_part(text->substr(0, space));
       check_part(text->substr(space + 1));
       out_.merges.append(*text);
@@ -82,7 +82,7 @@ class Reader final : public JsonVisitor {
 
   // Parts are joined by a space in GGUF files: none may have one.
   void check_part(std::string_view part) const {
-    if (part.empty() || part.find(' ') != part.npos) reject("a part of a merge is empty or has a space");
+    if (part.empty() || part.find(' ') != std::string_view::npos) reject("a part of a merge is empty or has a space");
   }
 
   void read_added(JsonPath path, const JsonScalar& scalar) {
@@ -164,7 +164,7 @@ std::vector<const Json*> parts_of(const Json& rest, const char* key, const char*
 // Two ways to write the same.
 std::string usual_form(std::string pattern) {
   constexpr std::string_view kOther = "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])";
-  for (size_t at = pattern.find(kOther); at != pattern.npos; at = pattern.find(kOther, at + 1))
+  for (size_t at = pattern.find(kOther); at != std::string_view::npos; at = pattern.find(kOther, at + 1))
     pattern.replace(at, kOther.size(), "(?i:'s|'t|'re|'ve|'m|'ll|'d)");
   return pattern;
 }
@@ -179,7 +179,7 @@ TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& pat
   tokenizer.rest = parse_json(text, path, [](std::string_view key) {
     return key == "normalizer" || key == "pre_tokenizer" || key == "post_processor";
   });
-  if (tokenizer.model.empty() && tokenizer.merges.size() > 0) tokenizer.model = "BPE";  // older files do not say
+  if (tokenizer.model.empty() && !tokenizer.merges.empty()) tokenizer.model = "BPE";  // older files do not say
   if (tokenizer.model != "BPE") {
     fail("\"{}\": tokenizers of type \"{}\" are not read from folders (read: BPE)", path, printable(tokenizer.model));
   }
@@ -198,7 +198,7 @@ std::string_view pre_tokenizer_name(const TokenizerJson& tokenizer, const std::s
     } else if (type == "Digits") {
       patterns += flag_of(*part, "individual_digits", false) ? "digits\n" : "?";
     } else if (type == "ByteLevel") {
-      if (flag_of(*part, "use_regex", true) && patterns.find(kGpt2Pattern) == patterns.npos)
+      if (flag_of(*part, "use_regex", true) && patterns.find(kGpt2Pattern) == std::string::npos)
         patterns += patterns == "digits\n" ? "" : kGpt2Pattern;
     } else {
       patterns += "?";

@@ -165,7 +165,8 @@ OrderedJson rerank(const Texts& asked) {
   const std::vector<float> scores = asked.embedder.score(pairs, asked.ends);
   std::vector<size_t> order(scores.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return scores[a] > scores[b]; });
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return scores[a] != scores[b] ? scores[a] > scores[b] : a < b; });
   order.resize(static_cast<size_t>(std::min(wanted, most)));
   OrderedJson results = OrderedJson::array();
   for (const size_t index : order) {
