@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -165,8 +167,11 @@ OrderedJson rerank(const Texts& asked) {
   const std::vector<float> scores = asked.embedder.score(pairs, asked.ends);
   std::vector<size_t> order(scores.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::sort(order.begin(), order.end(),
-            [&](size_t a, size_t b) { return scores[a] != scores[b] ? scores[a] > scores[b] : a < b; });
+  // No number is the worst score.
+  const auto key = [&](size_t i) {
+    return std::isnan(scores[i]) ? -std::numeric_limits<float>::infinity() : scores[i];
+  };
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return key(a) != key(b) ? key(a) > key(b) : a < b; });
   order.resize(static_cast<size_t>(std::min(wanted, most)));
   OrderedJson results = OrderedJson::array();
   for (const size_t index : order) {
