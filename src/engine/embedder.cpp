@@ -26,10 +26,10 @@ std::vector<float> pool(std::span<const float> rows, size_t d, Pooling pooling) 
   if (pooling == Pooling::last) return {rows.end() - static_cast<ptrdiff_t>(d), rows.end()};
   std::vector<double> sum(d, 0.0);
   for (size_t i = 0; i < rows.size(); ++i) sum[i % d] += rows[i];
-  const auto count = static_cast<double>(rows.size() / d);
+  const size_t tokens = rows.size() / d;
   std::vector<float> mean;
   mean.reserve(d);
-  for (const double s : sum) mean.push_back(static_cast<float>(s / count));
+  for (const double s : sum) mean.push_back(static_cast<float>(s / static_cast<double>(tokens)));
   return mean;
 }
 

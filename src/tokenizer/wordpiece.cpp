@@ -152,7 +152,8 @@ void WordPiece::encode_word(std::string_view word, std::vector<int32_t>& ids) co
     std::optional<int32_t> found;
     size_t length = std::min(rest.size(), index.longest());
     for (; length > 0; --length) {
-      if ((found = index.find(rest.substr(0, length)))) break;
+      found = index.find(rest.substr(0, length));
+      if (found) break;
     }
     if (!found) {
       ids.resize(before);
