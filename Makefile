@@ -8,7 +8,8 @@ JOBS   ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 PROMPT ?= Once upon a time
 # A log wants errors and results, a terminal also sees what is being compiled.
 QUIET  := $(if $(CI),-- --quiet)
-FUZZ_SECONDS ?= 10
+FUZZ_SECONDS ?= 5
+TIDY_PARTS = 1
 TIDY_FILES ?= (build-asan/)?src/(?!.*_test[./]).*\.c(pp|xx)$$
 
 .DEFAULT_GOAL := help
@@ -111,6 +112,7 @@ check-ray: deps ## the example for Ray Serve: two replicas, 200 requests, one re
 compare-quantize: build ## perplexity of each type against llama-quantize's file of that name (PEER=.../llama-quantize MODEL=... TEXT=...)
 	@bench/compare_quantize --peer "$(PEER)" $(if $(IMATRIX),--imatrix "$(IMATRIX)") "$(MODEL)" "$(TEXT)"
 
+check: TIDY_PARTS = 4
 check: check-format check-asan check-fuzz check-tidy check-avx2 check-macos check-metal-sources ## formatting, clang-tidy, clang 19 without warnings, tests under ASan and UBSan, fuzzers, AVX2, macOS, Metal
 
 check-format: deps-check
@@ -137,11 +139,13 @@ check-templates: build/render_templates ## chat templates against Python's jinja
 	@[ -x build/jinja/bin/python ] || { python3 -m venv build/jinja && build/jinja/bin/pip install --quiet jinja2==3.1.6; }
 	@build/jinja/bin/python tools/check_templates.py build/tests/template/render_templates --templates $(TEMPLATES) --gguf $(GGUF)
 
-# SCHEMAS="file ..." instead of our own, SEEDS=200 for more of each.
+# SCHEMAS="file or folder ..." instead of our own, SEEDS=200 for more of each, CHOSEN=100 for 200 seeds of so many, TOKENS=100 for
+# shorter texts, STATE=file to go on after a stop.
 check-schemas: build ## texts of the built-in model under JSON schemas, checked by Python's jsonschema, which it installs into build/jsonschema
 	@tools/install_deps python
 	@[ -x build/jsonschema/bin/python ] || { python3 -m venv build/jsonschema && build/jsonschema/bin/pip install --quiet jsonschema; }
-	@build/jsonschema/bin/python tools/check_schemas.py build/inferno $(if $(SEEDS),--seeds $(SEEDS)) $(SCHEMAS)
+	@build/jsonschema/bin/python tools/check_schemas.py build/inferno $(if $(SEEDS),--seeds $(SEEDS)) \
+	  $(if $(CHOSEN),--chosen $(CHOSEN)) $(if $(TOKENS),--tokens $(TOKENS)) --jobs $(JOBS) $(if $(STATE),--state "$(STATE)") $(SCHEMAS)
 
 # A browser and a driver for it.
 check-page: build ## the page of `inferno serve` in Chromium; screenshots in build/page
@@ -175,9 +179,9 @@ check-answers: build ## answers and streams of `inferno serve` against OpenAI's 
 	@[ -x build/jsonschema/bin/python ] || { python3 -m venv build/jsonschema && build/jsonschema/bin/pip install --quiet jsonschema; }
 	@build/jsonschema/bin/python tests/serve/check_answers.py build/inferno $(OPENAPI)
 
-check-tidy: deps-check build-asan/build.ninja
+check-tidy: deps-check build-asan/build.ninja ## clang-tidy over all sources (`make check`: over a fourth, another one with every commit)
 	@echo "check: clang-tidy"
-	@tools/run_tidy build-asan '$(TIDY_FILES)' $(JOBS)
+	@tools/run_tidy build-asan '$(TIDY_FILES)' $(JOBS) $(TIDY_PARTS)
 
 check-avx2: deps-check
 	@echo "check: the x86 kernels under qemu"
@@ -214,7 +218,7 @@ install: deps build/build.ninja ## programs, library and headers into PREFIX (/u
 	@cmake --build build --target inferno model-generate inferno_shared inferno_documentation -j $(JOBS) $(QUIET)
 	@cmake --install build --prefix "$(PREFIX)"
 
-model: ## fetch SmolLM2-135M-Instruct, a small real chat model, into models/; NAME=minilm: all-MiniLM-L6-v2, for embeddings
+model: ## fetch SmolLM2-135M-Instruct, a small real chat model, into models/; NAME=minilm: all-MiniLM-L6-v2, for embeddings; NAME=gemma3-270m
 	@command -v python3 >/dev/null || tools/install_deps python
 	@tools/fetch_model $(NAME)
 

@@ -18,12 +18,16 @@ namespace inferno {
 namespace {
 
 // Returns the size of the file.
-uint64_t write_model(const SyntheticModel& model, const std::string& output, bool quiet) {
+uint64_t write_model(const SyntheticModel& model, const std::string& output, bool weights, bool quiet) {
   GgufWriter writer(output);
   for (const MetadataEntry& entry : model.metadata()) writer.set(entry.key, entry.value);
   for (size_t i = 0; i < model.tensor_count(); ++i) {
     const FileTensor& tensor = model.tensor(i);
     writer.add_tensor(tensor.name, *tensor.dtype, tensor.shape);
+  }
+  if (!weights) {
+    writer.skip_data();
+    return writer.finish();
   }
   const OnProgress on_progress = cli::draw_progress(fmt::format("writing {}", model.path()), quiet);
   ProgressCounter progress(on_progress, model.file_bytes());
@@ -44,6 +48,7 @@ uint64_t write_model(const SyntheticModel& model, const std::string& output, boo
 int run(int argc, char** argv) {
   std::string shape, type, output;
   uint64_t seed = 1;
+  bool no_weights = false;
   bool quiet = false;
   CLI::App app{"make_bench_model writes a GGUF file with random weights in the shape of a well-known model."};
   app.footer("Shapes: " + model_shape_names() + "\nTypes: " + weight_type_names() +
@@ -52,9 +57,10 @@ int run(int argc, char** argv) {
   app.add_option("type", type, "type of the matrices, or a mix")->required();
   app.add_option("output", output, "the .gguf file to write")->required();
   app.add_option("--seed", seed, "another seed gives other weights");
+  app.add_flag("--no-weights", no_weights, "zeros that take no space instead, for inferno plan and inspect");
   app.add_flag("--quiet", quiet, "no progress");
   CLI11_PARSE(app, argc, argv);
-  const uint64_t size = write_model(SyntheticModel(find_model_shape(shape), type, seed), output, quiet);
+  const uint64_t size = write_model(SyntheticModel(find_model_shape(shape), type, seed), output, !no_weights, quiet);
   if (!quiet) inferno::print_stderr("{}: {}\n", output, format_bytes(size));
   return 0;
 }

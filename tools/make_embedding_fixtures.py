@@ -13,8 +13,9 @@ import pathlib
 
 import numpy
 import torch
-import transformers
 
+import transformers_float64  # noqa: F401  before transformers
+import transformers
 from gguf_file import F32, GgufFile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -161,10 +162,6 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "tests/data/embeddings", help="folder to write to")
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
-    # Every place that computes in float32 computes in float64 instead.
-    torch.set_default_dtype(torch.float64)
-    torch.float32 = torch.float64
-    torch.Tensor.float = torch.Tensor.double
     torch.manual_seed(5)
     manifest = []
     for name, kind in kinds().items():

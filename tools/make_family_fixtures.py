@@ -13,16 +13,13 @@ import pathlib
 import numpy as np
 import torch
 
-# Every conversion to float32 inside transformers, too, shall be one to float64.
-torch.float32 = torch.float64
-torch.Tensor.float = torch.Tensor.double
-torch.set_default_dtype(torch.float64)
-
-from transformers import (DeepseekV3Config, DeepseekV3ForCausalLM, Gemma4ForCausalLM, Gemma4TextConfig,  # noqa: E402
-                          GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM, NemotronHConfig, NemotronHForCausalLM)
-
-from fixture_json import write_json  # noqa: E402
-from gguf_file import F32, GgufFile  # noqa: E402
+import transformers_float64  # noqa: F401  before transformers
+from fixture_json import write_json
+from gguf_file import F32, GgufFile
+from transformers import (DeepseekV3Config, DeepseekV3ForCausalLM, Gemma4ForCausalLM, Gemma4TextConfig, GptOssConfig,
+                          GptOssForCausalLM, GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM, NemotronHConfig,
+                          NemotronHForCausalLM, Qwen3_5ForCausalLM, Qwen3_5TextConfig, Qwen3MoeConfig,
+                          Qwen3MoeForCausalLM)
 
 VOCAB_SIZE = 96
 CONTEXT = 256
@@ -39,6 +36,8 @@ GEMMA4 = {"attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k"
           "post_ffw_norm_1": "post_feedforward_layernorm_1", "post_ffw_norm_2": "post_feedforward_layernorm_2",
           "pre_ffw_norm_2": "pre_feedforward_layernorm_2", "ffn_gate_inp": "router.proj"}
 LLAMA = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_output": "self_attn.o_proj"}
+ATTENTION = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
+             "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
 
 
 def random_weights(model, seed):
@@ -279,12 +278,105 @@ def deepseek(seed, name):
     return w, model
 
 
+def gpt_oss(seed, name):
+    """Sinks, biases, windows, yarn without rounded ends, experts weighted by the softmax of the chosen, odd heads."""
+    config = GptOssConfig(
+        vocab_size=VOCAB_SIZE, hidden_size=WIDTH, intermediate_size=20, num_hidden_layers=3, num_attention_heads=3,
+        num_key_value_heads=1, head_dim=16, sliding_window=11, num_local_experts=5, num_experts_per_tok=2,
+        max_position_embeddings=CONTEXT, rms_norm_eps=1e-6, tie_word_embeddings=False,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        rope_parameters={"rope_type": "yarn", "rope_theta": 10000.0, "factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                         "truncate": False, "original_max_position_embeddings": 32})
+    model = random_weights(GptOssForCausalLM._from_config(config, attn_implementation="eager",
+                                                          experts_implementation="eager"), seed)
+    w = Writer(name, "gpt-oss", model)
+    w.common(3, 1, 20)
+    w.keys(attention__key_length=16, attention__value_length=16, attention__sliding_window=11, rope__freq_base=10000.0,
+           rope__scaling__type="yarn", rope__scaling__factor=8.0, rope__scaling__original_context_length=32,
+           expert_count=5, expert_used_count=2, expert_feed_forward_length=20)
+    for i in range(3):
+        w.layer(i, ATTENTION | {"attn_norm": "input_layernorm", "post_attention_norm": "post_attention_layernorm",
+                                "ffn_gate_inp": "mlp.router"})
+        w.tensor(f"blk.{i}.attn_sinks.weight", w.part(i, "self_attn.sinks"))
+        gate_up, bias = w.part(i, "mlp.experts.gate_up_proj"), w.part(i, "mlp.experts.gate_up_proj_bias")
+        for first, part in enumerate(("gate", "up")):
+            w.tensor(f"blk.{i}.ffn_{part}_exps.weight", gate_up[:, :, first::2].swapaxes(1, 2))
+            w.tensor(f"blk.{i}.ffn_{part}_exps.bias", bias[:, first::2])
+        w.tensor(f"blk.{i}.ffn_down_exps.weight", w.part(i, "mlp.experts.down_proj").swapaxes(1, 2))
+        w.tensor(f"blk.{i}.ffn_down_exps.bias", w.part(i, "mlp.experts.down_proj_bias"))
+    w.ends()
+    return w, model
+
+
+def qwen3_moe(seed, name):
+    """Weights of experts that are not divided by their sum, odd heads, tied output."""
+    config = Qwen3MoeConfig(
+        vocab_size=VOCAB_SIZE, hidden_size=WIDTH, intermediate_size=48, moe_intermediate_size=20, num_hidden_layers=3,
+        num_attention_heads=5, num_key_value_heads=1, head_dim=8, num_experts=7, num_experts_per_tok=3,
+        norm_topk_prob=False, max_position_embeddings=CONTEXT, rms_norm_eps=1e-6, tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0})
+    model = random_weights(Qwen3MoeForCausalLM._from_config(config, attn_implementation="eager",
+                                                            experts_implementation="eager"), seed)
+    model.tie_weights()
+    w = Writer(name, "qwen3moe", model)
+    w.common(5, 1, 48)
+    w.keys(attention__key_length=8, attention__value_length=8, rope__freq_base=10000.0, expert_count=7,
+           expert_used_count=3, expert_feed_forward_length=20, expert_weights_norm=False)
+    for i in range(3):
+        w.layer(i, LLAMA | ATTENTION | {"ffn_gate_inp": "mlp.gate"})
+        w.split(i, "mlp.experts.gate_up_proj", ["ffn_gate_exps", "ffn_up_exps"])
+        w.tensor(f"blk.{i}.ffn_down_exps.weight", w.part(i, "mlp.experts.down_proj"))
+    w.ends()
+    return w, model
+
+
+def qwen3_5(seed, name):
+    """The delta rule with an odd number of heads, attention with gates and partial rotation."""
+    kinds = ["linear_attention", "full_attention", "linear_attention"]
+    config = Qwen3_5TextConfig(
+        vocab_size=VOCAB_SIZE, hidden_size=WIDTH, intermediate_size=48, num_hidden_layers=3, num_attention_heads=3,
+        num_key_value_heads=1, head_dim=16, linear_conv_kernel_dim=4, linear_key_head_dim=20, linear_value_head_dim=20,
+        linear_num_key_heads=3, linear_num_value_heads=3, layer_types=kinds, max_position_embeddings=CONTEXT,
+        rms_norm_eps=1e-6, tie_word_embeddings=False,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
+                         "mrope_section": [2, 1, 1], "mrope_interleaved": True})
+    model = random_weights(Qwen3_5ForCausalLM._from_config(config, attn_implementation="eager"), seed)
+    exact_decays(model)
+    with torch.no_grad():  # files hold 1 + weight as float32
+        for key, tensor in model.named_parameters():
+            if "norm" in key and "linear_attn" not in key:
+                tensor.copy_(torch.from_numpy((1 + tensor.numpy()).astype("f4").astype("f8") - 1))
+    w = Writer(name, "qwen35", model)
+    for key in w.state:
+        if "norm" in key and "linear_attn" not in key:
+            w.state[key] = 1 + w.state[key]
+    w.common(3, 1, 48)
+    w.keys(attention__key_length=16, attention__value_length=16, rope__dimension_count=8, rope__freq_base=10000.0,
+           ssm__conv_kernel=4, ssm__state_size=20, ssm__group_count=3, ssm__time_step_rank=3, ssm__inner_size=60,
+           attention__recurrent_layers=[kind == "linear_attention" for kind in kinds])
+    for i, kind in enumerate(kinds):
+        w.layer(i, ATTENTION | {"attn_norm": "input_layernorm", "post_attention_norm": "post_attention_layernorm",
+                                "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
+                                "attn_qkv": "linear_attn.in_proj_qkv", "attn_gate": "linear_attn.in_proj_z",
+                                "ssm_beta": "linear_attn.in_proj_b", "ssm_alpha": "linear_attn.in_proj_a",
+                                "ssm_norm": "linear_attn.norm", "ssm_out": "linear_attn.out_proj"})
+        if kind == "linear_attention":
+            w.tensor(f"blk.{i}.ssm_conv1d.weight", w.part(i, "linear_attn.conv1d.weight")[:, 0])
+            w.tensor(f"blk.{i}.ssm_dt.bias", w.part(i, "linear_attn.dt_bias"))
+            w.tensor(f"blk.{i}.ssm_a", -np.exp(w.part(i, "linear_attn.A_log")))
+    w.ends()
+    return w, model
+
+
 FIXTURES = [
     ("gemma4e", "inputs of layers, caches that layers share, two kinds of heads and rotations", lambda s, n: gemma4(s, n, False)),
     ("gemma4moe", "experts beside an MLP, values that are keys, key-value heads by layer", lambda s, n: gemma4(s, n, True)),
     ("nemotron_h", "layers of one kind each, Mamba-2 in groups, an MLP without a gate", nemotron),
     ("granitehybrid-moe", "Mamba-2, experts beside one that all tokens have, scales", granite),
     ("deepseek2", "latent attention with yarn, groups of experts", deepseek),
+    ("gpt-oss", "sinks, windows, yarn, biases, the softmax of the chosen experts, odd heads", gpt_oss),
+    ("qwen3moe", "weights of experts that are not divided by their sum, odd heads, tied output", qwen3_moe),
+    ("qwen35", "the delta rule with odd heads, gated attention", qwen3_5),
 ]
 
 

@@ -85,7 +85,7 @@ class StructuredBench {
     engine.backend_options.threads = options.threads;
     engine.context = 1024;
     engine.decorate = [this](std::unique_ptr<Backend> inner) {
-      if (!inner->host_visible()) fail("draws can only be replaced in the host's memory; use a CPU backend");
+      if (!inner->cpu_numerics()) fail("draws can only be replaced in the host's memory; use a CPU backend");
       auto made = std::make_unique<DictatingBackend>(std::move(inner));
       dictating_ = made.get();
       return made;

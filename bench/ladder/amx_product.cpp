@@ -3,13 +3,12 @@
 // two loads of tiles, one tile instruction, one store, and then for each 16 x 16 results 48 vector instructions for the
 // scales.
 //
-// The steps are those of the kernels (x86/amx_gemm_32.h, x86/amx_gemm_256.h); weights are unpacked beforehand.
+// The steps are those of the kernels (x86/amx_gemm_32*.h, x86/amx_gemm_256.h); weights are unpacked beforehand.
 //
 //   ladder_amx_product [repeats]
 #include <cstdlib>
 #include <memory>
 
-#include "amx_pipelined.h"
 #include "backend/cpu/kernels/x86/amx_gemm.h"
 #include "base/cpu_features.h"
 #include "ladder.h"
@@ -67,12 +66,12 @@ std::vector<Variant> variants() {
         {"2 x 2, 4 blocks, pass 4", multiply_32<kF, {2, 2, 4, 4, false, false}>, 8},
         {"2 x 2, 4 blocks, pass 4, late", multiply_32<kF, {2, 2, 4, 4, false, true}>, 8},
         {"2 x 2, 4 blocks, pass 4, prefetch", multiply_32<kF, {2, 2, 4, 4, true, false}>, 8},
-        {"2 x 2, 4 blocks, pass 4, prefetch, late (in use)", multiply_32<kF, {2, 2, 4, 4, true, true}>, 8},
+        {"2 x 2, 4 blocks, pass 4, prefetch, late", multiply_32<kF, {2, 2, 4, 4, true, true}>, 8},
         {"2 x 2, 4 blocks, pass 2, prefetch, late", multiply_32<kF, {2, 2, 4, 2, true, true}>, 8},
         {"2 x 2, 2 blocks, pass 4, prefetch, late", multiply_32<kF, {2, 2, 2, 4, true, true}>, 8},
         {"pipelined, 2 blocks, pass 4", pipelined<kF, {2, 2, 2, 4, false, false}>, 8},
         {"pipelined, 2 blocks, pass 4, late", pipelined<kF, {2, 2, 2, 4, false, true}>, 8},
-        {"pipelined, 2 blocks, pass 4, prefetch, late", pipelined<kF, {2, 2, 2, 4, true, true}>, 8},
+        {"pipelined, 2 blocks, pass 4, prefetch, late (in use)", pipelined<kF, {2, 2, 2, 4, true, true}>, 8},
         {"- 64 rows in a slab", pipelined<kF, {2, 2, 2, 4, true, true}>, 4},
         {"- 256 rows in a slab", pipelined<kF, {2, 2, 2, 4, true, true}>, 16},
         {"pipelined, 2 blocks, pass 2, prefetch, late", pipelined<kF, {2, 2, 2, 2, true, true}>, 8},
@@ -84,6 +83,7 @@ std::vector<Variant> variants() {
         {"1 tile, depth 2", multiply_256<kFormat, {1, 2}>, 4},
         {"1 tile, depth 2, 128 rows in a slab", multiply_256<kFormat, {1, 2}>, 8},
         {"2 tiles, depth 1", multiply_256<kFormat, {2, 1}>, 4},
+        {"2 tiles, depth 1, 128 rows in a slab", multiply_256<kFormat, {2, 1}>, 8},
         {"2 tiles, depth 2 (in use)", multiply_256<kFormat, {2, 2}>, 4},
         {"2 tiles, depth 2, 128 rows in a slab", multiply_256<kFormat, {2, 2}>, 8},
         {"2 tiles, depth 3", multiply_256<kFormat, {2, 3}>, 4},

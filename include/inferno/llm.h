@@ -44,8 +44,10 @@ struct LoadOptions {
   // Room for the logits of many positions in one step: makes logits() and perplexity() fast.
   bool all_logits = false;
   // Of a program whose ranks were joined (docs/scale.md): how large each rank's part of the model is, relative to the
-  // others; empty: all alike. And what sums over ranks are sent as: "f32" (the default), "bf16".
+  // others; empty: all alike. How many stages, each of as many ranks, the layers are divided among. And what sums over
+  // ranks are sent as: "f32" (the default), "bf16".
   std::vector<int32_t> split = {};
+  int32_t pipeline = 1;
   std::string wire = {};
   OnProgress on_progress = {};  // of loading, in bytes
   // After each step, when the callbacks for its tokens were called, on the thread that computes: who hands tokens on to
@@ -102,6 +104,13 @@ class INFERNO_API Llm {
   // on the thread that computes; it must not throw.
   [[nodiscard]] Generation submit(const Prompt& prompt, const GenerateOptions& options = {},
                                   TokenCallback on_token = {}, std::function<void()> on_done = {});
+  // submit() without a thread of the library's own: step() computes it on the caller's, as do generate() and submit()
+  // meanwhile.
+  [[nodiscard]] Generation enqueue(const Prompt& prompt, const GenerateOptions& options = {},
+                                   TokenCallback on_token = {}, std::function<void()> on_done = {});
+  // One step of all requests, on this thread. False: there is nothing to do, or another thread computes them and goes
+  // on until all are done.
+  bool step();
   // Ends all that runs or waits now; does nothing when there is none. Safe in signal handlers.
   void cancel() noexcept;
 

@@ -122,7 +122,11 @@ struct PlanOptions {
   int32_t prompt_tokens = 512;  // of the prompt whose speed is predicted
   int32_t depth = 128;          // position of the single token that is
   int32_t ranks = 1;            // machines like this one that the model would be split over (docs/scale.md)
-  std::string network = {};     // between them: "1GbE", "10GbE", "25GbE", "100GbE", "nvlink"; empty: 10GbE
+  // Between them: "1GbE", "10GbE", "25GbE", "100GbE", "nvlink", or Gbit/s and us, "0.94,45"; empty: 10GbE.
+  std::string network = {};
+  // Another machine than this one: what it reads and multiplies (8 bits) at most; 0: this one.
+  double read_gb_per_s = 0;
+  double multiply_top_per_s = 0;
 };
 
 struct OpPlacement {
@@ -142,10 +146,12 @@ struct PlannedSpeed {
 struct RankPlan {
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
+  int32_t first_layer = 0;
+  int32_t layers = 0;
   int32_t q_heads = 0;  // of the first layer, as the next two
   int32_t kv_heads = 0;
   int32_t ffn = 0;
-  int32_t vocabulary = 0;
+  int32_t vocabulary = 0;  // 0: neither embedding nor head
 };
 
 // A kind of step over ranks, and alone.
@@ -154,10 +160,12 @@ struct SplitSpeed {
   double alone = 0;       // tokens per second of one rank that has all of the model
   double split = 0;
   double exchange_ms = 0;  // of a step: what ranks exchange
-  double compute_ms = 0;   // of the rank with the largest part
+  double compute_ms = 0;   // the rest
 };
 
+// One way to split a model.
 struct SplitPlan {
+  int32_t stages = 1;  // that layers are divided among; 1: every rank has a part of every layer
   std::string network = {};
   double gbit_per_s = 0;  // each way
   double latency_us = 0;  // of one message
@@ -165,8 +173,9 @@ struct SplitPlan {
   uint64_t sent_bytes_per_token = 0;  // by each rank, for a token that is decoded
   int32_t sums_per_token = 0;
   std::vector<SplitSpeed> speeds = {};
-  bool fits_alone = true;  // one rank's memory would do
-  bool pays = false;       // decoding is faster, or there is no other way
+  bool fits_alone = true;         // one rank's memory would do
+  bool pays = false;              // decoding is faster, or there is no other way
+  bool pays_for_prompts = false;  // the last of the speeds
 };
 
 struct ModelPlan {
@@ -200,7 +209,9 @@ struct ModelPlan {
   std::optional<double> read_gb_per_s = {};  // its limits, where they are known
   std::optional<double> int8_gop_per_s = {};
   std::vector<PlannedSpeed> speeds = {};
-  std::optional<SplitPlan> split = {};  // with PlanOptions::ranks
+  // With PlanOptions::ranks: every layer over all ranks, and layers in stages (LoadOptions::pipeline; else a rank
+  // each); without those that the model cannot do.
+  std::vector<SplitPlan> splits = {};
 };
 
 // Takes no memory for the model; times single ops.

@@ -41,6 +41,10 @@ class Generation:
         """Ends it before its next step; what was made so far is its result."""
         self._request.cancel()
 
+    def _leave(self) -> None:
+        """Cancels it, and gives back what it holds where nobody else computes."""
+        self._request.leave()
+
     def done(self) -> bool:
         """Whether the result is there."""
         return self._request.has_ended()

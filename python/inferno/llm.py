@@ -112,15 +112,18 @@ class Llm:
         on_token is called with every Token on the thread that computes; returning False ends the sample, and what it
         raises ends the generation and is raised here. Ctrl-C cancels.
         """
-        return self.submit(prompt, on_token=on_token, **options).result()
+        return self._begin(prompt_of(prompt), on_token, options, own_thread=False).result()
 
     def stream(self, prompt: Prompt, **options: Any) -> Iterator[Token]:
-        """The tokens of generate() as they are made. Leaving the loop cancels the rest."""
-        return _stream(self.submit(prompt, **options))
+        """The tokens of generate() as they are made. Leaving the loop cancels the rest.
+
+        They are computed on this thread, each when it is asked for, unless another thread computes already.
+        """
+        return _stream(self._begin(prompt_of(prompt), None, options, own_thread=False))
 
     def submit(self, prompt: Prompt, *, on_token: OnToken | None = None, **options: Any) -> Generation:
         """Returns at once, with a Generation; options as for generate()."""
-        return self._submit(prompt_of(prompt), on_token, options)
+        return self._begin(prompt_of(prompt), on_token, options)
 
     def chat(self, messages: Sequence[Message], *, on_token: OnToken | None = None, **options: Any) -> Result:
         """The next answer of a conversation, a list of {"role": ..., "content": ...} in the form of OpenAI's API.
@@ -130,29 +133,33 @@ class Llm:
         arguments of a call fit its tool's schema. The result's `message` is the answer taken apart, for the conversation's next turn: what the
         model thought, what it says, and the tools that it calls, also as `tool_calls`.
         """
-        return self.submit_chat(messages, on_token=on_token, **options).result()
+        return self._begin_chat(messages, on_token, own_thread=False, **options).result()
 
     def stream_chat(self, messages: Sequence[Message], **options: Any) -> Iterator[Token]:
         """The tokens of chat() as they are made. Leaving the loop cancels the rest."""
-        return _stream(self.submit_chat(messages, **options))
+        return _stream(self._begin_chat(messages, None, own_thread=False, **options))
 
-    def submit_chat(self, messages: Sequence[Message], *, on_token: OnToken | None = None,
+    def submit_chat(self, messages: Sequence[Message], *, on_token: OnToken | None = None, **options: Any) -> Generation:
+        """Returns at once, with a Generation; options as for chat()."""
+        return self._begin_chat(messages, on_token, **options)
+
+    def _begin_chat(self, messages: Sequence[Message], on_token: OnToken | None, *, own_thread: bool = True,
                     tools: Tools | None = None, tool_choice: str = "auto", parallel_tool_calls: bool = True,
                     enable_thinking: bool = True, chat_template: str | None = None, **options: Any) -> Generation:
-        """Returns at once, with a Generation; options as for chat()."""
         prompt = chat_of(messages, tools, enable_thinking, chat_template, True, tool_choice, parallel_tool_calls)
         ids = random.getrandbits(63)
-        return self._submit(prompt, on_token, options, lambda sample: self._model.answer_reader(prompt, ids + sample))
+        return self._begin(prompt, on_token, options, lambda sample: self._model.answer_reader(prompt, ids + sample),
+                           own_thread)
 
-    def _submit(self, prompt: _inferno.Prompt, on_token: OnToken | None, options: dict[str, Any],
-                reader: Callable[[int], _inferno.AnswerReader] | None = None) -> Generation:
+    def _begin(self, prompt: _inferno.Prompt, on_token: OnToken | None, options: dict[str, Any],
+               reader: Callable[[int], _inferno.AnswerReader] | None = None, own_thread: bool = True) -> Generation:
         if isinstance(prediction := options.get("prediction"), str):
             options = {**options, "prediction": self.tokenize(prediction, special=False)}
         called = None
         if on_token is not None:
             def called(text: str, id: int, sample: int, logprobs: list[tuple[int, float]]) -> bool:
                 return on_token(Token(text, id, sample, logprobs)) is not False
-        return Generation(self._model.submit(prompt, generate_options(**options), called), reader)
+        return Generation(self._model.submit(prompt, generate_options(**options), called, own_thread), reader)
 
     def cancel(self) -> None:
         """Ends all that runs or waits."""
@@ -268,4 +275,4 @@ def _stream(generation: Generation) -> Iterator[Token]:
     try:
         yield from generation
     finally:
-        generation.cancel()
+        generation._leave()

@@ -74,6 +74,8 @@ def generate_options(*, max_tokens: int = 128, temperature: float = 0, top_k: in
                       prediction: Sequence[int] = (), draft: bool = True, max_draft: int = 15,
                       json_schema: str | Mapping[str, Any] | bool | None = None, regex: str = "", grammar: str = "",
                       choice: Sequence[str] = ()) -> _inferno.GenerateOptions:
+    if max_tokens < -1:
+        raise _inferno.Error(f"max_tokens is {max_tokens}, must be -1 or more")
     sampling = _inferno.SamplingSettings()
     sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p = temperature, top_k, top_p, min_p
     sampling.repeat_penalty, sampling.penalty_window = repeat_penalty, penalty_window

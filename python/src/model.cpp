@@ -59,7 +59,8 @@ class Model {
     return llm_;
   }
 
-  std::unique_ptr<Request> submit(const Prompt& prompt, GenerateOptions options, nb::object on_token) {
+  // `own_thread`: it goes on when nobody waits for it.
+  std::unique_ptr<Request> submit(const Prompt& prompt, GenerateOptions options, nb::object on_token, bool own_thread) {
     auto queue = std::make_shared<TokenQueue>(outbox_);
     TokenCallback callback = [queue](const TokenEvent& event) {
       queue->add(event);
@@ -68,8 +69,11 @@ class Model {
     if (!on_token.is_none()) callback = calling(std::move(on_token));
     const std::shared_ptr<Llm> used = llm();
     const Released released;
-    Generation generation = used->submit(prompt, options, std::move(callback), [queue] { queue->end(); });
-    return std::make_unique<Request>(std::move(queue), std::move(generation));
+    const auto end = [queue] { queue->end(); };
+    Generation generation = own_thread ? used->submit(prompt, options, std::move(callback), end)
+                                       : used->enqueue(prompt, options, std::move(callback), end);
+    return std::make_unique<Request>(std::move(queue), std::move(generation),
+                                     own_thread ? std::weak_ptr<Llm>() : std::weak_ptr<Llm>(used));
   }
 
   nb::object logits(const Prompt& prompt, int32_t first) {
@@ -194,6 +198,7 @@ void bind_request(nb::module_& m) {
       .def("notify", &Request::notify, nb::arg("waker"), nb::arg("number"), nb::arg("each"),
            "From now on that waker is told this number at the end, with `each` also when there are tokens.")
       .def("cancel", &Request::cancel, "Ends it before its next step.")
+      .def("leave", &Request::leave, "cancel(), and the step that ends it where no other thread would make it.")
       .def(
           "result", [](Request& r) { return to_python(r.result()); },
           nb::sig("def result(self) -> " INFERNO_DICTIONARY), "Waits for the end.");
@@ -210,7 +215,7 @@ void bind_model(nb::module_& m) {
       .def("close", &Model::close, "Ends what runs; calls after it are errors.")
       .def("is_closed", &Model::is_closed, "Whether close() was called.")
       .def("submit", &Model::submit, nb::arg("prompt"), nb::arg("options"), nb::arg("on_token").none(),
-           "Returns at once.")
+           nb::arg("own_thread"), "Returns at once.")
       .def(
           "cancel", [](Model& s) { s.llm()->cancel(); }, "Ends all that runs or waits.")
       .def("logits", &Model::logits, nb::arg("prompt"), nb::arg("first"),

@@ -122,27 +122,45 @@ void TokenQueue::notify(std::shared_ptr<Waker> waker, uint64_t request, bool eac
   if ((ended_ || !tokens_.empty()) && add_to_waker()) waker_->tell();
 }
 
-Request::Request(std::shared_ptr<TokenQueue> queue, Generation generation)
-    : queue_(std::move(queue)), generation_(std::move(generation)), process_(getpid()) {}
+Request::Request(std::shared_ptr<TokenQueue> queue, Generation generation, std::weak_ptr<Llm> llm)
+    : queue_(std::move(queue)), generation_(std::move(generation)), llm_(std::move(llm)), process_(getpid()) {}
 
 void Request::check_process() const {
   if (getpid() != process_) throw Error("this request belongs to the parent process; load the model in the child");
 }
 
-void Request::wait(bool until_end) {
+bool Request::wait_once(bool until_end) {
   constexpr std::chrono::milliseconds kBetweenSignals{50};
+  const std::shared_ptr<Llm> llm = llm_.lock();  // given up with the lock, as it must be
+  const Released released;
+  if (queue_->wait(std::chrono::milliseconds(0), until_end)) return true;
+  if (llm != nullptr && llm->step()) {
+    return queue_->wait(std::chrono::milliseconds(0), until_end);
+  }
+  return queue_->wait(kBetweenSignals, until_end);
+}
+
+void Request::wait(bool until_end) {
   check_process();
   for (;;) {
-    bool done = false;
-    {
-      const Released released;
-      done = queue_->wait(kBetweenSignals, until_end);
-    }
-    if (done) return;
+    if (wait_once(until_end)) return;
     if (PyErr_CheckSignals() != 0) {
-      cancel();
-      throw nb::python_error();
+      nb::python_error raised;
+      leave();
+      throw raised;
     }
+  }
+}
+
+void Request::leave() noexcept {
+  cancel();
+  try {
+    const std::shared_ptr<Llm> llm = llm_.lock();
+    const Released released;
+    while (llm != nullptr && getpid() == process_ && !queue_->has_ended() && llm->step()) {
+    }
+  } catch (const std::exception&) {
+    // In a callback of the same model: whoever steps there ends it next.
   }
 }
 

@@ -109,7 +109,8 @@ class TokenQueue : public std::enable_shared_from_this<TokenQueue> {
 
 class Request {
  public:
-  Request(std::shared_ptr<TokenQueue> queue, Generation generation);
+  // `llm`: computes the request where somebody waits for it; null: a thread of the library's own does.
+  Request(std::shared_ptr<TokenQueue> queue, Generation generation, std::weak_ptr<Llm> llm);
 
   // All below throw an Error in a child of fork().
   // Waits for tokens; an empty list at the end. Runs Python's signal handlers meanwhile: what they raise cancels.
@@ -118,13 +119,18 @@ class Request {
   void notify(std::shared_ptr<Waker> waker, uint64_t request, bool each);
   [[nodiscard]] GenerateResult result();
   void cancel() const noexcept { generation_.cancel(); }
+  // cancel(), and the step that ends it where no other thread would make it.
+  void leave() noexcept;
 
  private:
   void check_process() const;
   void wait(bool until_end);
+  // Computes a step, or waits for somebody else's: whether the wait is over.
+  [[nodiscard]] bool wait_once(bool until_end);
 
   std::shared_ptr<TokenQueue> queue_;
   Generation generation_;
+  std::weak_ptr<Llm> llm_;
   pid_t process_;
 };
 

@@ -36,6 +36,28 @@ def test_token_ids_are_a_prompt_like_their_text(llm):
     assert llm.generate(ids, max_tokens=8).ids == llm.generate("The sea was", max_tokens=8).ids
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="this system does not list threads")
+def test_a_stream_is_computed_on_the_thread_that_reads_it_and_beside_others_as_well():
+    llm = inferno.Llm.builtin(context=512)
+    alone = list(llm.stream("Once upon a time", max_tokens=8))
+    steppers = stepping_threads()
+    # Two streams read in turns, one of them left early, then one beside a request that has a thread.
+    first, second = (llm.stream("Once upon a time", max_tokens=8) for _ in range(2))
+    pairs = [next(first), next(second), next(first)]
+    second.close()
+    assert pairs + list(first) == [alone[0], *alone]
+    assert llm.stats()["running"] == 0 and stepping_threads() == steppers
+    beside = llm.submit("The old man", max_tokens=30)
+    assert list(llm.stream("Once upon a time", max_tokens=8)) == alone
+    assert stepping_threads() == steppers + 1
+    assert beside.result().reason == "length"
+
+
+def stepping_threads():
+    tasks = "/proc/self/task"
+    return [open(f"{tasks}/{task}/comm").read().strip() for task in os.listdir(tasks)].count("inferno-steps")
+
+
 def test_leaving_a_stream_cancels_it(llm):
     before = llm.stats()["finished_requests"]
     for piece in llm.stream("Once upon a time", max_tokens=-1):
@@ -120,3 +142,8 @@ def test_a_text_has_the_form_that_is_asked_for(llm):
         llm.generate("Once", regex="(")
     with pytest.raises(inferno.Error):
         llm.generate("Once", regex="a", choice=["a"])
+
+
+def test_the_error_about_an_option_has_its_name_here(llm):
+    with pytest.raises(inferno.Error, match="max_tokens is -5"):
+        llm.generate("Once", max_tokens=-5)

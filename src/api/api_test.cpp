@@ -180,6 +180,33 @@ TEST(Tools, PlanFillsMemoryPlacementAndSpeeds) {
   EXPECT_GT(plan.speeds[0].tokens_per_second, 0);
 }
 
+// On a machine that is only named, so that nothing is timed: 1 GB/s and far more arithmetic than a prompt needs.
+TEST(Tools, PlanComparesWaysToSplitAModel) {
+  const LoadOptions load{.backend = "simd", .max_sequences = 1};
+  PlanOptions what{.ranks = 2, .network = "1GbE", .read_gb_per_s = 1, .multiply_top_per_s = 1};
+  const ModelPlan plan = plan_model(testing::kLlamaFile, load, what);
+  ASSERT_EQ(plan.splits.size(), 2U);
+  const SplitPlan& tensors = plan.splits[0];
+  const SplitPlan& stages = plan.splits[1];
+  EXPECT_EQ(tensors.stages, 1);
+  EXPECT_EQ(stages.stages, 2);
+  EXPECT_EQ(tensors.ranks[1].layers, plan.layers);
+  EXPECT_EQ(stages.ranks[0].layers + stages.ranks[1].layers, plan.layers);
+  EXPECT_EQ(stages.ranks[1].vocabulary, 0);
+  EXPECT_EQ(stages.sent_bytes_per_token, static_cast<uint64_t>(plan.width) * 4);
+  EXPECT_LT(stages.sent_bytes_per_token, tensors.sent_bytes_per_token);
+  // One token passes the stages one after the other: never faster than alone.
+  EXPECT_LT(stages.speeds.front().split, stages.speeds.front().alone);
+  EXPECT_FALSE(stages.pays);
+  // The stages of a slow line wait for one row a stage, the parts of a layer for a sum of each.
+  EXPECT_LT(stages.speeds.front().exchange_ms, tensors.speeds.front().exchange_ms);
+  LoadOptions three = load;
+  three.pipeline = 3;
+  EXPECT_THROW((void)plan_model(testing::kLlamaFile, three, what), Error) << "three stages of two ranks";
+  what.multiply_top_per_s = 0;
+  EXPECT_THROW((void)plan_model(testing::kLlamaFile, load, what), Error) << "half a machine";
+}
+
 TEST(Tools, VerifyAgreesAndFindsWhatWasPlanted) {
   const LoadOptions options{.backend = "simd"};
   const VerifyReport good = verify_model(testing::kLlamaFile, options, {.tokens = 2});

@@ -264,7 +264,7 @@ std::optional<double> ModelBench::percent_of_limit(const WorkCounter& counter, d
   const auto share = [&](const MachineLimits& limits) {
     return 100 * counter.work().seconds(limits, counter.working_set()) / seconds;
   };
-  if (!engine_.backend().host_visible()) {
+  if (!engine_.backend().cpu_numerics()) {
     if (!device_limits_) device_limits_ = limits_of(engine_.backend());
     return device_limits_->known() ? std::optional(share(*device_limits_)) : std::nullopt;
   }

@@ -176,6 +176,9 @@ SampleArgs make(const OpShape& s, const SampleArgs& /*tag*/) {
 AllReduceArgs make(const OpShape& s, const AllReduceArgs& /*tag*/) {
   return {.x = s.normals(s.x())};
 }
+PassOnArgs make(const OpShape& s, const PassOnArgs& /*tag*/) {
+  return {.x = s.normals(s.x())};
+}
 AllGatherArgs make(const OpShape& s, const AllGatherArgs& /*tag*/) {
   const Shape shape = s.x();
   return {

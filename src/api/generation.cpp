@@ -62,6 +62,11 @@ GenerateResult Generation::State::finished(RequestResult result) const {
   return static_cast<GenerateResult&&>(result);
 }
 
+void Generation::State::prepare_to_wait() const {
+  role->check_can_wait();
+  if (is_enqueued) role->start_thread();
+}
+
 Generation::Generation(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
 void Generation::cancel() const noexcept {
@@ -69,13 +74,13 @@ void Generation::cancel() const noexcept {
 }
 
 bool Generation::is_done() const noexcept {
-  return state_ && state_->ticket->is_done();
+  return state_ && (state_->ended.load(std::memory_order_acquire) || state_->ticket->is_done());
 }
 
 void Generation::wait() const {
   if (!state_) fail_usage("this Generation was moved from and stands for no request");
   if (state_->ticket->is_done()) return;
-  state_->role->check_can_wait();
+  state_->prepare_to_wait();
   state_->ticket->wait();
 }
 
@@ -85,7 +90,7 @@ std::optional<std::string> Generation::next() const {
     fail_usage("this request has a callback, which is given its text; next() is for those without");
   std::unique_lock lock(state_->mutex);
   if (state_->text.empty() && !state_->ended) {
-    state_->role->check_can_wait();
+    state_->prepare_to_wait();
     state_->changed.wait(lock, [&] { return !state_->text.empty() || state_->ended; });
   }
   if (state_->text.empty()) return std::nullopt;

@@ -105,6 +105,17 @@ void constrain(Engine& engine, const Prompt& prompt, const GenerateOptions& opti
   engine.constraints().apply(options.constraint, request);
 }
 
+// A request whose Generation somebody holds.
+Request prepare(Engine& engine, const Prompt& prompt, std::vector<int32_t> ids, const GenerateOptions& options,
+                TokenCallback on_token, const std::shared_ptr<Generation::State>& state,
+                std::function<void()> on_done) {
+  state->role = engine.driver().role();
+  state->buffered = !on_token;
+  Request request = make_request(std::move(ids), options, std::move(on_token), state, std::move(on_done));
+  constrain(engine, prompt, options, request);
+  return request;
+}
+
 }  // namespace
 
 GenerateResult Llm::generate(const Prompt& prompt, const GenerateOptions& options, const TokenCallback& on_token) {
@@ -143,14 +154,25 @@ GenerateResult Llm::chat(std::vector<ChatMessage> messages, const GenerateOption
 
 Generation Llm::submit(const Prompt& prompt, const GenerateOptions& options, TokenCallback on_token,
                        std::function<void()> on_done) {
-  Engine& engine = impl().engine;
   const auto state = std::make_shared<Generation::State>();
-  state->role = engine.driver().role();
-  state->buffered = !on_token;
-  Request request = make_request(encode(prompt), options, std::move(on_token), state, std::move(on_done));
-  constrain(engine, prompt, options, request);
-  state->ticket = engine.driver().submit(std::move(request));
+  Request request =
+      prepare(impl().engine, prompt, encode(prompt), options, std::move(on_token), state, std::move(on_done));
+  state->ticket = impl().engine.driver().submit(std::move(request));
   return Generation(state);
+}
+
+Generation Llm::enqueue(const Prompt& prompt, const GenerateOptions& options, TokenCallback on_token,
+                        std::function<void()> on_done) {
+  const auto state = std::make_shared<Generation::State>();
+  state->is_enqueued = true;
+  Request request =
+      prepare(impl().engine, prompt, encode(prompt), options, std::move(on_token), state, std::move(on_done));
+  state->ticket = impl().engine.driver().enqueue(std::move(request));
+  return Generation(state);
+}
+
+bool Llm::step() {
+  return impl().engine.driver().advance();
 }
 
 void Llm::cancel() noexcept {

@@ -56,6 +56,11 @@ EngineOptions engine_options(const LoadOptions& options) {
   if (!options.split.empty() && world().size() == 1) {
     fail_usage("`split` is for several ranks, and this program has one; start it with mpirun");
   }
+  result.pipeline = options.pipeline;
+  if (options.pipeline < 1) fail_usage("`pipeline` is {}; give the number of stages, 1 or more", options.pipeline);
+  if (options.pipeline > 1 && world().size() == 1) {
+    fail_usage("`pipeline` is for several ranks, and this program has one; start it with mpirun");
+  }
   result.wire = wire_type(options.wire);
   result.on_progress = options.on_progress;
   result.on_info = options.on_info;

@@ -65,24 +65,70 @@ TEST(ManyRequests, OnStepComesOnceAfterTheTokensOfAStep) {
   int tokens = 0;
   std::vector<int> tokens_of_steps;
   std::atomic<int> done{0};
+  std::atomic<bool> submitted{false};  // all four: the first token waits for it
   {
     LoadOptions load{.backend = "simd", .max_sequences = 4};
     load.on_step = [&] { tokens_of_steps.push_back(std::exchange(tokens, 0)); };
     Llm llm = Llm::load(testing::kLlamaFile, load);
     std::vector<Generation> together;
     for (int i = 0; i < 4; ++i) {
-      const GenerateOptions options{.max_new_tokens = 12, .stop_at_end = false};
+      const GenerateOptions options{.max_new_tokens = 100, .stop_at_end = false};
       together.push_back(llm.submit(
-          prompt_of(i), options, [&](const TokenEvent& token) { return (tokens += token.id >= 0 ? 1 : 0) > 0; },
+          prompt_of(i), options,
+          [&](const TokenEvent& token) {
+            submitted.wait(false);
+            return (tokens += token.id >= 0 ? 1 : 0) > 0;
+          },
           [&] { ++done; }));
     }
+    submitted = true;
+    submitted.notify_all();
     for (const Generation& generation : together) generation.wait();
   }
   EXPECT_EQ(done, 4);
-  EXPECT_EQ(std::accumulate(tokens_of_steps.begin(), tokens_of_steps.end(), 0), 4 * 12);
+  EXPECT_EQ(std::accumulate(tokens_of_steps.begin(), tokens_of_steps.end(), 0), 4 * 100);
   EXPECT_LE(*std::max_element(tokens_of_steps.begin(), tokens_of_steps.end()), 4);
-  // A request that comes late decodes for some steps alone; most steps make a token for all.
   EXPECT_GE(std::count(tokens_of_steps.begin(), tokens_of_steps.end(), 4), 1);
+}
+
+TEST(ManyRequests, EnqueuedOnesAreComputedOnTheThreadThatStepsAndHaveTheTextTheyHaveAlone) {
+  Llm llm = load_for_four();
+  const std::vector<int32_t> alone = llm.generate(prompt_of(1), options_of(1)).ids();
+  std::vector<std::thread::id> threads;
+  const auto note = [&](const TokenEvent&) {
+    threads.push_back(std::this_thread::get_id());
+    return true;
+  };
+  const Generation first = llm.enqueue(prompt_of(1), options_of(1), note);
+  const Generation second = llm.enqueue(prompt_of(2), options_of(2), note);
+  EXPECT_FALSE(first.is_done());
+  while (llm.step()) {
+  }
+  EXPECT_TRUE(first.is_done() && second.is_done());
+  EXPECT_EQ(first.result().ids(), alone);
+  EXPECT_FALSE(threads.empty());
+  EXPECT_EQ(std::ranges::count(threads, std::this_thread::get_id()), std::ssize(threads));
+  EXPECT_FALSE(llm.step());
+}
+
+TEST(ManyRequests, AnEnqueuedOneThatIsWaitedForNeedsNobodyWhoSteps) {
+  Llm llm = load_for_four();
+  EXPECT_EQ(llm.enqueue(prompt_of(3), options_of(3)).result().ids().size(), 9U);
+  const Generation read = llm.enqueue("The sea", {.max_new_tokens = 6, .stop_at_end = false});
+  while (read.next()) {
+  }
+  EXPECT_TRUE(read.is_done());
+  EXPECT_FALSE(llm.step()) << "a thread of the library's own computes now";
+}
+
+TEST(ManyRequests, StepInACallbackIsAnErrorAndEndsThatRequestAlone) {
+  Llm llm = load_for_four();
+  const Generation wrong = llm.enqueue(prompt_of(0), options_of(0), [&](const TokenEvent&) { return llm.step(); });
+  const Generation other = llm.enqueue(prompt_of(1), options_of(1));
+  while (llm.step()) {
+  }
+  EXPECT_THROW((void)wrong.result(), Error);
+  EXPECT_EQ(other.result().ids().size(), 7U);
 }
 
 TEST(ManyRequests, GenerateAndSubmitFromSeveralThreadsAllFinish) {

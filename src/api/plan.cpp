@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <tuple>
 
@@ -163,13 +164,18 @@ void check(const PlanOptions& what) {
   if (what.prompt_tokens < 1) fail_usage("`prompt_tokens` is {}, must be 1 or more", what.prompt_tokens);
   if (what.depth < 0) fail_usage("`depth` is {}, must be 0 or more", what.depth);
   if (what.ranks < 1) fail_usage("`ranks` is {}, must be 1 or more", what.ranks);
+  const bool reads = what.read_gb_per_s > 0 && std::isfinite(what.read_gb_per_s);
+  const bool multiplies = what.multiply_top_per_s > 0 && std::isfinite(what.multiply_top_per_s);
+  if (reads != multiplies || (!reads && what.read_gb_per_s != 0)) {
+    fail_usage("`machine` is what it reads in GB/s and what it multiplies in TOP/s, such as 200,5");
+  }
   (void)find_network(what.network);
 }
 
 // What it all comes to, and whether that is to be had. Of layers that a device leaves to the CPU the cache is there,
 // too.
 void add_totals(const Backend& backend, ModelPlan& plan) {
-  const bool on_host = backend.host_visible();
+  const bool on_host = backend.cpu_numerics();
   plan.total_bytes = plan.program_bytes + plan.kv_bytes + plan.state_bytes + plan.workspace_bytes;
   plan.ram_bytes = plan.program_bytes;
   if (plan.first_fallback_layer) {
@@ -189,8 +195,19 @@ void add_totals(const Backend& backend, ModelPlan& plan) {
               (on_host || !plan.device_bytes || plan.total_bytes - plan.ram_bytes <= *plan.device_bytes);
 }
 
-// Speeds: steps are recorded on the dry backend, trials of their ops run on the real ones.
-void predict_speeds(Engine& engine, DryBackend& dry, Trials& trials, const MachineLimits& limits,
+// A machine of which no more is known.
+MachineLimits other_machine(const PlanOptions& what) {
+  MachineLimits limits;
+  // Activations stay in caches, which are about ten times as fast.
+  limits.read.push_back({.working_set = 1e6, .gb_per_s = 10 * what.read_gb_per_s});
+  limits.read.push_back({.working_set = 2e6, .gb_per_s = what.read_gb_per_s});
+  limits.multiply.fill(what.multiply_top_per_s * 1e3);
+  return limits;
+}
+
+// Speeds: steps are recorded on the dry backend, trials of their ops run on the real ones (null: on none, limits are
+// the prediction).
+void predict_speeds(Engine& engine, DryBackend& dry, Trials* trials, const MachineLimits& limits,
                     const PlanOptions& what, ModelPlan& plan) {
   BareSequence sequence(engine);
   const auto predict = [&](std::string name, int32_t first, int32_t count) {
@@ -198,7 +215,8 @@ void predict_speeds(Engine& engine, DryBackend& dry, Trials& trials, const Machi
     const SampleRequest request{};
     sequence.forward(first, tokens, 1, &request);
     const std::vector<OpRecord> step = dry.step();
-    PlannedSpeed speed{.what = std::move(name), .tokens_per_second = count / trials.step_us(step, dry) * 1e6};
+    const double us = trials == nullptr ? least_us(step, dry, limits) : trials->step_us(step, dry);
+    PlannedSpeed speed{.what = std::move(name), .tokens_per_second = count / us * 1e6};
     if (plan.read_gb_per_s) speed.limit = count / least_us(step, dry, limits) * 1e6;
     plan.speeds.push_back(std::move(speed));
   };
@@ -220,6 +238,7 @@ ModelPlan plan_model(const std::string& path, const LoadOptions& load, const Pla
   const AnyModelFile file = open_model(path);
   LoadOptions alone = load;
   alone.split.clear();
+  alone.pipeline = 1;
   EngineOptions options = engine_options(alone);
   options.on_progress = {};  // nothing is loaded
   options.on_info = {};
@@ -269,16 +288,27 @@ ModelPlan plan_model(const std::string& path, const LoadOptions& load, const Pla
     if (backend == spec.backend) main_bytes = bytes;
   }
   add_totals(dry->like(), plan);
-  plan.machine = dry->like().description();
-  const MachineLimits limits = limits_of(dry->like());
+  const bool elsewhere = what.read_gb_per_s > 0;
+  plan.machine = elsewhere ? "another machine" : dry->like().description();
+  if (elsewhere) plan.available_bytes = plan.device_bytes = std::nullopt;
+  if (elsewhere) plan.fits = std::nullopt;
+  const MachineLimits limits = elsewhere ? other_machine(what) : limits_of(dry->like());
   if (limits.known() && !fallback) {
     plan.read_gb_per_s = limits.read.back().gb_per_s;
     plan.int8_gop_per_s = limits.multiply_gop_per_s(Multiply::int8);
   }
-  Trials trials(spec, options.backend_options, static_cast<double>(main_bytes));
-  predict_speeds(engine, *dry, trials, limits, what, plan);
+  std::optional<Trials> trials;
+  if (!elsewhere) trials.emplace(spec, options.backend_options, static_cast<double>(main_bytes));
+  predict_speeds(engine, *dry, trials ? &*trials : nullptr, limits, what, plan);
   if (what.ranks > 1) {
-    plan.split = plan_split(file, config, engine.cache().config(), what, load.split, options.wire, plan);
+    plan.splits = plan_splits({.file = file,
+                               .config = config,
+                               .kv = engine.cache().config(),
+                               .what = what,
+                               .sizes = load.split,
+                               .wire = options.wire,
+                               .pipeline = load.pipeline},
+                              plan);
   }
   return plan;
 }

@@ -40,7 +40,7 @@ std::string name_of(const std::string& backend) {
 
 Numerics numerics_between(const Backend& a, const Backend& b, bool fused) {
   if (!fused) return Numerics::default_bodies;
-  return a.host_visible() && b.host_visible() ? Numerics::cpu_kernels : Numerics::definition;
+  return a.cpu_numerics() && b.cpu_numerics() ? Numerics::cpu_kernels : Numerics::definition;
 }
 
 void check_tokens_wanted(int32_t tokens) {

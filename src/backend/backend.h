@@ -98,9 +98,13 @@ class Backend {
   [[nodiscard]] virtual std::string description() const = 0;
   // The cache type when none is chosen.
   [[nodiscard]] virtual DType default_kv_dtype() const = 0;
-  // Whether host code may read and write the backend's memory through its pointers. Default bodies that look at a
-  // step's lengths, and primitives, need it.
+  // Whether host code may read and write the backend's memory through its pointers, once what was recorded is done.
   [[nodiscard]] virtual bool host_visible() const = 0;
+  // Whether ops run on the host's CPUs, in any memory that the host sees: with all primitives, so that default bodies
+  // run, and with the bits that the contract promises there. Others are devices, which promise a tolerance.
+  [[nodiscard]] virtual bool cpu_numerics() const = 0;
+  // Of a device: products of fewer rows of activations are not worth the trip from a CPU backend and back.
+  [[nodiscard]] virtual int64_t min_offload_rows() const { return 32; }
   // Threads that share an op.
   [[nodiscard]] virtual int workers() const { return 1; }
   // Whether this backend has its own kernel for the op with weights or cache of this type (else the default body runs).
@@ -117,6 +121,9 @@ class Backend {
   // Of a device with memory of its own: measured now, once; its memory that is free. Nothing: the host's count.
   [[nodiscard]] virtual std::optional<DeviceRates> device_rates() { return std::nullopt; }
   [[nodiscard]] virtual std::optional<uint64_t> free_memory() const { return std::nullopt; }
+
+  // Of a backend made with ranks, called once by all of them before anything else: they agree on how they exchange.
+  virtual void join_ranks() {}
 
   // ---- memory and weights
   // Told once, before a model is loaded: a backend with another one to fall back to decides what it keeps itself.

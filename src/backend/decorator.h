@@ -18,6 +18,8 @@ class BackendDecorator : public Backend {
   [[nodiscard]] std::string description() const override { return inner_->description(); }
   [[nodiscard]] DType default_kv_dtype() const override { return inner_->default_kv_dtype(); }
   [[nodiscard]] bool host_visible() const override { return inner_->host_visible(); }
+  [[nodiscard]] bool cpu_numerics() const override { return inner_->cpu_numerics(); }
+  [[nodiscard]] int64_t min_offload_rows() const override { return inner_->min_offload_rows(); }
   [[nodiscard]] int workers() const override { return inner_->workers(); }
   [[nodiscard]] bool supports(OpId op, DType dtype) const override { return inner_->supports(op, dtype); }
   [[nodiscard]] bool supports(const OpRecord& op) const override { return inner_->supports(op); }
@@ -27,6 +29,7 @@ class BackendDecorator : public Backend {
   [[nodiscard]] std::optional<DeviceRates> device_rates() override { return inner_->device_rates(); }
   [[nodiscard]] std::optional<uint64_t> free_memory() const override { return inner_->free_memory(); }
 
+  void join_ranks() override { inner_->join_ranks(); }
   void expect(const ModelNeeds& needs) override { inner_->expect(needs); }
   [[nodiscard]] std::optional<FallbackLayers> fallback() const override { return inner_->fallback(); }
   [[nodiscard]] Buffer allocate(size_t bytes) override { return inner_->allocate(bytes); }

@@ -80,9 +80,16 @@ std::unique_ptr<Backend> make_parallel(const BackendOptions& options) {
 }
 
 #ifdef INFERNO_CUDA
-// Layers that do not fit the GPU run on the CPU.
+// Layers that do not fit the GPU run on the CPU; those of a model that is split over ranks must fit.
 std::unique_ptr<Backend> make_cuda(const BackendOptions& options) {
-  return std::make_unique<FallbackBackend>(make_cuda_backend(), [options] { return make_parallel(options); });
+  return std::make_unique<FallbackBackend>(make_cuda_backend(options.ranks), [options] {
+    if (options.ranks != nullptr) {
+      fail(
+          "this rank's part of the model does not fit the free memory of its GPU; use more ranks or GPUs, a smaller "
+          "type or a shorter `context`");
+    }
+    return make_parallel(options);
+  });
 }
 #else
 constexpr Maker make_cuda = nullptr;

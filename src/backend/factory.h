@@ -17,7 +17,7 @@ struct BackendOptions {
   int threads = 0;          // 0: INFERNO_THREADS, OMP_NUM_THREADS, or the default width; scalar and simd always use one
   ThreadRequest placement;  // where threads run; its own count is not looked at
   bool fused = true;        // false: fused ops run their default bodies, made of primitives
-  Communicator* ranks = nullptr;  // where a model is split over several; of CPU backends
+  Communicator* ranks = nullptr;  // where a model is split over several; outlives the backend
 };
 
 // `choice` is a name, or a name and rules for single ops (placement.h). Names are trimmed; an unknown one is a usage

@@ -39,7 +39,7 @@ void FallbackBackend::expect(const ModelNeeds& needs) {
   }
   if (fit == needs.layer_bytes.size()) return;
   other_ = make_other_();
-  INFERNO_CHECK(other_->host_visible());
+  INFERNO_CHECK(other_->cpu_numerics());
   first_ = static_cast<int32_t>(fit);
   log(LogLevel::warn, "{} of {} layers do not fit the {} of free memory on \"{}\" and run on \"{}\"",
       needs.layer_bytes.size() - fit, needs.layer_bytes.size(), format_bytes(*free), name(), other_->name());
@@ -82,7 +82,7 @@ void FallbackBackend::copy_cache(int32_t layer, void* destination, const void* s
 
 Buffer FallbackBackend::allocate(size_t bytes) {
   Buffer made = inner().allocate(bytes);
-  if (other_ != nullptr) {
+  if (other_ != nullptr && !inner().host_visible()) {
     mirrors_[static_cast<std::byte*>(made.data())] = {.bytes = bytes, .host = std::make_unique<std::byte[]>(bytes)};
   }
   return made;
@@ -141,9 +141,14 @@ void FallbackBackend::end_step() {
 }
 
 void FallbackBackend::synchronize() {
+  wait_for_other();
+  inner().synchronize();
+  device_has_ops_ = false;
+}
+
+void FallbackBackend::wait_for_other() {
   if (other_has_ops_) other_->synchronize();
   other_has_ops_ = false;
-  inner().synchronize();
 }
 
 // Leads an op's tensors and batch to their mirrors, with what it reads brought over.
@@ -195,8 +200,7 @@ class FallbackBackend::ToDevice final : public FieldVisitor {
     Mirror* mirror = value.data == nullptr ? nullptr : b_.find(value.data, &at);
     if (mirror == nullptr || b_.planning_) return;
     if (!is_write_only(tag) && mirror->newer == Newer::host) {
-      if (b_.other_has_ops_) b_.other_->synchronize();
-      b_.other_has_ops_ = false;
+      b_.wait_for_other();
       b_.inner().upload(value.data, at, static_cast<size_t>(value.bytes()));
       mirror->newer = Newer::both;
     }
@@ -217,10 +221,16 @@ void FallbackBackend::place(const Args& args) {
   record.assign(args);
   layer_ = layer_of(record).value_or(layer_);
   if (keeps(layer_)) {
+    if (inner().host_visible() && other_has_ops_ && !planning_) wait_for_other();
     ToDevice move(*this);
     visit_fields(std::as_const(record), move);
     OpOf<Args>::call(inner(), args);
+    device_has_ops_ = true;
     return;
+  }
+  if (inner().host_visible() && device_has_ops_ && !planning_) {
+    inner().synchronize();
+    device_has_ops_ = false;
   }
   ToHost move(*this);
   visit_fields(record, move);

@@ -4,7 +4,8 @@
 // What stays is decided when the model's needs become known (expect), before anything is loaded; a model that fits
 // never makes the other backend. Then weights and caches are loaded where their layer runs. Activations live on the
 // device and have a mirror in host memory; a tensor is copied when an op on the other side wants it, so a step moves
-// the residual stream over once and back once.
+// the residual stream over once and back once. Where the host sees the device's memory nothing is copied: the sides
+// wait for each other.
 #pragma once
 
 #include <functional>
@@ -21,7 +22,7 @@ namespace inferno {
 class FallbackBackend final : public BackendDecorator {
  public:
   using Maker = std::function<std::unique_ptr<Backend>()>;
-  // `make_other` makes a backend whose memory the host sees.
+  // `make_other` makes a CPU backend.
   FallbackBackend(std::unique_ptr<Backend> device, Maker make_other)
       : BackendDecorator(std::move(device)), make_other_(std::move(make_other)) {}
 
@@ -62,6 +63,7 @@ class FallbackBackend final : public BackendDecorator {
   // The mirror that holds a device address, and the address in it; null: none does.
   [[nodiscard]] Mirror* find(const void* address, std::byte** in_mirror);
   [[nodiscard]] bool in_other_cache(const void* address) const;
+  void wait_for_other();
 
   Maker make_other_;
   std::unique_ptr<Backend> other_;  // null: the whole model is on the device
@@ -71,6 +73,7 @@ class FallbackBackend final : public BackendDecorator {
   int layer_ = kNoLayer;
   bool planning_ = false;
   bool other_has_ops_ = false;  // recorded and not known to be done
+  bool device_has_ops_ = false;
 };
 
 }  // namespace inferno

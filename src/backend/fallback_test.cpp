@@ -8,19 +8,45 @@
 namespace inferno {
 namespace {
 
-// A scalar backend that behaves as a device: its memory is hidden and small.
+// A scalar backend that behaves as a device: its memory is small, and hidden unless it is said to be shared. It counts
+// copies in steps.
 class SmallDevice final : public BackendDecorator {
  public:
-  SmallDevice(std::unique_ptr<Backend> inner, uint64_t free) : BackendDecorator(std::move(inner)), free_(free) {}
-  [[nodiscard]] bool host_visible() const override { return false; }
+  SmallDevice(std::unique_ptr<Backend> inner, uint64_t free, bool shared, int* copies)
+      : BackendDecorator(std::move(inner)), free_(free), shared_(shared), copies_(copies) {}
+  [[nodiscard]] bool host_visible() const override { return shared_; }
+  void begin_step(StepMode mode) override {
+    in_step_ = true;
+    BackendDecorator::begin_step(mode);
+  }
+  void end_step() override {
+    in_step_ = false;
+    BackendDecorator::end_step();
+  }
+  void upload(void* destination, const void* host, size_t bytes) override {
+    *copies_ += in_step_ ? 1 : 0;
+    BackendDecorator::upload(destination, host, bytes);
+  }
+  void download(void* host, const void* source, size_t bytes) override {
+    *copies_ += in_step_ ? 1 : 0;
+    BackendDecorator::download(host, source, bytes);
+  }
+  [[nodiscard]] bool cpu_numerics() const override { return false; }
   [[nodiscard]] std::optional<uint64_t> free_memory() const override { return free_; }
 
  private:
   uint64_t free_;
+  bool shared_;
+  int* copies_;
+  bool in_step_ = false;
 };
 
-FallbackBackend with_memory(uint64_t free) {
-  return {std::make_unique<SmallDevice>(create_backend("scalar"), free), [] { return create_backend("simd"); }};
+int copies_in_steps = 0;
+
+FallbackBackend with_memory(uint64_t free, bool shared = false) {
+  copies_in_steps = 0;
+  return {std::make_unique<SmallDevice>(create_backend("scalar"), free, shared, &copies_in_steps),
+          [] { return create_backend("simd"); }};
 }
 
 constexpr uint64_t kLayer = 1 << 20;
@@ -95,9 +121,20 @@ TEST(Fallback, AStepOverBothGivesWhatOneBackendGives) {
   const auto alone = create_backend("scalar");
   const std::vector<float> expected = run_layers(*alone, 4);
   for (const uint64_t free : {uint64_t{0}, 3 * kLayer, 4 * kLayer, 9 * kLayer}) {
-    FallbackBackend backend = with_memory(free);
+    for (const bool shared : {false, true}) {
+      FallbackBackend backend = with_memory(free, shared);
+      backend.expect(kNeeds);
+      EXPECT_EQ(run_layers(backend, 4), expected) << free << " bytes";
+    }
+  }
+}
+
+TEST(Fallback, NothingIsCopiedWhereTheHostSeesTheDevicesMemory) {
+  for (const bool shared : {false, true}) {
+    FallbackBackend backend = with_memory(4 * kLayer, shared);
     backend.expect(kNeeds);
-    EXPECT_EQ(run_layers(backend, 4), expected) << free << " bytes";
+    (void)run_layers(backend, 4);
+    EXPECT_EQ(copies_in_steps, shared ? 0 : 4);  // two steps, there and back
   }
 }
 

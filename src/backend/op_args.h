@@ -602,9 +602,21 @@ struct SampleArgs {
 struct AllReduceArgs {
   Tensor x;
   DType wire = DType::f32;  // what parts are sent as: f32, or bf16, to which each is rounded before it is added
-  INFERNO_FIELDS(visit(inout, "x", a.x); visit(attr, "wire", a.wire);)
+  int32_t first_rank = 0;   // of those that it is about, and
+  int32_t ranks = 0;        // their number; 0: all
+  INFERNO_FIELDS(visit(inout, "x", a.x); visit(attr, "wire", a.wire); visit(attr, "first_rank", a.first_rank);
+                 visit(attr, "ranks", a.ranks);)
 };
-// Columns of all ranks beside each other, on rank 0; elsewhere out stays as it is.
+// x of one rank becomes x of another, which has as many rows; both record it.
+struct PassOnArgs {
+  Tensor x;     // [T, d]
+  Tensor rows;  // i32 [R], of rank `from`: those that go; empty: all
+  int32_t from = 0;
+  int32_t to = 0;
+  INFERNO_FIELDS(visit(inout, "x", a.x); visit(in, "rows", a.rows); visit(attr, "from", a.from);
+                 visit(attr, "to", a.to);)
+};
+// Columns of the first ranks beside each other, on rank 0; elsewhere out stays as it is.
 struct AllGatherArgs {
   Tensor x;       // [R, columns of this rank]
   Tensor begins;  // i32 [ranks + 1]: the first column of each rank, and the end of the last

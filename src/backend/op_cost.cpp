@@ -202,6 +202,9 @@ void refine(const AllReduceArgs& /*a*/, OpCost& cost, Backend& /*backend*/) {
 void refine(const AllGatherArgs& /*a*/, OpCost& cost, Backend& /*backend*/) {
   cost = {};
 }
+void refine(const PassOnArgs& /*a*/, OpCost& cost, Backend& /*backend*/) {
+  cost = {};
+}
 
 }  // namespace
 

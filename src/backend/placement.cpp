@@ -137,6 +137,11 @@ std::string PlacementBackend::description() const {
   return text;
 }
 
+void PlacementBackend::join_ranks() {
+  inner().join_ranks();
+  for (auto& [name, other] : others_) other.backend->join_ranks();
+}
+
 void PlacementBackend::switch_to(Backend* next) {
   if (current_ == next) return;
   current_->synchronize();
@@ -150,7 +155,7 @@ void PlacementBackend::begin_step(StepMode mode) {
   group_.clear();
   inner().begin_step(mode);
   for (auto& [name, other] : others_) {
-    if (other.backend->host_visible() && host_visible()) other.backend->begin_step(mode);
+    if (is_beside(other)) other.backend->begin_step(mode);
   }
 }
 
@@ -159,7 +164,7 @@ void PlacementBackend::end_step() {
   switch_to(&inner());
   inner().end_step();
   for (auto& [name, other] : others_) {
-    if (other.backend->host_visible() && host_visible()) other.backend->end_step();
+    if (is_beside(other)) other.backend->end_step();
   }
   in_step_ = false;
   if (planning_) {
@@ -264,8 +269,8 @@ PlacementBackend::Place PlacementBackend::place_of(const OpRecord& record) {
   const std::string& name = spec_.choice(record.op(), layer_);
   if (name == spec_.backend) return {};
   Other& other = others_.find(name)->second;
-  const bool beside = other.backend->host_visible() && host_visible();
-  if (!beside && host_visible() && product_rows(record) < kMinOffloadRows) return {};
+  const bool beside = is_beside(other);
+  if (!beside && cpu_numerics() && product_rows(record) < other.backend->min_offload_rows()) return {};
   return {&other, beside};
 }
 

@@ -5,8 +5,9 @@
 // The first name is the main backend: it owns the memory, and runs every op that no rule names. A rule sends ops whose
 // name matches the glob (* and ?), in one layer or in all, to another backend; of several that match the last counts.
 // What runs where is decided while the model plans its first step: then every chosen backend loads the weights its ops
-// need. Backends that share the host's memory work on the same tensors; for others tensors and cache rows are copied
-// there and back around each op, by their tags. A product of few rows is not worth that (kMinOffloadRows). Where ops of
+// need. A CPU backend works on the tensors of a main backend whose memory the host sees; for devices tensors and cache
+// rows are copied there and back around each op, by their tags. A product of few rows is not worth that: with fewer
+// than the device's min_offload_rows() it stays on a main backend that is a CPU's, whatever the rules say. Where ops of
 // a group (op_group.h) run on different backends, or apart, their results are not private.
 #pragma once
 
@@ -23,10 +24,6 @@
 #include "backend/step_times.h"
 
 namespace inferno {
-
-// Products with fewer rows of activations stay on a main backend in host memory, whatever the rules say: the trip to a
-// device and back would take longer than reading the weights here.
-inline constexpr int64_t kMinOffloadRows = 32;
 
 struct PlacementRule {
   std::string text;          // as given
@@ -60,6 +57,7 @@ class PlacementBackend final : public BackendDecorator {
 
   [[nodiscard]] std::string description() const override;
   [[nodiscard]] bool is_wide(const OpRecord& record) const override;
+  void join_ranks() override;
   // A rule that no op of the planned step matched is a usage Error.
   void begin_step(StepMode mode) override;
   void end_step() override;
@@ -89,6 +87,8 @@ class PlacementBackend final : public BackendDecorator {
   template <typename Args>
   void collect(const Args& args);
   [[nodiscard]] Place place_of(const OpRecord& record);
+  // Whether its ops run in the main backend's memory.
+  [[nodiscard]] bool is_beside(const Other& other) const { return host_visible() && other.backend->cpu_numerics(); }
   void run(std::span<OpRecord> group);
   void run_beside(Other& other, const OpRecord& record);
   void run_apart(Other& other, const OpRecord& record);

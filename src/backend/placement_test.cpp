@@ -45,7 +45,10 @@ class Hidden final : public BackendDecorator {
  public:
   using BackendDecorator::BackendDecorator;
   [[nodiscard]] bool host_visible() const override { return false; }
+  [[nodiscard]] bool cpu_numerics() const override { return false; }
 };
+
+constexpr int64_t kFewestRows = 32;  // Backend::min_offload_rows()
 
 struct Outcome {
   std::vector<std::string> lines;  // ops as the backends saw them
@@ -53,7 +56,7 @@ struct Outcome {
 };
 
 // x is normalized and multiplied by two weights, of layers 0 and 1.
-Outcome run_chain(std::string_view choice, bool hidden, int64_t rows = kMinOffloadRows) {
+Outcome run_chain(std::string_view choice, bool hidden, int64_t rows = kFewestRows) {
   Outcome outcome;
   const PlacementSpec spec = parse_placement(choice);
   const auto make = [&](const std::string& name, bool hide) -> std::unique_ptr<Backend> {
@@ -106,9 +109,78 @@ TEST(Placement, OpsRunWhereTheRulesSay) {
 }
 
 TEST(Placement, ProductsOfFewRowsAreNotSentToADevice) {
-  const Outcome few = run_chain("scalar,blk.1.linear=simd,add_scalar=simd", true, kMinOffloadRows - 1);
+  const Outcome few = run_chain("scalar,blk.1.linear=simd,add_scalar=simd", true, kFewestRows - 1);
   EXPECT_EQ(few.lines,
             (std::vector<std::string>{"[SCALAR] [scale]", "[SCALAR] [linear", "[SIMD] [add_scal", "[SCALAR] [linear"}));
+}
+
+// A device whose memory the host sees, as Metal's; it counts copies in steps.
+class SharedDevice final : public BackendDecorator {
+ public:
+  SharedDevice(std::unique_ptr<Backend> inner, int* copies) : BackendDecorator(std::move(inner)), copies_(copies) {}
+  [[nodiscard]] bool host_visible() const override { return true; }
+  [[nodiscard]] bool cpu_numerics() const override { return false; }
+  [[nodiscard]] int64_t min_offload_rows() const override { return 2; }
+  void upload(void* destination, const void* host, size_t bytes) override {
+    ++*copies_;
+    BackendDecorator::upload(destination, host, bytes);
+  }
+  void download(void* host, const void* source, size_t bytes) override {
+    ++*copies_;
+    BackendDecorator::download(host, source, bytes);
+  }
+
+ private:
+  int* copies_;
+};
+
+// out = x * w on `main`, with the rules.
+struct Product {
+  std::vector<float> out;
+  int copies = 0;
+};
+Product run_product(bool main_is_device, int64_t rows) {
+  Product result;
+  const auto device = [&] { return std::make_unique<SharedDevice>(create_backend("scalar"), &result.copies); };
+  std::map<std::string, std::unique_ptr<Backend>> others;
+  std::unique_ptr<Backend> main;
+  if (main_is_device) {
+    main = device();
+    others.emplace("simd", create_backend("simd"));
+  } else {
+    main = create_backend("scalar");
+    others.emplace("simd", device());
+  }
+  PlacementBackend backend(std::move(main), parse_placement("scalar,linear=simd"), std::move(others));
+  std::vector<std::byte> ones(8 * 8 * sizeof(float));
+  for (size_t i = 0; i < 64; ++i) reinterpret_cast<float*>(ones.data())[i] = static_cast<float>(i % 5);
+  const auto weight =
+      backend.load_weight(WeightRows(HostWeight("w", DType::f32, Shape(8, 8), ones, 0)), WeightUse::matmul);
+  OpImage image;
+  const Tensor x = image.tensor({rows, 8});
+  const Tensor y = image.tensor({rows, 8});
+  for (int64_t i = 0; i < x.elements(); ++i) x.f32()[i] = static_cast<float>(i % 3);
+  for (const StepMode mode : {StepMode::plan, StepMode::run}) {
+    backend.begin_step(mode);
+    LinearArgs linear{.x = x};
+    linear.w[0] = weight.get();
+    linear.out[0] = y;
+    backend.linear(linear);
+    backend.end_step();
+  }
+  result.out.assign(y.f32(), y.f32() + y.elements());
+  return result;
+}
+
+TEST(Placement, ACpuBackendWorksInTheMemoryOfADeviceThatSharesIt) {
+  const Product placed = run_product(true, 3);
+  EXPECT_EQ(placed.copies, 0);
+  EXPECT_EQ(placed.out, run_product(false, 3).out);
+}
+
+TEST(Placement, ADeviceGetsCopiesAndSaysFromHowManyRowsOn) {
+  EXPECT_GT(run_product(false, 2).copies, 0);
+  EXPECT_EQ(run_product(false, 1).copies, 0) << "one row stays on the CPU";
 }
 
 TEST(Placement, ARuleThatMatchesNothingIsAUsageError) {

@@ -145,6 +145,13 @@ void AtomicOutputFile::write(std::span<const std::byte> bytes) {
   }
 }
 
+void AtomicOutputFile::skip(uint64_t bytes) {
+  position_ += bytes;
+  const auto end = static_cast<off_t>(position_);
+  if (::ftruncate(fd_, end) == 0 && ::lseek(fd_, end, SEEK_SET) == end) return;
+  fail("cannot write \"{}\": {} (nothing was changed)", path_, std::strerror(errno));
+}
+
 void AtomicOutputFile::commit() {
   if (temporary_.empty()) {
     if (::close(std::exchange(fd_, -1)) != 0) fail("cannot write \"{}\": {}", path_, std::strerror(errno));

@@ -43,6 +43,8 @@ class AtomicOutputFile {
 
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+  // Zeros that take no space, where the file system can do that.
+  void skip(uint64_t bytes);
   [[nodiscard]] uint64_t position() const { return position_; }
   void commit();
 

@@ -37,6 +37,11 @@ void EngineFlags::add_to(CLI::App& command) {
       .add_option("--split", split,
                   "under mpirun: sizes of the ranks' parts of the model, such as 3,1 (default: alike)")
       ->delimiter(',');
+  command
+      .add_option("--pipeline", pipeline,
+                  "under mpirun: stages that the layers are divided among; ranks of a stage share each layer")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   command.add_option("--wire", wire, "under mpirun: what sums over ranks are sent as: f32, bf16");
   command.add_flag("--quiet", quiet, "no progress, no metrics");
 }
@@ -83,6 +88,7 @@ LoadOptions EngineFlags::load_options(int thread_count) const {
   options.numa = numa;
   options.fused = fused == "on";
   options.split = split;
+  options.pipeline = pipeline;
   options.wire = wire;
   options.context = static_cast<int32_t>(context);
   options.kv_type = kv_type;

@@ -48,8 +48,7 @@ struct Exit {
 };
 
 // --backend, --threads, --affinity, --numa, --ctx, --kv-type, --kv-memory, --max-token-latency, --fused, --split,
-// --wire,
-// --quiet.
+// --pipeline, --wire, --quiet.
 struct EngineFlags {
   std::string backend;
   std::string threads;  // empty: INFERNO_THREADS, OMP_NUM_THREADS, or all that pay off
@@ -61,6 +60,7 @@ struct EngineFlags {
   double max_token_latency_ms = 0;
   std::string fused = "on";
   std::vector<int32_t> split;
+  int32_t pipeline = 1;
   std::string wire;
   bool quiet = false;
 

@@ -53,7 +53,7 @@ void Instruments::install(EngineOptions& options) {
     }
     if (shadow_ > 0) {
       const Numerics numerics = !fused                    ? Numerics::default_bodies
-                                : backend->host_visible() ? Numerics::cpu_kernels
+                                : backend->cpu_numerics() ? Numerics::cpu_kernels
                                                           : Numerics::definition;
       auto checking = std::make_unique<CheckingBackend>(
           std::move(backend), create_backend("scalar", {.fused = fused}),

@@ -14,6 +14,7 @@ struct PlanCommand {
   EngineFlags engine;
   std::string model;
   PlanOptions what;
+  std::vector<double> machine;  // GB/s, TOP/s
   bool json = false;
 
   void run() const;
@@ -26,16 +27,20 @@ std::string layers_text(const OpPlacement& row) {
 }
 
 nlohmann::ordered_json split_json(const SplitPlan& split) {
-  nlohmann::ordered_json out{{"network", split.network},
+  nlohmann::ordered_json out{{"stages", split.stages},
+                             {"network", split.network},
                              {"gbit_per_s", split.gbit_per_s},
                              {"latency_us", split.latency_us},
                              {"sent_bytes_per_token", split.sent_bytes_per_token},
                              {"sums_per_token", split.sums_per_token},
                              {"fits_alone", split.fits_alone},
-                             {"pays", split.pays}};
+                             {"pays", split.pays},
+                             {"pays_for_prompts", split.pays_for_prompts}};
   for (const RankPlan& rank : split.ranks) {
     out["ranks"].push_back({{"weights", rank.weight_bytes},
                             {"kv", rank.kv_bytes},
+                            {"first_layer", rank.first_layer},
+                            {"layers", rank.layers},
                             {"heads", rank.q_heads},
                             {"kv_heads", rank.kv_heads},
                             {"ffn", rank.ffn},
@@ -76,7 +81,7 @@ std::string as_json(const ModelPlan& plan) {
     out["speed"].push_back(
         {{"what", speed.what}, {"expected_tok_s", speed.tokens_per_second}, {"limit_tok_s", speed.limit}});
   }
-  if (plan.split) out["split"] = split_json(*plan.split);
+  for (const SplitPlan& split : plan.splits) out["splits"].push_back(split_json(split));
   return out.dump() + "\n";
 }
 
@@ -93,25 +98,30 @@ std::string fits_text(const ModelPlan& plan) {
 }
 
 std::string split_text(const SplitPlan& split) {
-  std::string text = fmt::format("\nover {} ranks, {} ({:.3g} Gbit/s, {:.0f} us):\n", split.ranks.size(), split.network,
-                                 split.gbit_per_s, split.latency_us);
+  const std::string how = split.stages == 1 ? "every layer over all" : fmt::format("layers in {} stages", split.stages);
+  std::string text = fmt::format("\n{} ranks, {}, {} ({:.3g} Gbit/s, {:.0f} us):\n", split.ranks.size(), how,
+                                 split.network, split.gbit_per_s, split.latency_us);
   auto out = std::back_inserter(text);
   for (size_t r = 0; r < split.ranks.size(); ++r) {
     const RankPlan& rank = split.ranks[r];
-    fmt::format_to(out, "  rank {:<13}{:>12}   of weights, {} of cache; {} heads, {} kv heads, {} rows, {} tokens\n", r,
-                   format_bytes(rank.weight_bytes), format_bytes(rank.kv_bytes), rank.q_heads, rank.kv_heads, rank.ffn,
-                   rank.vocabulary);
+    fmt::format_to(out,
+                   "  rank {:<13}{:>12}   of weights, {} of cache; layers {}-{}, {} heads, {} kv heads, {} rows, {} "
+                   "tokens\n",
+                   r, format_bytes(rank.weight_bytes), format_bytes(rank.kv_bytes), rank.first_layer,
+                   rank.first_layer + rank.layers - 1, rank.q_heads, rank.kv_heads, rank.ffn, rank.vocabulary);
   }
-  fmt::format_to(out, "  {:<18}{:>12}   sent by each rank for a token, in {} sums\n", "exchange",
-                 format_bytes(split.sent_bytes_per_token), split.sums_per_token);
+  const std::string sums = split.sums_per_token > 0 ? fmt::format(", in {} sums", split.sums_per_token) : "";
+  fmt::format_to(out, "  {:<18}{:>12}   sent by each rank for a token{}\n", "exchange",
+                 format_bytes(split.sent_bytes_per_token), sums);
   for (const SplitSpeed& speed : split.speeds) {
     fmt::format_to(out, "  {:<26}{:>10.1f} tok/s   {:.1f} alone; a step: {:.2f} ms computing, {:.2f} ms exchanging\n",
                    speed.what, speed.split, speed.alone, speed.compute_ms, speed.exchange_ms);
   }
   fmt::format_to(out, "  {}\n",
-                 !split.fits_alone ? "it pays: the model does not fit one of them"
-                 : split.pays      ? "it pays: decoding is faster than on one of them"
-                                   : "it does not pay: decoding is faster on one of them");
+                 !split.fits_alone        ? "it pays: the model does not fit one of them"
+                 : split.pays             ? "it pays: decoding is faster than on one of them"
+                 : split.pays_for_prompts ? "it pays for prompts alone: decoding is faster on one of them"
+                                          : "it does not pay: decoding is faster on one of them");
   return text;
 }
 
@@ -154,12 +164,17 @@ std::string as_text(const ModelPlan& plan) {
     const std::string limit = speed.limit > 0 ? fmt::format("of at most {:.1f}", speed.limit) : "";
     fmt::format_to(out, "  {:<26}{:>10.1f} tok/s   {}\n", speed.what, speed.tokens_per_second, limit);
   }
-  if (plan.split) text += split_text(*plan.split);
+  for (const SplitPlan& split : plan.splits) text += split_text(split);
   return text;
 }
 
 void PlanCommand::run() const {
-  const ModelPlan plan = plan_model(model, engine.load_options(), what);
+  PlanOptions options = what;
+  if (!machine.empty()) {
+    options.read_gb_per_s = machine[0];
+    options.multiply_top_per_s = machine[1];
+  }
+  const ModelPlan plan = plan_model(model, engine.load_options(), options);
   write_stdout(json ? as_json(plan) : as_text(plan));
 }
 
@@ -176,11 +191,18 @@ void add_plan(CLI::App& app) {
   sub->add_option("--depth", command->what.depth, "position of the single token to predict")
       ->check(CLI::Range(0, 1 << 30))
       ->capture_default_str();
-  sub->add_option("--ranks", command->what.ranks, "machines like this one to split the model over (--split: unequally)")
+  sub->add_option("--ranks", command->what.ranks,
+                  "machines like this one to split the model over (--split: unequally; --pipeline: in stages)")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  sub->add_option("--network", command->what.network, "between them: 1GbE, 10GbE, 25GbE, 100GbE, nvlink")
+  sub->add_option(
+         "--network", command->what.network,
+         "between them: 1GbE, 10GbE, 25GbE, 100GbE, nvlink, or Gbit/s and us of a small message, such as 0.94,45")
       ->default_str("10GbE");
+  sub->add_option("--machine", command->machine,
+                  "GB/s it reads and TOP/s it multiplies, such as 200,5, of a machine that is not this one")
+      ->delimiter(',')
+      ->expected(2);
   sub->add_flag("--json", command->json, "one line of JSON");
   command->engine.add_to(*sub);
   sub->callback([command] { command->run(); });

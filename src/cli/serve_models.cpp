@@ -92,7 +92,7 @@ serve::ModelFacts planned_facts(const ModelFile& file, EngineOptions options) {
   };
   Engine engine(file, options);
   serve::ModelFacts facts = serve::facts_of(engine);
-  facts.on_device = !dry->like().host_visible();
+  facts.on_device = !dry->like().cpu_numerics();
   facts.memory_bytes = facts.weight_bytes + dry->allocated();
   return facts;
 }

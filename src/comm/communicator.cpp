@@ -28,8 +28,16 @@ float from_bf16(uint16_t value) {
   return std::bit_cast<float>(static_cast<uint32_t>(value) << 16);
 }
 
+bool uses_segments(size_t count, int ranks) {
+  return ranks > 2 && count >= Communicator::kLeastSegmented;
+}
+
 void add_to(float* sum, const float* part, size_t count) {
   for (size_t i = 0; i < count; ++i) sum[i] += part[i];
+}
+
+void add_rounded(float* sum, std::span<const uint16_t> part) {
+  for (size_t i = 0; i < part.size(); ++i) sum[i] += from_bf16(part[i]);
 }
 
 std::span<std::byte> bytes_of(float* x, size_t count) {
@@ -52,7 +60,14 @@ void Communicator::transfer(Patience patience) noexcept {
 }
 
 std::string Communicator::failure() const {
-  return failed() ? transport_->failure() : "";
+  if (!failed()) return "";
+  return reason_.empty() ? transport_->failure() : reason_;
+}
+
+void Communicator::give_up(const std::string& reason) {
+  if (failed()) return;
+  reason_ = reason;
+  failed_.store(true, std::memory_order_release);
 }
 
 void Communicator::check() const {
@@ -61,90 +76,125 @@ void Communicator::check() const {
 
 // ---- sums
 
-bool Communicator::uses_segments(size_t count) const noexcept {
-  return size_ > 2 && count >= kLeastSegmented;
+size_t Communicator::all_reduce_bytes(size_t count, int ranks) noexcept {
+  if (ranks == 1) return 0;
+  const auto all = static_cast<size_t>(ranks);
+  const auto whole_bytes = [&](size_t elements) {
+    return std::max((all - 1) * elements * sizeof(float), all * elements * sizeof(uint16_t));
+  };
+  if (!uses_segments(count, ranks)) return whole_bytes(count);
+  // One more element of each segment, by rounding. Rounded to half as many bytes, there are twice as many parts.
+  return std::max((count + all) * sizeof(float), whole_bytes(kLeastSegmented - 1));
 }
 
-size_t Communicator::all_reduce_bytes(size_t count) const noexcept {
-  if (size_ == 1) return 0;
-  const auto ranks = static_cast<size_t>(size_);
-  // Of segments: one more element each, by rounding.
-  const size_t elements = uses_segments(count) ? count + ranks : (ranks - 1) * count;
-  // Rounded parts of all ranks are half as large.
-  return std::max(elements * sizeof(float), ranks * count * sizeof(uint16_t));
+void Communicator::all_reduce(std::span<float> x, std::span<std::byte> scratch, Wire wire, RankRange range) noexcept {
+  if (range.count == 0) range = {0, size_};
+  if (range.count == 1 || failed()) return;
+  const bool segments = uses_segments(x.size(), range.count);
+  if (wire == Wire::bf16) {
+    segments ? reduce_rounded_segments(x, scratch, range) : reduce_rounded(x, scratch, range);
+  } else {
+    segments ? reduce_segments(x, scratch, range) : reduce_whole(x, scratch, range);
+  }
 }
 
-void Communicator::all_reduce(std::span<float> x, std::span<std::byte> scratch, Wire wire) noexcept {
-  if (size_ == 1 || failed()) return;
-  if (wire == Wire::bf16) return reduce_rounded(x, scratch);
-  uses_segments(x.size()) ? reduce_segments(x, scratch) : reduce_whole(x, scratch);
-}
-
-void Communicator::reduce_whole(std::span<float> x, std::span<std::byte> scratch) noexcept {
+void Communicator::reduce_whole(std::span<float> x, std::span<std::byte> scratch, RankRange range) noexcept {
   auto* parts = reinterpret_cast<float*>(scratch.data());  // of all ranks but this one
-  for (int r = 0, at = 0; r < size_; ++r) {
-    if (r == rank_) continue;
-    sends_.push_back({r, std::as_bytes(x)});
-    receives_.push_back({r, bytes_of(parts + static_cast<size_t>(at++) * x.size(), x.size())});
+  const int own = rank_ - range.first;
+  for (int r = 0, at = 0; r < range.count; ++r) {
+    if (r == own) continue;
+    sends_.push_back({range.first + r, std::as_bytes(x)});
+    receives_.push_back({range.first + r, bytes_of(parts + static_cast<size_t>(at++) * x.size(), x.size())});
   }
   transfer();
   if (failed()) return;
-  if (rank_ == 0) {
-    for (int r = 1; r < size_; ++r) add_to(x.data(), parts + static_cast<size_t>(r - 1) * x.size(), x.size());
+  if (own == 0) {
+    for (int r = 1; r < range.count; ++r) add_to(x.data(), parts + static_cast<size_t>(r - 1) * x.size(), x.size());
     return;
   }
-  // Everything is added onto the part of rank 0.
-  for (int r = 1; r < size_; ++r) {
-    const float* part = r < rank_   ? parts + static_cast<size_t>(r) * x.size()
-                        : r > rank_ ? parts + static_cast<size_t>(r - 1) * x.size()
-                                    : x.data();
+  // Everything is added onto the part of the first one.
+  for (int r = 1; r < range.count; ++r) {
+    const float* part = r < own   ? parts + static_cast<size_t>(r) * x.size()
+                        : r > own ? parts + static_cast<size_t>(r - 1) * x.size()
+                                  : x.data();
     add_to(parts, part, x.size());
   }
   std::copy_n(parts, x.size(), x.data());
 }
 
-void Communicator::reduce_segments(std::span<float> x, std::span<std::byte> scratch) noexcept {
+void Communicator::reduce_segments(std::span<float> x, std::span<std::byte> scratch, RankRange range) noexcept {
   auto* parts = reinterpret_cast<float*>(scratch.data());  // this rank's segment of all others
-  const Segment own = segment_of(x.size(), rank_, size_);
+  const int self = rank_ - range.first;
+  const Segment own = segment_of(x.size(), self, range.count);
   const auto part_of = [&](int r) {
-    return r == rank_ ? x.data() + own.begin : parts + static_cast<size_t>(r < rank_ ? r : r - 1) * own.count;
+    return r == self ? x.data() + own.begin : parts + static_cast<size_t>(r < self ? r : r - 1) * own.count;
   };
-  for (int r = 0; r < size_; ++r) {
-    if (r == rank_) continue;
-    const Segment theirs = segment_of(x.size(), r, size_);
-    sends_.push_back({r, std::as_bytes(x.subspan(theirs.begin, theirs.count))});
-    receives_.push_back({r, bytes_of(part_of(r), own.count)});
+  for (int r = 0; r < range.count; ++r) {
+    if (r == self) continue;
+    const Segment theirs = segment_of(x.size(), r, range.count);
+    sends_.push_back({range.first + r, std::as_bytes(x.subspan(theirs.begin, theirs.count))});
+    receives_.push_back({range.first + r, bytes_of(part_of(r), own.count)});
   }
   transfer();
   if (failed()) return;
   float* sum = part_of(0);
-  for (int r = 1; r < size_; ++r) add_to(sum, part_of(r), own.count);
-  if (rank_ != 0) std::copy_n(sum, own.count, x.data() + own.begin);
-  for (int r = 0; r < size_; ++r) {
-    if (r == rank_) continue;
-    const Segment theirs = segment_of(x.size(), r, size_);
-    sends_.push_back({r, std::as_bytes(x.subspan(own.begin, own.count))});
-    receives_.push_back({r, bytes_of(x.data() + theirs.begin, theirs.count)});
+  for (int r = 1; r < range.count; ++r) add_to(sum, part_of(r), own.count);
+  if (self != 0) std::copy_n(sum, own.count, x.data() + own.begin);
+  share_segments(x, range);
+}
+
+void Communicator::share_segments(std::span<float> x, RankRange range) noexcept {
+  const int self = rank_ - range.first;
+  const Segment own = segment_of(x.size(), self, range.count);
+  for (int r = 0; r < range.count; ++r) {
+    if (r == self) continue;
+    const Segment theirs = segment_of(x.size(), r, range.count);
+    sends_.push_back({range.first + r, std::as_bytes(x.subspan(own.begin, own.count))});
+    receives_.push_back({range.first + r, bytes_of(x.data() + theirs.begin, theirs.count)});
   }
   transfer();
 }
 
-void Communicator::reduce_rounded(std::span<float> x, std::span<std::byte> scratch) noexcept {
+void Communicator::reduce_rounded(std::span<float> x, std::span<std::byte> scratch, RankRange range) noexcept {
   auto* parts = reinterpret_cast<uint16_t*>(scratch.data());  // of all ranks
   const auto part_of = [&](int r) { return std::span(parts + static_cast<size_t>(r) * x.size(), x.size()); };
-  std::ranges::transform(x, part_of(rank_).begin(), to_bf16);
-  for (int r = 0; r < size_; ++r) {
-    if (r == rank_) continue;
-    sends_.push_back({r, std::as_bytes(part_of(rank_))});
-    receives_.push_back({r, std::as_writable_bytes(part_of(r))});
+  const int own = rank_ - range.first;
+  std::ranges::transform(x, part_of(own).begin(), to_bf16);
+  for (int r = 0; r < range.count; ++r) {
+    if (r == own) continue;
+    sends_.push_back({range.first + r, std::as_bytes(part_of(own))});
+    receives_.push_back({range.first + r, std::as_writable_bytes(part_of(r))});
   }
   transfer();
   if (failed()) return;
   std::ranges::transform(part_of(0), x.begin(), from_bf16);
-  for (int r = 1; r < size_; ++r) {
-    const std::span<const uint16_t> part = part_of(r);
-    for (size_t i = 0; i < x.size(); ++i) x[i] += from_bf16(part[i]);
+  for (int r = 1; r < range.count; ++r) add_rounded(x.data(), part_of(r));
+}
+
+// The bits of reduce_rounded(): sums are not rounded.
+void Communicator::reduce_rounded_segments(std::span<float> x, std::span<std::byte> scratch, RankRange range) noexcept {
+  auto* rounded = reinterpret_cast<uint16_t*>(scratch.data());  // all of x, then this rank's segment of all ranks
+  const int self = rank_ - range.first;
+  const Segment own = segment_of(x.size(), self, range.count);
+  const auto rounded_of = [&](int r) {
+    const Segment theirs = segment_of(x.size(), r, range.count);
+    return std::span(rounded + theirs.begin, theirs.count);
+  };
+  const auto part_of = [&](int r) {
+    return r == self ? rounded_of(self) : std::span(rounded + x.size() + static_cast<size_t>(r) * own.count, own.count);
+  };
+  std::ranges::transform(x, rounded, to_bf16);
+  for (int r = 0; r < range.count; ++r) {
+    if (r == self) continue;
+    sends_.push_back({range.first + r, std::as_bytes(rounded_of(r))});
+    receives_.push_back({range.first + r, std::as_writable_bytes(part_of(r))});
   }
+  transfer();
+  if (failed()) return;
+  float* sum = x.data() + own.begin;
+  std::ranges::transform(part_of(0), sum, from_bf16);
+  for (int r = 1; r < range.count; ++r) add_rounded(sum, part_of(r));
+  share_segments(x, range);
 }
 
 // ---- the others
@@ -158,6 +208,16 @@ void Communicator::all_gather(std::span<const std::byte> mine, std::span<std::by
     sends_.push_back({r, mine});
     receives_.push_back({r, all.subspan(static_cast<size_t>(r) * mine.size(), mine.size())});
   }
+  transfer();
+}
+
+void Communicator::send(int to, std::span<const std::byte> bytes) noexcept {
+  sends_.push_back({to, bytes});
+  transfer();
+}
+
+void Communicator::receive(int from, std::span<std::byte> bytes) noexcept {
+  receives_.push_back({from, bytes});
   transfer();
 }
 

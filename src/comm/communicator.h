@@ -23,6 +23,12 @@ namespace inferno {
 // What a sum's parts are sent as: bf16 halves the bytes, and rounds each part before it is added.
 enum class Wire : uint8_t { f32, bf16 };
 
+// Ranks that follow each other.
+struct RankRange {
+  int first = 0;
+  int count = 0;  // 0: all
+};
+
 class Communicator {
  public:
   // Sums of fewer elements are sent whole: they take longer to start than to send.
@@ -36,22 +42,27 @@ class Communicator {
   [[nodiscard]] int size() const noexcept { return size_; }
   [[nodiscard]] bool is_leader() const noexcept { return rank_ == 0; }
 
-  // Bytes of scratch memory that a sum of `count` elements needs.
-  [[nodiscard]] size_t all_reduce_bytes(size_t count) const noexcept;
-  void all_reduce(std::span<float> x, std::span<std::byte> scratch, Wire wire = Wire::f32) noexcept;
+  // Bytes of scratch memory that sums of up to `count` elements over so many ranks need.
+  [[nodiscard]] static size_t all_reduce_bytes(size_t count, int ranks) noexcept;
+  // Over the ranks of the range, of which this is one; the others do not call it.
+  void all_reduce(std::span<float> x, std::span<std::byte> scratch, Wire wire = Wire::f32,
+                  RankRange range = {}) noexcept;
   // all: as many bytes from every rank, in rank order.
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) noexcept;
-  // To the leader, where place(rank) says where the bytes of each other rank go.
+  // From the first `count` ranks to the leader, where place(rank) says where the bytes of each other one go.
   template <typename Place>
-  void gather(std::span<const std::byte> mine, const Place& place) noexcept {
-    if (size_ == 1 || failed()) return;
+  void gather(std::span<const std::byte> mine, int count, const Place& place) noexcept {
+    if (count == 1 || failed()) return;
     if (is_leader()) {
-      for (int r = 1; r < size_; ++r) receives_.push_back({r, place(r)});
+      for (int r = 1; r < count; ++r) receives_.push_back({r, place(r)});
     } else {
       sends_.push_back({0, mine});
     }
     transfer();
   }
+  // From one rank to another; only these two call it.
+  void send(int to, std::span<const std::byte> bytes) noexcept;
+  void receive(int from, std::span<std::byte> bytes) noexcept;
   // From the leader to all others.
   void broadcast(std::span<std::byte> bytes, Patience patience = Patience::step) noexcept;
   void barrier() noexcept;
@@ -59,6 +70,8 @@ class Communicator {
   [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
   // One line; empty while nothing failed.
   [[nodiscard]] std::string failure() const;
+  // Says that the ranks cannot go on, for a reason that this rank found: nothing is exchanged any more.
+  void give_up(const std::string& reason);
   // A RankFailure once it failed.
   void check() const;
   // Who runs something over the ranks has them to himself.
@@ -69,16 +82,20 @@ class Communicator {
 
  private:
   void transfer(Patience patience = Patience::step) noexcept;
-  void reduce_whole(std::span<float> x, std::span<std::byte> scratch) noexcept;
-  void reduce_rounded(std::span<float> x, std::span<std::byte> scratch) noexcept;
+  // Ranks of a sum are counted from the first of its range.
+  void reduce_whole(std::span<float> x, std::span<std::byte> scratch, RankRange range) noexcept;
+  void reduce_rounded(std::span<float> x, std::span<std::byte> scratch, RankRange range) noexcept;
   // Each rank adds up a segment and sends it to the others: less to send where ranks are many.
-  void reduce_segments(std::span<float> x, std::span<std::byte> scratch) noexcept;
-  [[nodiscard]] bool uses_segments(size_t count) const noexcept;
+  void reduce_segments(std::span<float> x, std::span<std::byte> scratch, RankRange range) noexcept;
+  void reduce_rounded_segments(std::span<float> x, std::span<std::byte> scratch, RankRange range) noexcept;
+  // What each has added up, to the others.
+  void share_segments(std::span<float> x, RankRange range) noexcept;
 
   std::unique_ptr<Transport> transport_;
   int rank_ = 0;
   int size_ = 1;
   std::atomic<bool> failed_{false};
+  std::string reason_;  // where this rank gave up; written before failed_
   std::atomic<bool> occupied_{false};
   // Of the collective that runs; room for all ranks, made once.
   std::vector<Send> sends_;

@@ -10,13 +10,13 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "comm/rank_timeout.h"
 #include "comm/world.h"
 
 namespace inferno {
@@ -25,8 +25,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-// A step's message that takes longer is never coming, unless INFERNO_RANK_TIMEOUT says otherwise.
-constexpr std::chrono::seconds kStepTimeout = 60s;
 // Between looks at the clock, and at the processes of the other ranks.
 constexpr int kSpinsPerLook = 256;
 constexpr auto kBetweenPeerChecks = 50ms;
@@ -40,7 +38,8 @@ constexpr int kTag = 7;
 // What ranks tell each other when they join.
 struct Identity {
   char host[96];
-  char machine[160];  // equal where processes see each other
+  char system[64];     // equal on one machine
+  char processes[64];  // and where processes see each other
   int64_t process;
 };
 
@@ -48,17 +47,21 @@ void copy_text(char* to, size_t capacity, const std::string& from) {
   std::snprintf(to, capacity, "%s", from.c_str());
 }
 
-// The running system and its numbering of processes.
-std::string machine_id() {
+// The running system.
+std::string system_id() {
   std::string id;
   if (std::FILE* file = std::fopen("/proc/sys/kernel/random/boot_id", "r"); file != nullptr) {
     char line[64] = "";
     if (std::fgets(line, sizeof line, file) != nullptr) id = line;
     std::fclose(file);
   }
-  char link[64] = "";
-  if (::readlink("/proc/self/ns/pid", link, sizeof link - 1) > 0) id += link;
   return id;
+}
+
+// Its numbering of processes, of which containers have their own.
+std::string processes_id() {
+  char link[64] = "";
+  return ::readlink("/proc/self/ns/pid", link, sizeof link - 1) > 0 ? link : "";
 }
 
 Identity own_identity() {
@@ -66,16 +69,18 @@ Identity own_identity() {
   char host[96] = "";
   ::gethostname(host, sizeof host - 1);
   copy_text(identity.host, sizeof identity.host, host);
-  const std::string machine = machine_id();
-  copy_text(identity.machine, sizeof identity.machine, machine.empty() ? host : machine);
+  const std::string system = system_id();
+  copy_text(identity.system, sizeof identity.system, system.empty() ? host : system);
+  copy_text(identity.processes, sizeof identity.processes, processes_id());
   identity.process = ::getpid();
   return identity;
 }
 
-std::chrono::seconds step_timeout() {
-  const char* text = std::getenv("INFERNO_RANK_TIMEOUT");
-  const long seconds = text == nullptr ? 0 : std::strtol(text, nullptr, 10);
-  return seconds > 0 ? std::chrono::seconds(std::min(seconds, 86'400L)) : kStepTimeout;
+bool same_system(const Identity& a, const Identity& b) {
+  return std::strcmp(a.system, b.system) == 0;
+}
+bool sees(const Identity& a, const Identity& b) {
+  return same_system(a, b) && std::strcmp(a.processes, b.processes) == 0;
 }
 
 class MpiTransport final : public Transport {
@@ -89,6 +94,12 @@ class MpiTransport final : public Transport {
 
   [[nodiscard]] int rank() const noexcept override { return rank_; }
   [[nodiscard]] int size() const noexcept override { return size_; }
+  [[nodiscard]] LocalRank local() const noexcept override {
+    const Identity& own = ranks_[static_cast<size_t>(rank_)];
+    const auto on_this = [&](const Identity& other) { return same_system(own, other); };
+    return {static_cast<int>(std::count_if(ranks_.begin(), ranks_.begin() + rank_, on_this)),
+            static_cast<int>(std::count_if(ranks_.begin(), ranks_.end(), on_this))};
+  }
   [[nodiscard]] const char* failure() const noexcept override { return failure_; }
   [[nodiscard]] const char* place(int rank) const noexcept override {
     return places_[static_cast<size_t>(rank)].c_str();
@@ -97,7 +108,7 @@ class MpiTransport final : public Transport {
     const Identity& own = ranks_[static_cast<size_t>(rank_)];
     for (int r = 0; r < size_; ++r) {
       const Identity& other = ranks_[static_cast<size_t>(r)];
-      if (r == rank_ || std::strcmp(own.machine, other.machine) != 0) continue;
+      if (r == rank_ || !sees(own, other)) continue;
       const int error = errno;  // of whom a signal interrupted
       const bool dead = ::kill(static_cast<pid_t>(other.process), 0) != 0 && errno == ESRCH;
       errno = error;
@@ -196,7 +207,7 @@ class MpiTransport final : public Transport {
   std::vector<Identity> ranks_;
   std::vector<std::string> places_;
   std::vector<MPI_Request> requests_;
-  std::chrono::seconds timeout_ = step_timeout();
+  std::chrono::seconds timeout_ = rank_timeout();
   char failure_[512] = "";
 };
 

@@ -10,7 +10,7 @@ namespace inferno {
 // Messages under way, by (from, to). A sender leaves where its bytes are and waits until they were copied.
 class ThreadRanks::Mailboxes {
  public:
-  explicit Mailboxes(int size) : dead_(static_cast<size_t>(size), false) {}
+  Mailboxes() = default;
 
   // The dead rank that was waited for, or -1.
   int transfer(int self, std::span<const Send> sends, std::span<const Receive> receives) {
@@ -21,10 +21,10 @@ class ThreadRanks::Mailboxes {
     for (const Receive& receive : receives) {
       Box& box = boxes_[{receive.rank, self}];
       const auto fresh = [&] { return std::ranges::find(box, false, &Letter::taken); };
-      changed_.wait(lock, [&] { return fresh() != box.end() || is_dead(receive.rank, self); });
+      changed_.wait(lock, [&] { return fresh() != box.end() || first_dead_ >= 0; });
       const auto letter = fresh();
       if (letter == box.end()) {
-        dead = is_dead(receive.rank) ? receive.rank : self;
+        dead = first_dead_;
         break;
       }
       INFERNO_CHECK(letter->bytes.size() == receive.bytes.size());
@@ -34,21 +34,20 @@ class ThreadRanks::Mailboxes {
     }
     for (const Send& send : sends) {
       Box& box = boxes_[{self, send.rank}];
-      changed_.wait(lock, [&] { return box.front().taken || is_dead(send.rank, self) || dead >= 0; });
-      if (!box.front().taken && dead < 0) dead = is_dead(send.rank) ? send.rank : self;
+      changed_.wait(lock, [&] { return box.front().taken || first_dead_ >= 0 || dead >= 0; });
+      if (!box.front().taken && dead < 0) dead = first_dead_;
       box.erase(box.begin());
     }
     return dead;
   }
   void kill(int rank) {
     const std::scoped_lock lock(mutex_);
-    dead_[static_cast<size_t>(rank)] = true;
+    if (first_dead_ < 0) first_dead_ = rank;
     changed_.notify_all();
   }
   int first_dead() {
     const std::scoped_lock lock(mutex_);
-    const auto found = std::ranges::find(dead_, true);
-    return found == dead_.end() ? -1 : static_cast<int>(found - dead_.begin());
+    return first_dead_;
   }
 
  private:
@@ -58,13 +57,10 @@ class ThreadRanks::Mailboxes {
   };
   using Box = std::vector<Letter>;
 
-  [[nodiscard]] bool is_dead(int rank) const { return dead_[static_cast<size_t>(rank)]; }
-  [[nodiscard]] bool is_dead(int a, int b) const { return is_dead(a) || is_dead(b); }
-
   std::mutex mutex_;  // of all below
   std::condition_variable changed_;
   std::map<std::pair<int, int>, Box> boxes_;
-  std::vector<bool> dead_;
+  int first_dead_ = -1;  // nobody waits for anybody any more: a rank may wait for one that waits for it
 };
 
 class ThreadRanks::ThreadTransport final : public Transport {
@@ -74,6 +70,7 @@ class ThreadRanks::ThreadTransport final : public Transport {
 
   [[nodiscard]] int rank() const noexcept override { return rank_; }
   [[nodiscard]] int size() const noexcept override { return size_; }
+  [[nodiscard]] LocalRank local() const noexcept override { return {rank_, size_}; }
   [[nodiscard]] bool transfer(std::span<const Send> sends, std::span<const Receive> receives,
                               Patience /*patience*/) noexcept override {
     const int dead = mailboxes_->transfer(rank_, sends, receives);
@@ -92,7 +89,7 @@ class ThreadRanks::ThreadTransport final : public Transport {
   std::string failure_;
 };
 
-ThreadRanks::ThreadRanks(int size) : mailboxes_(std::make_shared<Mailboxes>(size)) {
+ThreadRanks::ThreadRanks(int size) : mailboxes_(std::make_shared<Mailboxes>()) {
   for (int rank = 0; rank < size; ++rank) {
     ranks_.push_back(std::make_unique<Communicator>(std::make_unique<ThreadTransport>(mailboxes_, rank, size)));
   }

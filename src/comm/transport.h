@@ -20,6 +20,12 @@ struct Receive {
   std::span<std::byte> bytes;
 };
 
+// This rank among those on its machine, which share its devices.
+struct LocalRank {
+  int rank = 0;
+  int size = 1;
+};
+
 // Used by one thread at a time, except for dead_peer().
 class Transport {
  public:
@@ -30,6 +36,7 @@ class Transport {
 
   [[nodiscard]] virtual int rank() const noexcept = 0;
   [[nodiscard]] virtual int size() const noexcept = 0;
+  [[nodiscard]] virtual LocalRank local() const noexcept = 0;
   // Carries all of these messages, whose sizes both sides know; messages from one rank to another keep their order.
   // False: they did not get through, and failure() says why.
   [[nodiscard]] virtual bool transfer(std::span<const Send> sends, std::span<const Receive> receives,

@@ -32,6 +32,11 @@ void StepperRole::check_can_wait() const {
   }
 }
 
+void StepperRole::start_thread() {
+  const std::scoped_lock lock(mutex_);
+  if (driver_ != nullptr) driver_->start_thread();
+}
+
 bool StepperRole::try_take() noexcept {
   std::thread::id nobody;
   return stepper_.compare_exchange_strong(nobody, std::this_thread::get_id(), std::memory_order_acquire);
@@ -49,7 +54,32 @@ void StepperRole::leave() noexcept {
   stepper_.notify_all();
 }
 
+// The role while it lasts, where nobody else has it.
+class Driver::TakenRole {
+ public:
+  explicit TakenRole(StepperRole& role) : role_(role), is_taken_(role.try_take()) {}
+  ~TakenRole() {
+    if (is_taken_) role_.leave();
+  }
+  TakenRole(const TakenRole&) = delete;
+  TakenRole& operator=(const TakenRole&) = delete;
+  explicit operator bool() const { return is_taken_; }
+
+ private:
+  StepperRole& role_;
+  bool is_taken_;
+};
+
+Driver::Driver(Scheduler& scheduler, std::function<void()> on_step)
+    : scheduler_(scheduler), on_step_(std::move(on_step)), role_(std::make_shared<StepperRole>()) {
+  role_->driver_ = this;
+}
+
 Driver::~Driver() {
+  {
+    const std::scoped_lock lock(role_->mutex_);
+    role_->driver_ = nullptr;
+  }
   ending_.store(true, std::memory_order_relaxed);
   scheduler_.close();
   if (thread_.joinable()) thread_.join();
@@ -61,16 +91,24 @@ std::shared_ptr<Ticket> Driver::submit(Request request) {
   return scheduler_.submit(std::move(request));
 }
 
+std::shared_ptr<Ticket> Driver::enqueue(Request request) {
+  role_->check_process();
+  return scheduler_.submit(std::move(request));
+}
+
+bool Driver::advance() {
+  role_->check_can_wait();
+  if (has_thread_.load(std::memory_order_acquire)) return false;
+  const TakenRole taken(*role_);
+  if (taken) return step();
+  start_thread();  // who steps now may end before these requests do
+  return false;
+}
+
 RequestResult Driver::run(Request request, const std::atomic<bool>* cancel) {
   role_->check_can_wait();
   const std::shared_ptr<Ticket> ticket = scheduler_.submit(std::move(request));
-  if (role_->try_take()) {
-    struct Leave {
-      StepperRole& role;
-      ~Leave() { role.leave(); }
-    } const leave{*role_};
-    step_until_done(*ticket, cancel);
-  }
+  if (const TakenRole taken(*role_); taken) step_until_done(*ticket, cancel);
   if (!ticket->is_done()) {
     start_thread();
     constexpr std::chrono::milliseconds kLook{20};

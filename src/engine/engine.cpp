@@ -102,7 +102,7 @@ int32_t choose_pages(const KvConfig& kv, const EngineOptions& options, const Bac
     return static_cast<int32_t>(pages);
   }
   uint64_t pages = one * static_cast<uint64_t>(options.limits.max_sequences);
-  const std::optional<uint64_t> free = backend.host_visible() ? available_memory() : backend.free_memory();
+  const std::optional<uint64_t> free = backend.cpu_numerics() ? available_memory() : backend.free_memory();
   if (free && pages > one) {
     const uint64_t taken = model_bytes + KvCache::state_bytes(kv) * static_cast<uint64_t>(kv.state_slots);
     const uint64_t left = *free > taken ? (*free - taken) / 4 * 3 : 0;
@@ -143,6 +143,11 @@ Engine::Engine(const ModelFile& file, const EngineOptions& options) {
     occupied_ = occupy(*ranks_);
     announce_engine(*messages_, file, options);
   }
+  together(ranks_, [&] {
+    backend_ = make_backend(options, ranks_);
+    if (ranks_ != nullptr) check_ranks(options);
+  });
+  together(ranks_, [&] { backend_->join_ranks(); });
   Design made;
   together(ranks_, [&] { made = design(file, options); });
   made.kv.pages = least_of_ranks(ranks_, made.kv.pages);
@@ -151,8 +156,6 @@ Engine::Engine(const ModelFile& file, const EngineOptions& options) {
 }
 
 Engine::Design Engine::design(const ModelFile& file, const EngineOptions& options) {
-  backend_ = make_backend(options, ranks_);
-  if (ranks_ != nullptr) check_ranks(options);
   Design d;
   d.whole = read_config(file);
   const ModelConfig& config = d.whole;
@@ -171,7 +174,8 @@ Engine::Design Engine::design(const ModelFile& file, const EngineOptions& option
                layer.head_dim);
   }
   d.shares = split_model(file, config, ranks_ == nullptr ? 1 : ranks_->size(),
-                         ranks_ == nullptr ? std::span<const int32_t>() : options.split);
+                         ranks_ == nullptr ? std::span<const int32_t>() : options.split,
+                         ranks_ == nullptr ? 1 : options.pipeline);
   const ModelShare& share = d.shares[ranks_ == nullptr ? 0 : static_cast<size_t>(ranks_->rank())];
   StepLimits& limits = d.limits;
   limits = options.limits;
@@ -189,7 +193,7 @@ Engine::Design Engine::design(const ModelFile& file, const EngineOptions& option
     d.draft_file.emplace(open_model(options.draft));
     DraftModel::check(*d.draft_file, file);
   }
-  d.kv = {.layers = cache_layers(config_of(config, share)),
+  d.kv = {.layers = cache_layers(config, share),
           .dtype = kv_dtype,
           .max_positions = d.context,
           .state_slots = limits.max_sequences + Scheduler::snapshots(limits.max_sequences)};
@@ -199,7 +203,7 @@ Engine::Design Engine::design(const ModelFile& file, const EngineOptions& option
   d.kv.pages = choose_pages(d.kv, options, *backend_, model_bytes + draft_bytes, draft_page_bytes);
   ModelNeeds needs = needs_of(file, config, share, d.kv, limits);
   needs.other_bytes += draft_bytes + draft_page_bytes * static_cast<uint64_t>(d.kv.pages);
-  if (options.check_memory && backend_->host_visible()) require_memory(file, needs);
+  if (options.check_memory && backend_->cpu_numerics()) require_memory(file, needs);
   backend_->expect(needs);
   return d;
 }
@@ -210,7 +214,7 @@ void Engine::design_encoder(const ModelFile& file, const EngineOptions& options,
   if (!options.draft.empty()) fail_usage("\"{}\" makes embeddings, no text: there is nothing to draft", file.path());
   d.shares = {whole_share(d.whole)};
   const ModelNeeds needs = needs_of(file, d.whole, d.shares[0], d.kv, {});
-  if (options.check_memory && backend_->host_visible()) require_memory(file, needs);
+  if (options.check_memory && backend_->cpu_numerics()) require_memory(file, needs);
   backend_->expect(needs);
 }
 
@@ -226,8 +230,13 @@ void Engine::load_tokenizer(const ModelFile& file, const ModelConfig& config) {
 }
 
 void Engine::check_ranks(const EngineOptions& options) const {
-  if (!backend_->host_visible()) {
-    fail_usage("a model is split over ranks on CPUs only; choose `backend` {}", default_backend_name());
+  if (!backend_->supports(OpId::all_gather, DType::f32)) {
+    fail_usage("`backend` {} does not split a model over ranks; choose {} or cuda", backend_->name(),
+               default_backend_name());
+  }
+  if (options.pipeline > 1 && !backend_->cpu_numerics()) {
+    fail_usage("layers are divided among ranks with CPUs alone; choose `backend` {}, or no `pipeline`",
+               default_backend_name());
   }
   if (!options.page_folder.empty()) fail_usage("pages of a model that is split over ranks cannot be kept in a folder");
   if (!options.draft.empty()) fail_usage("a draft model is for a model on one rank");
@@ -235,7 +244,7 @@ void Engine::check_ranks(const EngineOptions& options) const {
 
 void Engine::load(const ModelFile& file, const EngineOptions& options, const Design& d) {
   // A device says what it is; the host knows itself.
-  if (options.on_info && !backend_->host_visible()) {
+  if (options.on_info && !backend_->cpu_numerics()) {
     options.on_info(fmt::format("{}: {}", backend_->name(), backend_->description()));
   }
   const ModelShare& share = d.shares[ranks_ == nullptr ? 0 : static_cast<size_t>(ranks_->rank())];
@@ -248,7 +257,9 @@ void Engine::load(const ModelFile& file, const EngineOptions& options, const Des
   cache_ = std::make_unique<KvCache>(*backend_, d.kv);
   if (!options.page_folder.empty()) keep_pages(file, options);
   std::vector<int32_t> begins;
-  for (const ModelShare& one : d.shares) begins.push_back(one.vocabulary.begin);
+  for (const ModelShare& one : d.shares) {
+    if (one.has_ends()) begins.push_back(one.vocabulary.begin);
+  }
   begins.push_back(d.whole.vocabulary);
   decoder_ = std::make_unique<Decoder>(
       *backend_, *model_, *cache_, d.limits,
@@ -303,7 +314,7 @@ void Engine::load_draft_model(const ModelFile& file, const OnProgress& on_progre
 }
 
 void Engine::keep_pages(const ModelFile& file, const EngineOptions& options) {
-  if (!backend_->host_visible()) fail_usage("pages in a device's memory cannot be kept in a folder; use a CPU backend");
+  if (!backend_->cpu_numerics()) fail_usage("pages in a device's memory cannot be kept in a folder; use a CPU backend");
   if (cache_->has_states()) {
     fail_usage("\"{}\" has recurrent layers, whose states are not kept: its pages cannot be kept in a folder",
                file.path());

@@ -43,6 +43,7 @@ struct EngineOptions {
   // there is one at a time then.
   Communicator* ranks = nullptr;
   std::vector<int32_t> split = {};  // the sizes of the ranks' parts relative to each other; empty: all alike
+  int32_t pipeline = 1;             // stages that layers are divided among, each of as many ranks
   DType wire = DType::f32;          // what sums over ranks are sent as: f32, bf16
   bool check_memory = true;         // an Error before anything is loaded where the host's memory does not suffice
   bool all_logits = false;          // make room for as many logit rows as a step can usefully have

@@ -5,7 +5,7 @@
 namespace inferno {
 
 StepCost first_guess(const ModelConfig& c, uint64_t weight_bytes, const Backend& backend) {
-  const bool device = !backend.host_visible();
+  const bool device = !backend.cpu_numerics();
   const double workers = backend.workers();
   const double bytes_per_second = device ? 1e12 : 1e10 * std::min(workers, 8.0);
   const double operations_per_second = device ? 5e13 : (backend.name() == "scalar" ? 2e9 : 1e11) * workers;

@@ -7,7 +7,7 @@
 namespace inferno {
 
 ImatrixCollector::ImatrixCollector(std::unique_ptr<Backend> inner) : BackendDecorator(std::move(inner)) {
-  if (!this->inner().host_visible()) {
+  if (!this->inner().cpu_numerics()) {
     fail_usage("an imatrix is measured on a CPU, not on `backend` {}", this->inner().name());
   }
 }

@@ -18,7 +18,7 @@ namespace {
 using Json = nlohmann::json;
 
 // Ranks with different messages or computations do not work together: raised with either.
-constexpr int32_t kProtocol = 1;
+constexpr int32_t kProtocol = 2;
 constexpr size_t kReasonBytes = 512;
 constexpr uint64_t kMarkBytes = 1024;  // of each end of a tensor
 constexpr size_t kMostText = 4096;     // of one value of the metadata
@@ -53,6 +53,7 @@ Json describe(const ModelFile& file, const EngineOptions& o) {
           {"check_memory", o.check_memory},
           {"all_logits", o.all_logits},
           {"split", o.split},
+          {"pipeline", o.pipeline},
           {"wire", static_cast<int>(o.wire)}};
 }
 
@@ -70,6 +71,7 @@ EngineOptions options_of(const Json& message, Communicator& ranks) {
   o.check_memory = message["check_memory"];
   o.all_logits = message["all_logits"];
   o.split = message["split"].get<std::vector<int32_t>>();
+  o.pipeline = message["pipeline"];
   o.wire = static_cast<DType>(message["wire"].get<int>());
   o.ranks = &ranks;
   return o;

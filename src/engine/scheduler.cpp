@@ -73,7 +73,7 @@ Scheduler::Scheduler(const SchedulerParts& parts, const SchedulerOptions& option
       explain_(parts.explain),
       cost_(parts.cost) {
   const double ms = options.max_token_latency_ms > 0 ? options.max_token_latency_ms
-                    : backend_.host_visible()        ? kCpuLatencyMs
+                    : backend_.cpu_numerics()        ? kCpuLatencyMs
                                                      : kDeviceLatencyMs;
   latency_seconds_ = ms / 1e3;
   prompt_step_seconds_ = (options.prompt_step_ms > 0 ? options.prompt_step_ms : kPromptStepMs) / 1e3;

@@ -156,6 +156,14 @@ void GgufWriter::write_data(std::span<const std::byte> bytes) {
   }
 }
 
+void GgufWriter::skip_data() {
+  if (!head_written_) write_head();
+  for (; current_ < tensors_.size(); ++current_) {
+    file_.skip(tensors_[current_].bytes);
+    write_padding();
+  }
+}
+
 uint64_t GgufWriter::finish() {
   if (!head_written_) write_head();
   INFERNO_CHECK(current_ == tensors_.size());

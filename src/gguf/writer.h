@@ -33,6 +33,8 @@ class GgufWriter {
   void add_tensor(const std::string& name, const GgmlType& type, const Shape& shape);
 
   void write_data(std::span<const std::byte> bytes);
+  // Instead: all of it is zeros that take no space, for who reads sizes alone.
+  void skip_data();
   // Every tensor's data must have been written. Returns the size of the file.
   uint64_t finish();
 

@@ -1,7 +1,9 @@
 #include "grammar/json_schema.h"
 
 #include <algorithm>
+#include <iterator>
 
+#include "grammar/listed_values.h"
 #include "grammar/schema_writer.h"
 
 namespace inferno::grammar {
@@ -32,15 +34,17 @@ Rules SchemaWriter::run() {
 }
 
 ExprId SchemaWriter::value(Schemas schemas) {
-  std::ranges::sort(schemas);
-  schemas.erase(std::ranges::unique(schemas).begin(), schemas.end());
   std::erase_if(schemas, [](const SchemaJson* s) { return takes_anything(*s); });
   if (schemas.empty()) return text_.any_value();
   if (takes_nothing(schemas)) return pool_.never();
-  const auto known = known_.find(schemas);
+  // The same schemas in another order are the same value; the order in which they come first is that of its properties.
+  Schemas sorted = schemas;
+  std::ranges::sort(sorted);
+  sorted.erase(std::ranges::unique(sorted).begin(), sorted.end());
+  const auto known = known_.find(sorted);
   if (known != known_.end()) return pool_.call(known->second);
   const RuleId rule = rules_.declare("schema");
-  known_.emplace(schemas, rule);
+  known_.emplace(std::move(sorted), rule);
   open_.emplace_back(std::move(schemas), rule);
   return pool_.call(rule);
 }
@@ -99,9 +103,10 @@ ExprId SchemaWriter::write(const ValueSpec& spec) {
 }
 
 ExprId SchemaWriter::fixed_values(const ValueSpec& spec) {
+  const bool fractions = (spec.types & kFraction) != 0;
   std::vector<std::string> texts;
   for (const SchemaJson* value : *spec.values) {
-    if (value_fits(*value, spec)) texts.push_back(value->dump());
+    if (value_fits(*value, spec)) std::ranges::move(listed_texts(*value, fractions), std::back_inserter(texts));
   }
   return pool_.call(rules_.define("values", words_machine(std::move(texts), limits_)));
 }
@@ -120,17 +125,23 @@ ExprId SchemaWriter::number(const ValueSpec& spec) {
   if (!spec.least && !spec.most && spec.multiples.empty()) {
     return fractions ? text_.any_number() : text_.any_integer();
   }
-  Machine machine = to_machine(all_decimals(pool_, kind));
-  const auto restrict_to = [&](const Machine& other) { machine = intersection(machine, other, limits_); };
-  if (spec.least) {
-    const Decimal bound = decimal_of(*spec.least->number);
-    restrict_to(to_machine(decimals_above(pool_, kind, bound, spec.least->inclusive)));
-  }
-  if (spec.most) {
-    const Decimal bound = decimal_of(*spec.most->number);
-    restrict_to(to_machine(decimals_below(pool_, kind, bound, spec.most->inclusive)));
-  }
-  for (const SchemaJson* of : spec.multiples) restrict_to(multiples_machine(decimal_of(*of), limits_));
+  const auto bound_of = [](const std::optional<NumberBound>& bound) -> std::optional<DecimalBound> {
+    if (!bound) return std::nullopt;
+    return DecimalBound{.at = decimal_of(*bound->number), .inclusive = bound->inclusive};
+  };
+  const std::optional<DecimalBound> least = bound_of(spec.least), most = bound_of(spec.most);
+  // Numbers with an exponent that are within all bounds are in each of the machines, and so in their intersection.
+  const bool exponents = fractions && spec.multiples.empty();
+  const ExprId scientific = exponents ? scientific_within(pool_, least, most) : pool_.never();
+  const auto machine_of = [&](ExprId decimals) { return to_machine(pool_.choice({decimals, scientific})); };
+  std::vector<Machine> machines;
+  if (least) machines.push_back(machine_of(decimals_above(pool_, kind, *least)));
+  if (most) machines.push_back(machine_of(decimals_below(pool_, kind, *most)));
+  for (const SchemaJson* of : spec.multiples) machines.push_back(multiples_machine(decimal_of(*of), limits_));
+  // Multiples are of any kind.
+  if (!spec.multiples.empty()) machines.push_back(machine_of(all_decimals(pool_, kind)));
+  Machine machine = std::move(machines.front());
+  for (const Machine& other : std::span(machines).subspan(1)) machine = intersection(machine, other, limits_);
   return pool_.call(rules_.define("number", std::move(machine)));
 }
 

@@ -39,6 +39,13 @@ TEST(JsonSchema, SpaceIsOneSpaceOrOneLine) {
 TEST(JsonSchema, ValuesAreListed) {
   expect(R"({"enum":["a","ab",1,null,{"x":[1]}]})", {R"("a")", R"("ab")", "1", "null", R"({"x":[1]})"},
          {R"("b")", "11", R"("abc")"});
+  // Numbers that are equal are the same value.
+  expect(R"({"enum":[2.0,-7,0.5]})", {"2", "2.0", "-7", "-7.0", "0.5"}, {"2.", "2.1", "20", "0.50", "7"});
+  expect(R"({"const":{"a":[1,2.0],"b":"1"}})", {R"({"a":[1,2],"b":"1"})", R"({"a":[1.0,2.0],"b":"1"})"},
+         {R"({"a":[1,2.5],"b":"1"})", R"({"a":[1,2],"b":"1.0"})"});
+  expect(R"({"const":[1,2,3,4,5]})", {"[1,2,3,4,5]"}, {"[1,2,3,4,5.0]"});
+  expect(R"({"type":"integer","enum":[1,3.0]})", {"1", "3", "3.0"}, {"1.0"});
+  expect(R"({"const":1e30})", {"1e+30"}, {"1"});
   expect(R"({"const":"a\"b"})", {R"("a\"b")"}, {R"("a")"});
   expect(R"({"type":"string","enum":["a",1],"minLength":1})", {R"("a")"}, {"1"});
   expect(R"({"type":"integer","enum":[1,2,3],"minimum":2})", {"2", "3"}, {"1"});
@@ -57,6 +64,24 @@ TEST(JsonSchema, NumbersKeepTheirBounds) {
   expect(R"({"type":"integer","multipleOf":7})", {"0", "7", "-14", "700"}, {"1", "8", "71"});
   expect(R"({"type":"number","multipleOf":0.25})", {"0.25", "1", "1.5", "2.50", "-0.75"}, {"0.1", "1.51"});
   expect(R"({"type":"integer","minimum":1,"exclusiveMinimum":true,"maximum":3})", {"2", "3"}, {"1"});  // draft 4
+}
+
+TEST(JsonSchema, NumbersWithAnExponentKeepTheirBounds) {
+  expect(R"({"type":"number","minimum":0})", {"1e-06", "2.5E+7", "1e0", "9.99e99"},
+         {"-1e-6", "0e5", "10e5", "1e100", "1e", "1.e5", "01e5"});
+  expect(R"({"type":"number","exclusiveMinimum":0,"maximum":1})", {"5e-05", "9.99e-1", "1e-99", "1e-1"},
+         {"1e0", "1e-0", "1e-00", "1e5", "-1e-5", "5e00"});
+  expect(R"({"type":"number","minimum":-20,"maximum":0.05})", {"-1e0", "-9.9e-3", "1e-3", "9.9e-3"},
+         {"-1e1", "-1e+1", "1e-2", "1e0"});
+  expect(R"({"type":"number","minimum":3,"maximum":2000})", {"1e1", "9.9e02"}, {"1e0", "1e3", "1e-1", "1e12"});
+  expect(R"({"type":"number","minimum":0.01})", {"1e-2", "1e20"}, {"1e-3", "1e-22"});
+  expect(R"({"type":"number","exclusiveMinimum":0.01})", {"2e-1"}, {"1e-2"});
+  expect(R"({"type":"number","maximum":-10})", {"-1e1", "-2e15"}, {"-1e0", "1e1", "-1e-1"});
+  expect(R"({"type":"number","exclusiveMaximum":0})", {"-1e1", "-2e-5"}, {"0e1", "-0e1", "1e-5"});
+  // Without a power of ten within the bounds there is none; whole numbers and multiples have none.
+  expect(R"({"type":"number","minimum":2,"maximum":9})", {"2", "8.5"}, {"2e0", "1e0"});
+  expect(R"({"type":"integer","minimum":0})", {"1000"}, {"1e3"});
+  expect(R"({"type":"number","minimum":0,"multipleOf":0.5})", {"1.5"}, {"1e3"});
 }
 
 TEST(JsonSchema, StringsKeepLengthsPatternsAndFormats) {
@@ -155,6 +180,13 @@ TEST(JsonSchema, AlternativesAndMerges) {
                  "#/properties/a/oneOf");
 }
 
+TEST(JsonSchema, MergedPropertiesComeInTheOrderInWhichSchemasAreNamed) {
+  expect(R"({"$defs":{"late":{"properties":{"p":{"properties":{"b":{}}}}},
+                     "early":{"properties":{"p":{"properties":{"a":{}}}}}},
+            "allOf":[{"$ref":"#/$defs/early"},{"$ref":"#/$defs/late"}]})",
+         {R"({"p":{"a":1,"b":1}})"}, {R"({"p":{"b":1,"a":1}})"});
+}
+
 TEST(JsonSchema, ReferencesAndRecursion) {
   expect(R"({"$defs":{"node":{"type":"object","properties":{"v":{"type":"integer"},
             "next":{"anyOf":[{"$ref":"#/$defs/node"},{"type":"null"}]}},"required":["v","next"],
@@ -178,6 +210,9 @@ TEST(JsonSchema, WhatIsNotEnforcedIsNamedWithItsPath) {
   expect_refused(R"({"properties":{"a":{"$id":"x","$ref":"#/b"}}})", "$id", "#/properties/a");
   expect_refused(R"-({"properties":{"a":{"pattern":"(?=a)"}}})-", "pattern",
                  "#/properties/a cannot be used: the pattern: look-ahead");
+  expect_refused(R"({"$schema":"https://example.org/own","minimum":1})", "$schema", "#");
+  expect_refused(R"({"$schema":["http://json-schema.org/draft-07/schema#"]})", "$schema", "#");
+  expect(R"({"$schema":"http://json-schema.org/draft-04/schema#","type":"null"})", {"null"}, {"1"});
   // Annotations and words of others are no keywords.
   expect(R"({"title":"t","description":"d","default":1,"examples":[1],"$comment":"c","x-order":1,"markdown":"m",
             "type":"null"})",

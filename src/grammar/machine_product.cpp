@@ -1,6 +1,6 @@
 // Machines that read a text together: what both take, what only the first one takes, and texts that are counted.
 #include <algorithm>
-#include <unordered_map>
+#include <vector>
 
 #include "base/error.h"
 #include "grammar/machine.h"
@@ -41,6 +41,44 @@ class Counted {
   std::vector<ByteEdge> edges_;
 };
 
+// Pairs of states, each stored once, numbered in the order in which they come.
+class Pairs {
+ public:
+  struct Pair {
+    uint32_t a, b;
+  };
+  uint32_t number(uint32_t a, uint32_t b) {
+    size_t slot = slot_of(a, b);
+    for (; slots_[slot] != 0; slot = (slot + 1) & (slots_.size() - 1)) {
+      const Pair& known = pairs_[slots_[slot] - 1];
+      if (known.a == a && known.b == b) return slots_[slot] - 1;
+    }
+    pairs_.push_back({a, b});
+    slots_[slot] = size();
+    if (2 * pairs_.size() >= slots_.size()) grow();
+    return size() - 1;
+  }
+  [[nodiscard]] Pair operator[](uint32_t i) const { return pairs_[i]; }
+  [[nodiscard]] uint32_t size() const { return static_cast<uint32_t>(pairs_.size()); }
+
+ private:
+  [[nodiscard]] size_t slot_of(uint32_t a, uint32_t b) const {
+    const uint64_t hash = (uint64_t{a} << 32 | b) * 0x9E3779B97F4A7C15U;
+    return (hash ^ hash >> 32) & (slots_.size() - 1);
+  }
+  void grow() {
+    slots_.assign(slots_.size() * 2, 0);
+    for (uint32_t i = 0; i < size(); ++i) {
+      size_t slot = slot_of(pairs_[i].a, pairs_[i].b);
+      while (slots_[slot] != 0) slot = (slot + 1) & (slots_.size() - 1);
+      slots_[slot] = i + 1;
+    }
+  }
+
+  std::vector<Pair> pairs_;
+  std::vector<uint32_t> slots_ = std::vector<uint32_t>(256);  // open addressing; number + 1, 0 is free
+};
+
 // Both machines at once. A pair whose second state is kNone has left the second one.
 template <typename Second>
 class Product {
@@ -53,23 +91,15 @@ class Product {
   Machine run() {
     number(0, 0);
     // add() finds more of them.
-    size_t next = 0;
-    while (next < pairs_.size()) {
-      const auto [a, b] = pairs_[next++];
-      add(a, b);
-    }
+    for (uint32_t next = 0; next < pairs_.size(); ++next) add(pairs_[next].a, pairs_[next].b);
     return std::move(made_);
   }
 
  private:
   uint32_t number(uint32_t a, uint32_t b) {
-    const auto [place, fresh] = numbers_.try_emplace(uint64_t{a} << 32 | b, static_cast<uint32_t>(pairs_.size()));
-    if (fresh) {
-      if (pairs_.size() >= limits_.machine_states / 4)
-        fail_usage("the conditions on one value are too complex together");
-      pairs_.emplace_back(a, b);
-    }
-    return place->second;
+    const uint32_t found = pairs_.number(a, b);
+    if (found >= limits_.machine_states / 4) fail_usage("the conditions on one value are too complex together");
+    return found;
   }
 
   void add(uint32_t a, uint32_t b) {
@@ -101,8 +131,7 @@ class Product {
   bool subtract_;
   const Limits& limits_;
   Machine made_;
-  std::vector<std::pair<uint32_t, uint32_t>> pairs_;
-  std::unordered_map<uint64_t, uint32_t> numbers_;
+  Pairs pairs_;
 };
 
 }  // namespace

@@ -139,26 +139,89 @@ class Magnitudes {
   NumberKind kind_;
 };
 
+// Exponents have two digits at most: such numbers are far from where a double ends.
+constexpr int kMaxExponent = 99;
+
+// The largest e with 10^e <= magnitude, which is not 0.
+int power_of_ten(const Decimal& magnitude) {
+  if (magnitude.whole != "0") return static_cast<int>(magnitude.whole.size()) - 1;
+  return -static_cast<int>(magnitude.fraction.find_first_not_of('0')) - 1;
+}
+
+bool is_power_of_ten(const Decimal& magnitude) {
+  const std::string digits = magnitude.whole + magnitude.fraction;
+  return std::ranges::count(digits, '0') + 1 == std::ssize(digits) && digits.find('1') != std::string::npos;
+}
+
+// From `least` to `most`, 0 to 99; those of one digit with a 0 before it, too.
+ExprId small_numbers(ExprPool& pool, int least, int most) {
+  std::vector<ExprId> ways;
+  const auto digit = [](int d) { return static_cast<uint8_t>('0' + d); };
+  for (int ten = 0; ten <= 9; ++ten) {
+    const int first = std::max(least - 10 * ten, 0), last = std::min(most - 10 * ten, 9);
+    if (first > last) continue;
+    const ExprId tens = pool.range(digit(ten), digit(ten));
+    ways.push_back(pool.sequence({ten == 0 ? pool.optional(tens) : tens, pool.range(digit(first), digit(last))}));
+  }
+  return pool.choice(ways);
+}
+
+// Numbers without sign between two others, neither of which is 0.
+ExprId scientific_magnitudes(ExprPool& pool, const std::optional<DecimalBound>& least,
+                             const std::optional<DecimalBound>& most) {
+  int first = -kMaxExponent, last = kMaxExponent;
+  if (least) {
+    const bool begins = least->inclusive && is_power_of_ten(least->at);
+    first = std::max(first, power_of_ten(least->at) + (begins ? 0 : 1));
+  }
+  if (most) last = std::min(last, power_of_ten(most->at) - 1);
+  std::vector<ExprId> ways;
+  if (last >= 0 && last >= first) {
+    ways.push_back(pool.sequence({pool.optional(pool.literal("+")), small_numbers(pool, std::max(first, 0), last)}));
+  }
+  if (first < 0 && last >= first) {
+    ways.push_back(pool.sequence({pool.literal("-"), small_numbers(pool, std::max(-last, 1), -first)}));
+  }
+  const ExprId digits = pool.repeat(pool.range('0', '9'), 1, kUnlimited);
+  return pool.sequence({pool.range('1', '9'), pool.optional(pool.sequence({pool.literal("."), digits})),
+                        pool.choice({pool.literal("e"), pool.literal("E")}), pool.choice(ways)});
+}
+
 }  // namespace
+
+ExprId scientific_within(ExprPool& pool, const std::optional<DecimalBound>& least,
+                         const std::optional<DecimalBound>& most) {
+  const auto is_negative = [](const DecimalBound& bound) { return bound.at.negative && !bound.at.is_zero(); };
+  const auto is_positive = [](const DecimalBound& bound) { return !bound.at.negative && !bound.at.is_zero(); };
+  std::vector<ExprId> ways;
+  if (!most || is_positive(*most)) {
+    ways.push_back(scientific_magnitudes(pool, least && is_positive(*least) ? least : std::nullopt, most));
+  }
+  if (!least || is_negative(*least)) {
+    const ExprId negative = scientific_magnitudes(pool, most && is_negative(*most) ? most : std::nullopt, least);
+    ways.push_back(pool.sequence({pool.literal("-"), negative}));
+  }
+  return pool.choice(ways);
+}
 
 ExprId all_decimals(ExprPool& pool, NumberKind kind) {
   return pool.sequence({pool.optional(pool.literal("-")), Magnitudes(pool, kind).all()});
 }
 
-ExprId decimals_above(ExprPool& pool, NumberKind kind, const Decimal& bound, bool inclusive) {
+ExprId decimals_above(ExprPool& pool, NumberKind kind, const DecimalBound& bound) {
+  const auto& [at, inclusive] = bound;
   Magnitudes magnitudes(pool, kind);
-  if (!bound.negative || bound.is_zero()) return magnitudes.above(bound, inclusive);
-  return pool.choice({magnitudes.all(), pool.sequence({pool.literal("-"), magnitudes.below(bound, inclusive)})});
+  if (!at.negative || at.is_zero()) return magnitudes.above(at, inclusive);
+  return pool.choice({magnitudes.all(), pool.sequence({pool.literal("-"), magnitudes.below(at, inclusive)})});
 }
 
-ExprId decimals_below(ExprPool& pool, NumberKind kind, const Decimal& bound, bool inclusive) {
+ExprId decimals_below(ExprPool& pool, NumberKind kind, const DecimalBound& bound) {
+  const auto& [at, inclusive] = bound;
   Magnitudes magnitudes(pool, kind);
-  if (bound.negative && !bound.is_zero()) {
-    return pool.sequence({pool.literal("-"), magnitudes.above(bound, inclusive)});
-  }
+  if (at.negative && !at.is_zero()) return pool.sequence({pool.literal("-"), magnitudes.above(at, inclusive)});
   // Less than nothing: -0 is not.
-  const ExprId negative = bound.is_zero() && !inclusive ? magnitudes.above({}, false) : magnitudes.all();
-  return pool.choice({magnitudes.below(bound, inclusive), pool.sequence({pool.literal("-"), negative})});
+  const ExprId negative = at.is_zero() && !inclusive ? magnitudes.above({}, false) : magnitudes.all();
+  return pool.choice({magnitudes.below(at, inclusive), pool.sequence({pool.literal("-"), negative})});
 }
 
 Machine multiples_machine(const Decimal& of, const Limits& limits) {

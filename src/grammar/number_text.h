@@ -1,8 +1,9 @@
-// Decimal numbers within bounds, as texts: without exponent, as a model should write them.
+// Numbers within bounds, as texts.
 #pragma once
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 #include "grammar/expression.h"
@@ -22,10 +23,19 @@ struct Decimal {
 
 enum class NumberKind : uint8_t { integer, number };
 
-// All numbers of the kind; those above a bound; those below one. `inclusive`: the bound belongs to them.
+struct DecimalBound {
+  Decimal at;
+  bool inclusive;  // whether `at` belongs to the range
+};
+
+// In digits, without exponent: all numbers of the kind; those above a bound; those below one.
 [[nodiscard]] ExprId all_decimals(ExprPool& pool, NumberKind kind);
-[[nodiscard]] ExprId decimals_above(ExprPool& pool, NumberKind kind, const Decimal& bound, bool inclusive);
-[[nodiscard]] ExprId decimals_below(ExprPool& pool, NumberKind kind, const Decimal& bound, bool inclusive);
+[[nodiscard]] ExprId decimals_above(ExprPool& pool, NumberKind kind, const DecimalBound& bound);
+[[nodiscard]] ExprId decimals_below(ExprPool& pool, NumberKind kind, const DecimalBound& bound);
+// With an exponent of up to two digits and one digit, not 0, before the point: 2.5e-06. The powers of ten that lie
+// within the bounds as a whole: from 3 to 2000, those of 10 and 100 and what is below 10 · 10² = 1000.
+[[nodiscard]] ExprId scientific_within(ExprPool& pool, const std::optional<DecimalBound>& least,
+                                       const std::optional<DecimalBound>& most);
 // The multiples of a positive number; an Error when that takes too many states.
 [[nodiscard]] Machine multiples_machine(const Decimal& of, const Limits& limits);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "grammar/token_trie.h"
 #include "grammar/utf8_leads.h"
@@ -26,6 +27,18 @@ constexpr size_t kPlainAscii = kPlainBefore[256];
 
 size_t plain_ascii(const ByteEdge& edge) {
   return kPlainBefore[edge.high + 1U] - kPlainBefore[edge.low];
+}
+
+// A bit for each ASCII character from low to high.
+struct AsciiBits {
+  uint64_t low_half = 0, high_half = 0;
+};
+AsciiBits ascii_bits(unsigned low, unsigned high) {
+  const auto below = [](unsigned bits) { return bits >= 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1; };
+  const auto half = [&](unsigned from, unsigned to) { return to <= from ? 0 : below(to) & ~below(from); };
+  const unsigned end = std::min(high + 1, 128U);
+  return {.low_half = half(low, std::min(end, 64U)),
+          .high_half = half(std::max(low, 64U) - 64, std::max(end, 64U) - 64)};
 }
 
 // Where a state is after any one plain character.
@@ -62,15 +75,14 @@ class Reader {
   }
   // All of them: the state takes as many, and none twice.
   bool takes_ascii(uint32_t state) {
-    std::array<uint64_t, 2> seen{};
+    AsciiBits seen;
     for (const ByteEdge& edge : program_.edges(state)) {
       if (plain_ascii(edge) == 0) continue;
       add(edge.target);
-      for (unsigned byte = edge.low; byte <= edge.high && byte < 0x80; ++byte) {
-        const uint64_t bit = uint64_t{1} << (byte % 64);
-        if ((seen[byte / 64] & bit) != 0) return false;
-        seen[byte / 64] |= bit;
-      }
+      const AsciiBits own = ascii_bits(edge.low, edge.high);
+      if ((seen.low_half & own.low_half) != 0 || (seen.high_half & own.high_half) != 0) return false;
+      seen.low_half |= own.low_half;
+      seen.high_half |= own.high_half;
     }
     return true;
   }
@@ -80,7 +92,26 @@ class Reader {
       add(calls[0].target);
       return std::ranges::none_of(program_.edges(state), [](const ByteEdge& edge) { return edge.high >= 0x80; });
     }
-    return calls.empty() && takes_leads(state);
+    return calls.empty() && takes_known_leads(state);
+  }
+  // The states of one machine mostly go on alike where a character has several bytes: what was found for the last state
+  // is found again.
+  bool takes_known_leads(uint32_t state) {
+    const auto edges = program_.edges(state);
+    const auto first = std::ranges::find_if(edges, [](const ByteEdge& edge) { return edge.high >= 0x80; });
+    const std::span<const ByteEdge> leads(first, edges.end());
+    const auto same = [](const ByteEdge& a, const ByteEdge& b) {
+      return a.low == b.low && a.high == b.high && a.target == b.target;
+    };
+    if (!std::ranges::equal(leads, known_leads_, same)) {
+      Follow before = std::exchange(follow_, {});
+      known_takes_ = takes_leads(state);
+      known_leads_.assign(leads.begin(), leads.end());
+      known_follow_ = std::exchange(follow_, std::move(before));
+    }
+    for (const uint32_t target : known_follow_.targets) add(target);
+    follow_.ends_within = follow_.ends_within || known_follow_.ends_within;
+    return known_takes_;
   }
   bool takes_leads(uint32_t state) {
     return std::ranges::all_of(kUtf8Leads, [&](const Utf8Lead& lead) {
@@ -135,6 +166,10 @@ class Reader {
   const Program& program_;
   std::vector<bool> one_char_;  // (states)
   Follow follow_;
+  // Of the last state that takes_known_leads() looked at: its edges from the first that is not ASCII on.
+  std::vector<ByteEdge> known_leads_;
+  Follow known_follow_;
+  bool known_takes_ = false;
 };
 
 }  // namespace

@@ -116,6 +116,16 @@ bool is_misspelt(std::string word, std::string_view keyword) {
   return keyword.size() - common + word.size() <= kSlips;
 }
 
+// Whether keywords mean what the specification says: a meta-schema of one's own may leave some of them without effect.
+bool is_known_dialect(const SchemaJson& name) {
+  if (!name.is_string()) return false;
+  const std::string_view uri = name.get_ref<const std::string&>();
+  for (const std::string_view prefix : {"https://", "http://"}) {
+    if (uri.starts_with(prefix)) return uri.substr(prefix.size()).starts_with("json-schema.org/");
+  }
+  return false;
+}
+
 bool has_reference(const SchemaJson& in) {
   if (in.is_object() && in.contains("$ref")) return true;
   return std::ranges::any_of(in, [](const SchemaJson& part) { return part.is_structured() && has_reference(part); });
@@ -180,6 +190,9 @@ void SchemaDocument::check_keywords(const SchemaJson& schema) {
       const bool changes_base = &schema != &root_ && item.value().is_string() &&
                                 !item.value().get_ref<const std::string&>().starts_with('#') && has_reference(schema);
       if (changes_base) fail_at(schema, key, "of a part of a schema is not supported");
+    }
+    if (key == "$schema" && !is_known_dialect(item.value())) {
+      fail_at(schema, key, "names {}, which is not supported", printable(item.value().dump(), 100));
     }
     if (contains(kAnnotations, key)) continue;
     if (key == "uniqueItems" && item.value() == false) continue;

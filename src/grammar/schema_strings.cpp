@@ -16,6 +16,19 @@ constexpr uint32_t kFew = 16;
 // Nobody waits for longer texts.
 constexpr uint32_t kLongest = 1U << 24;
 
+// A machine that calls nothing, so that it is the same for all schemas.
+template <typename Write>
+Machine shared_machine(Write write) {
+  const Limits limits;
+  Rules rules(limits);
+  JsonText text(rules);
+  Nfa nfa(rules.pool, limits);
+  const uint32_t begin = nfa.build(write(rules.pool, text, limits), Nfa::kFinal);
+  Machine machine = nfa.machine(begin);
+  INFERNO_CHECK(machine.is_deterministic());
+  return machine;
+}
+
 // The machine of a format's pattern, made once for all schemas: some are large.
 const Machine& format_machine(const std::string& pattern) {
   static std::mutex mutex;
@@ -23,15 +36,24 @@ const Machine& format_machine(const std::string& pattern) {
   const std::scoped_lock lock(mutex);
   const auto known = made.find(pattern);
   if (known != made.end()) return known->second;
-  const Limits limits;
-  Rules rules(limits);
-  JsonText text(rules);
-  const WriteChars write = [&](const CharSet& set) { return text.plain_chars(set); };
-  Nfa nfa(rules.pool, limits);
-  const uint32_t begin = nfa.build(parse_regex(pattern, RegexMatch::whole, rules.pool, write, limits), Nfa::kFinal);
-  Machine machine = nfa.machine(begin);
-  INFERNO_CHECK(machine.is_deterministic());
+  Machine machine = shared_machine([&](ExprPool& pool, JsonText& text, const Limits& limits) {
+    const WriteChars write = [&](const CharSet& set) { return text.plain_chars(set); };
+    return parse_regex(pattern, RegexMatch::whole, pool, write, limits);
+  });
   return made.emplace(pattern, std::move(machine)).first->second;
+}
+
+// One character of a string in its plain form, and any number of them.
+const Machine& char_machine() {
+  static const Machine kMachine =
+      shared_machine([](ExprPool&, JsonText& text, const Limits&) { return text.plain_chars(CharSet::all()); });
+  return kMachine;
+}
+const Machine& chars_machine() {
+  static const Machine kMachine = shared_machine([](ExprPool& pool, JsonText& text, const Limits&) {
+    return pool.repeat(text.plain_chars(CharSet::all()), 0, kUnlimited);
+  });
+  return kMachine;
 }
 
 }  // namespace
@@ -125,12 +147,11 @@ Machine SchemaWriter::string_machine(const ValueSpec& spec) {
   };
   for (const std::string& pattern : spec.patterns) restrict_to(pattern_machine(pattern, false));
   for (const std::string& pattern : spec.formats) restrict_to(pattern_machine(pattern, true));
-  const ExprId one = text_.plain_chars(CharSet::all());
-  if (!machine) machine = to_machine(pool_.repeat(one, 0, kUnlimited));
+  if (!machine) machine = chars_machine();
   if (spec.min_length == 0 && spec.max_length >= kEndless) return std::move(*machine);
   const uint32_t most = spec.max_length < kEndless ? spec.max_length : kUnlimited;
   if (spec.min_length > most) return words_machine({}, limits_);
-  return counted(*machine, to_machine(one), spec.min_length, most, limits_);
+  return counted(*machine, char_machine(), spec.min_length, most, limits_);
 }
 
 ExprId SchemaWriter::string(const ValueSpec& spec) {

@@ -125,6 +125,16 @@ const Json* text_config(const Json& root, const std::string& path) {
 
 Config::Config(const Json& root, const std::string& path) : Fields(text_config(root, path), &root, path) {}
 
+uint32_t Config::layers() const {
+  // Nemotron's newer files have nothing but the list.
+  if (!has("num_hidden_layers") && has("layers_block_type"))
+    return static_cast<uint32_t>(find_texts("layers_block_type")->size());
+  constexpr uint32_t kMost = 65536;  // lists of as many entries are made
+  const uint32_t count = get_uint("num_hidden_layers");
+  if (count > kMost) reject("num_hidden_layers", "at most 65536");
+  return count;
+}
+
 uint32_t Config::head_dim() const {
   if (const std::optional<uint32_t> size = find_uint("head_dim")) return *size;
   if (heads() == 0) reject("num_attention_heads", "1 or more");

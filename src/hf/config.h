@@ -48,7 +48,7 @@ class Config : public Fields {
   // `root` is the file's content and must outlive the object.
   Config(const Json& root, const std::string& path);
 
-  [[nodiscard]] uint32_t layers() const { return get_uint("num_hidden_layers"); }
+  [[nodiscard]] uint32_t layers() const;
   [[nodiscard]] uint32_t heads() const { return get_uint("num_attention_heads"); }
   [[nodiscard]] uint32_t kv_heads() const { return find_uint("num_key_value_heads").value_or(heads()); }
   [[nodiscard]] uint32_t head_dim() const;

@@ -92,14 +92,20 @@ void set_model_metadata(const Config& config, const Family& family, MetadataList
   metadata.size("block_count", config.layers());
   metadata.size("context_length", config.get_uint("max_position_embeddings"));
   metadata.size("embedding_length", config.get_uint("hidden_size"));
-  metadata.size("feed_forward_length", config.get_uint("intermediate_size"));
+  metadata.size("feed_forward_length", config.find_uint_of({"intermediate_size", "block_ff_dim"}).value_or(0));
   metadata.size("attention.head_count", config.heads());
   metadata.size("attention.head_count_kv", config.kv_heads());
   set_rope(config, metadata);
   std::optional<double> eps = config.find_number("rms_norm_eps");
   if (!eps) eps = config.find_number("norm_eps");
-  if (!eps) config.reject("rms_norm_eps", "a number");
-  metadata.number("attention.layer_norm_rms_epsilon", *eps);
+  if (!eps) eps = config.find_number("layer_norm_epsilon");
+  if (eps) {
+    metadata.number("attention.layer_norm_rms_epsilon", *eps);
+  } else {  // of norms that subtract the mean
+    eps = config.find_number("layer_norm_eps");
+    if (!eps) config.reject("rms_norm_eps", "a number");
+    metadata.number("attention.layer_norm_epsilon", *eps);
+  }
   set_experts(config, metadata);
   if (const auto size = config.find_uint("head_dim")) {
     metadata.size("attention.key_length", *size);

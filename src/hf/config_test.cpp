@@ -1,4 +1,6 @@
 // config.json and what goes with it become the metadata that a GGUF file of the model has.
+#include <filesystem>
+
 #include "hf/hf_folder.h"
 #include "hf/test_folder.h"
 
@@ -101,6 +103,22 @@ TEST_F(ConfigTest, EndTokensAndSamplingComeFromTheGenerationConfig) {
   EXPECT_EQ(file.get_uint("tokenizer.ggml.bos_token_id"), 0U);
   EXPECT_EQ(file.get_float("general.sampling.temp"), 0.75);
   EXPECT_EQ(file.get_int("general.sampling.top_k"), 20);
+}
+
+TEST_F(ConfigTest, PoolingIsThatOfSentenceTransformers) {
+  write_model("qwen3");
+  EXPECT_EQ(HfFolder::open(folder_).find("qwen3.pooling_type"), nullptr);
+  std::filesystem::create_directory(folder_ + "/1_Pooling");
+  write("1_Pooling/config.json", R"({"pooling_mode_cls_token": false, "pooling_mode_lasttoken": true})");
+  EXPECT_EQ(HfFolder::open(folder_).get_uint("qwen3.pooling_type"), 3U);
+}
+
+TEST_F(ConfigTest, LayersThatNobodyHasAreRefused) {
+  write_model("qwen3");
+  Json config = tiny_config("qwen3");
+  config["num_hidden_layers"] = 4294967295U;
+  write("config.json", config.dump());
+  EXPECT_NE(error().find("num_hidden_layers"), std::string::npos) << error();
 }
 
 TEST_F(ConfigTest, ChatTemplatesAreFoundInEveryPlace) {

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "hf/family_tables.h"
 
 namespace inferno::hf {
 namespace {
@@ -57,6 +58,23 @@ constexpr NameRule kGemma[] = {
     {"pre_feedforward_layernorm.weight", "ffn_norm.weight", Change::plus_one},
     {"post_feedforward_layernorm.weight", "post_ffw_norm.weight", Change::plus_one},
     {"layer_scalar", "layer_output_scale.weight"},
+    {"per_layer_input_gate.weight", "inp_gate.weight"},
+    {"per_layer_projection.weight", "proj.weight"},
+    {"post_per_layer_input_norm.weight", "post_norm.weight"},
+    {"router.proj.weight", "ffn_gate_inp.weight"},
+    {"router.scale", "ffn_gate_inp.scale"},
+    {"router.per_expert_scale", "ffn_down_exps.scale"},
+    {"experts.gate_up_proj", "ffn_gate_up_exps.weight"},
+    {"experts.down_proj", "ffn_down_exps.weight"},
+    {"pre_feedforward_layernorm_2.weight", "pre_ffw_norm_2.weight"},
+    {"post_feedforward_layernorm_1.weight", "post_ffw_norm_1.weight"},
+    {"post_feedforward_layernorm_2.weight", "post_ffw_norm_2.weight"},
+};
+
+constexpr NameRule kGemma4Model[] = {
+    {"embed_tokens_per_layer.weight", "per_layer_token_embd.weight"},
+    {"per_layer_model_projection.weight", "per_layer_model_proj.weight"},
+    {"per_layer_projection_norm.weight", "per_layer_proj_norm.weight"},
 };
 
 constexpr NameRule kPostNorms[] = {
@@ -117,17 +135,6 @@ void set_llama(const Config& config, MetadataList& metadata) {
   metadata.size("rope.dimension_count", config.head_dim());
 }
 
-void set_granite(const Config& config, MetadataList& metadata) {
-  set_llama(config, metadata);
-  const auto copy = [&](std::string_view key, std::string_view from) {
-    if (const std::optional<double> value = config.find_number(from)) metadata.number(key, *value);
-  };
-  copy("attention.scale", "attention_multiplier");
-  copy("embedding_scale", "embedding_multiplier");
-  copy("residual_scale", "residual_multiplier");
-  copy("logit_scale", "logits_scaling");
-}
-
 void set_ministral3(const Config& config, MetadataList& metadata) {
   set_llama(config, metadata);
   const Fields rope = config.rope();
@@ -184,14 +191,28 @@ void set_gemma3(const Config& config, MetadataList& metadata) {
   set_window_pattern(config, 6, metadata);
 }
 
-// Heads of layers without a window, in both forms of the file.
-uint32_t full_head_dim(const Config& config, const std::vector<bool>& windows) {
-  if (const auto size = config.find_uint("global_head_dim")) return *size;
+// A setting of layers without a window, in both forms of the file.
+std::optional<uint32_t> full_layer_setting(const Config& config, const std::vector<bool>& windows,
+                                           std::string_view global_key, std::string_view key) {
+  if (const auto size = config.find_uint(global_key)) return size;
   const auto full = std::find(windows.begin(), windows.end(), false);
   const Fields layers = config.sub("per_layer_config");
   const std::string index = std::to_string(full - windows.begin());
-  if (full == windows.end() || !layers.has(index)) return config.head_dim();
-  return layers.sub(index).find_uint("head_dim").value_or(config.head_dim());
+  if (full == windows.end() || !layers.has(index)) return std::nullopt;
+  return layers.sub(index).find_uint(key);
+}
+
+// Layers without keys and values of their own may have an MLP of twice the size.
+void set_gemma4_mlp(const Config& config, MetadataList& metadata) {
+  if (const auto size = config.find_uint_of({"moe_intermediate_size", "expert_intermediate_size"}))
+    metadata.size("expert_feed_forward_length", *size);
+  if (!config.find_bool("use_double_wide_mlp").value_or(false)) return;
+  const uint32_t size = config.get_uint("intermediate_size");
+  if (size > INT32_MAX / 2) config.reject("intermediate_size", "less than 2^30");
+  const uint32_t shared = std::min(config.find_uint("num_kv_shared_layers").value_or(0), config.layers());
+  std::vector<int32_t> sizes(config.layers() - shared, static_cast<int32_t>(size));
+  sizes.resize(config.layers(), static_cast<int32_t>(2 * size));
+  metadata.set(metadata.own("feed_forward_length"), MetadataArray{std::move(sizes)});
 }
 
 void set_gemma4(const Config& config, MetadataList& metadata) {
@@ -199,7 +220,8 @@ void set_gemma4(const Config& config, MetadataList& metadata) {
   set_window(config, metadata);
   const std::vector<bool> windows = config.layers_of_type("sliding_attention").value_or(std::vector<bool>());
   if (windows.empty()) config.reject("layer_types", "a list of the layers' kinds");
-  const uint32_t head_dim = full_head_dim(config, windows);
+  const uint32_t head_dim =
+      full_layer_setting(config, windows, "global_head_dim", "head_dim").value_or(config.head_dim());
   metadata.size("attention.shared_kv_layers", config.find_uint("num_kv_shared_layers").value_or(0));
   metadata.size("embedding_length_per_layer_input", config.find_uint("hidden_size_per_layer_input").value_or(0));
   metadata.flags("attention.sliding_window_pattern", windows);
@@ -209,11 +231,13 @@ void set_gemma4(const Config& config, MetadataList& metadata) {
   metadata.size("attention.value_length_swa", config.head_dim());
   metadata.size("rope.dimension_count", head_dim);
   metadata.size("rope.dimension_count_swa", config.head_dim());
-  if (const auto kv_heads = config.find_uint("num_global_key_value_heads")) {
-    std::vector<uint32_t> counts;
-    for (const bool window : windows) counts.push_back(window ? config.kv_heads() : *kv_heads);
-    metadata.set(metadata.own("attention.head_count_kv"), MetadataArray{std::move(counts)});
-  }
+  set_gemma4_mlp(config, metadata);
+  const auto kv_heads = full_layer_setting(config, windows, "num_global_key_value_heads", "num_key_value_heads");
+  if (!kv_heads) return;
+  std::vector<int32_t> counts;
+  for (const bool window : windows)
+    counts.push_back(static_cast<int32_t>(std::min<uint32_t>(window ? config.kv_heads() : *kv_heads, INT32_MAX)));
+  metadata.set(metadata.own("attention.head_count_kv"), MetadataArray{std::move(counts)});
 }
 
 void set_olmo2(const Config& config, MetadataList& metadata) {
@@ -294,7 +318,11 @@ constexpr Family kFamilies[] = {
     {.model_type = "phi3", .architecture = "phi3", .rules = kPhi3, .set_metadata = set_phi3},
     {.model_type = "gemma2", .architecture = "gemma2", .rules = kGemma, .plus_one = true, .set_metadata = set_gemma2},
     {.model_type = "gemma3", .architecture = "gemma3", .rules = kGemma, .plus_one = true, .set_metadata = set_gemma3},
-    {.model_type = "gemma4", .architecture = "gemma4", .rules = kGemma, .set_metadata = set_gemma4},
+    {.model_type = "gemma4",
+     .architecture = "gemma4",
+     .rules = kGemma,
+     .model_rules = kGemma4Model,
+     .set_metadata = set_gemma4},
     {.model_type = "qwen3_moe", .architecture = "qwen3moe", .rules = {}, .set_metadata = set_qwen3_moe},
     {.model_type = "gpt_oss", .architecture = "gpt-oss", .rules = kGptOss, .set_metadata = set_gpt_oss},
     {.model_type = "qwen3_5",
@@ -316,6 +344,17 @@ constexpr Family kFamilies[] = {
 
 }  // namespace
 
+void set_granite(const Config& config, MetadataList& metadata) {
+  set_llama(config, metadata);
+  const auto copy = [&](std::string_view key, std::string_view from) {
+    if (const std::optional<double> value = config.find_number(from)) metadata.number(key, *value);
+  };
+  copy("attention.scale", "attention_multiplier");
+  copy("embedding_scale", "embedding_multiplier");
+  copy("residual_scale", "residual_multiplier");
+  copy("logit_scale", "logits_scaling");
+}
+
 const Family& find_family(const Config& config) {
   const std::string type = config.find_text("model_type").value_or("");
   if (type.empty()) config.reject("model_type", "the name of a family");
@@ -323,10 +362,16 @@ const Family& find_family(const Config& config) {
   std::string_view name = type;
   if (name.ends_with("_text")) name.remove_suffix(5);
   std::string known;
-  for (const Family& family : kFamilies) {
-    if (family.model_type == name) return family;
-    known += known.empty() ? "" : ", ";
-    known += family.model_type;
+  std::string_view last;
+  const std::span<const Family> tables[] = {kFamilies, sigmoid_families(), recurrent_families(), encoder_families()};
+  for (const std::span<const Family> families : tables) {
+    for (const Family& family : families) {
+      if (family.model_type == name && (family.applies == nullptr || family.applies(config))) return family;
+      if (family.model_type == last) continue;
+      last = family.model_type;
+      known += known.empty() ? "" : ", ";
+      known += family.model_type;
+    }
   }
   fail("\"{}\": folders of model_type \"{}\" are not read (known: {}); a GGUF file of the model may work",
        config.path(), printable(type), known);

@@ -23,7 +23,7 @@ enum class Change {
   v_columns,          // the same for columns
   grouped_qkv,        // q, k and v out of groups [q | k | v | z], one for each key head
   grouped_z,          // and z
-  first_half,         // of the rows of each expert
+  first_half,         // of the rows, or of the rows of each expert
   second_half,
   transposed,       // matrices of experts
   transposed_even,  // and of its rows those with even numbers
@@ -33,6 +33,11 @@ enum class Change {
   mxfp4,       // blocks of experts, with the scales beside them
   mxfp4_even,  // and of the rows those with even numbers
   mxfp4_odd,
+  column,            // a vector as a matrix of one column
+  minus_exp_column,  // and of decays
+  groups,            // a vector as a matrix, a row for each group of a Mamba-2 layer
+  latent_keys,       // of latent attention: each head's rows of keys, transposed
+  latent_values,     // and those of values
 };
 
 // `stored` is the name behind "model." and, where `gguf` has a layer, behind "layers.N."; `*` is the number of an
@@ -44,11 +49,14 @@ struct NameRule {
 };
 
 struct Family {
-  std::string_view model_type;      // of config.json
-  std::string_view architecture;    // of inferno
-  std::span<const NameRule> rules;  // of the family alone, before those of all
-  bool plus_one = false;            // norms named by the rules of all are stored less 1
-  bool rope_pairs = false;          // rope_q and rope_k
+  std::string_view model_type;    // of config.json
+  std::string_view architecture;  // of inferno
+  // Of several families of one type the first that applies; null: it does.
+  bool (*applies)(const Config& config) = nullptr;
+  std::span<const NameRule> rules;             // of the family alone, before those of all
+  std::span<const NameRule> model_rules = {};  // the same of tensors outside of layers
+  bool plus_one = false;                       // norms named by the rules of all are stored less 1
+  bool rope_pairs = false;                     // rope_q and rope_k
   void (*set_metadata)(const Config& config, MetadataList& metadata);
 };
 

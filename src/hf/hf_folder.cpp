@@ -109,6 +109,7 @@ HfFolder HfFolder::open(const std::string& path) {
   metadata.set("general.file_type", file_type_of(made->tensors));
   metadata.set("general.quantization_version", uint32_t{2});
   hf::set_sampling_metadata(path, metadata);
+  hf::set_pooling_metadata(path, metadata);
   hf::set_tokenizer_metadata(path, config, static_cast<uint64_t>(embedding->shape[0]), metadata);
   made->metadata = metadata.take();
   made->keys_by_name = sorted_by(made->metadata, &MetadataEntry::key);

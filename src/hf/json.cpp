@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -16,6 +17,25 @@ namespace {
   const size_t bracket = text.find("] ");  // "[json.exception.parse_error.101] parse error at ..."
   fail("\"{}\" is not valid JSON: {}", path,
        printable(bracket == std::string_view::npos ? text : text.substr(bracket + 2), 200));
+}
+
+void check_tokens(std::string_view text, const std::string& path) {
+  size_t length = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') {
+      in_string = !in_string;
+      length = 0;
+    } else if (in_string) {
+      ++length;
+      if (c == '\\') ++i;
+    } else {
+      const bool is_number = (c >= '0' && c <= '9') || c == '.' || c == '-' || c == '+' || c == 'e' || c == 'E';
+      length = is_number ? length + 1 : 0;
+    }
+    if (length > kMaxJsonToken) fail("\"{}\": a string or number of more than {}", path, format_bytes(kMaxJsonToken));
+  }
 }
 
 // Keeps the path of where the parser is.
@@ -78,6 +98,71 @@ class Scanner {
   size_t depth_ = 0;
 };
 
+// Builds the tree. Json::parse() with a callback could do the same, but looks through an array again after each of its
+// objects.
+class Builder {
+ public:
+  Builder(const std::string& path, const std::function<bool(std::string_view)>& keep) : file_(path), keep_(keep) {}
+
+  [[nodiscard]] Json& root() { return root_; }
+
+  bool null() { return scalar(nullptr); }
+  bool boolean(bool value) { return scalar(value); }
+  bool number_integer(int64_t value) { return scalar(value); }
+  bool number_unsigned(uint64_t value) { return scalar(value); }
+  bool number_float(double value, const std::string& /*text*/) { return scalar(value); }
+  bool string(std::string& value) { return scalar(std::move(value)); }
+  bool binary(std::vector<uint8_t>& /*value*/) { return false; }
+  bool start_object(size_t /*size*/) { return enter(Json::object()); }
+  bool start_array(size_t /*size*/) { return enter(Json::array()); }
+  bool end_object() { return leave(); }
+  bool end_array() { return leave(); }
+  bool key(std::string& name) {
+    if (depth_ == 1) unwanted_ = keep_ && !keep_(name);
+    if (!unwanted_) key_ = name;
+    return true;
+  }
+  bool parse_error(size_t /*position*/, const std::string& /*token*/, const nlohmann::detail::exception& error) {
+    fail_syntax(file_, error);
+  }
+
+ private:
+  bool scalar(Json value) {
+    if (!unwanted_) put(std::move(value));
+    return true;
+  }
+  bool enter(Json container) {
+    if (depth_ == kMaxJsonDepth) fail("\"{}\": values are nested more than {} deep", file_, kMaxJsonDepth);
+    ++depth_;
+    if (!unwanted_) open_.push_back(&put(std::move(container)));
+    return true;
+  }
+  bool leave() {
+    --depth_;
+    if (!unwanted_) open_.pop_back();
+    return true;
+  }
+  // Into the innermost container: the ones around it do not change, nor does where they are.
+  Json& put(Json value) {
+    if (++values_ > kMaxTreeValues)
+      fail("\"{}\": more than {} values; this is no such file of a model", file_, kMaxTreeValues);
+    if (open_.empty()) return root_ = std::move(value);
+    Json& in = *open_.back();
+    if (in.is_object()) return in[key_] = std::move(value);
+    in.push_back(std::move(value));
+    return in.back();
+  }
+
+  const std::string& file_;
+  const std::function<bool(std::string_view)>& keep_;
+  Json root_;
+  std::vector<Json*> open_;
+  std::string key_;
+  size_t depth_ = 0;
+  size_t values_ = 0;
+  bool unwanted_ = false;  // the member of the outermost object that is read
+};
+
 }  // namespace
 
 std::string read_small_file(const std::string& path, uint64_t limit) {
@@ -96,27 +181,19 @@ bool file_exists(const std::string& path) {
 }
 
 Json parse_json(std::string_view text, const std::string& path, const std::function<bool(std::string_view)>& keep) {
-  size_t values = 0;
-  const Json::parser_callback_t callback = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (static_cast<size_t>(depth) > kMaxJsonDepth)
-      fail("\"{}\": values are nested more than {} deep", path, kMaxJsonDepth);
-    const bool is_key = event == Json::parse_event_t::key;
-    if (is_key && depth == 1 && keep && !keep(parsed.get_ref<const std::string&>())) return false;
-    const bool begins = event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
-    if ((begins || event == Json::parse_event_t::value) && ++values > kMaxTreeValues)
-      fail("\"{}\": more than {} values; this is no such file of a model", path, kMaxTreeValues);
-    return true;
-  };
+  check_tokens(text, path);
+  Builder builder(path, keep);
   try {
-    Json parsed = Json::parse(text, callback);
-    if (!parsed.is_object()) fail("\"{}\" must hold a JSON object", path);
-    return parsed;
+    Json::sax_parse(text, &builder);
+    if (!builder.root().is_object()) fail("\"{}\" must hold a JSON object", path);
+    return std::move(builder.root());
   } catch (const nlohmann::detail::exception& error) {
     fail_syntax(path, error);
   }
 }
 
 void scan_json(std::string_view text, const std::string& path, JsonVisitor& visitor) {
+  check_tokens(text, path);
   Scanner scanner(path, visitor);
   try {
     Json::sax_parse(text, &scanner);

@@ -17,6 +17,8 @@ using Json = nlohmann::json;
 // A tree of more values is refused: each costs far more memory than text.
 inline constexpr size_t kMaxTreeValues = size_t{1} << 17;
 inline constexpr size_t kMaxJsonDepth = 64;
+// A longer string or number is refused: the parser keeps several copies of it.
+inline constexpr size_t kMaxJsonToken = size_t{8} << 20;
 
 // All of a regular file; one of more than `limit` bytes is an Error.
 [[nodiscard]] std::string read_small_file(const std::string& path, uint64_t limit);

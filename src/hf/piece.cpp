@@ -22,8 +22,14 @@ bool is_any_of(Change change, std::initializer_list<Change> list) {
 
 // Tensors that are kept exact whatever the others are: small, or what everything else depends on.
 bool is_always_f32(std::string_view name, const Shape& shape) {
-  constexpr std::string_view kSuffixes[] = {"_norm.weight", ".bias", "ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight",
-                                            "ssm_conv1d.weight"};
+  constexpr std::string_view kSuffixes[] = {"_norm.weight",
+                                            ".bias",
+                                            "ffn_gate_inp.weight",
+                                            "ffn_gate_inp_shexp.weight",
+                                            "ssm_conv1d.weight",
+                                            "shortconv.conv.weight",
+                                            "ssm_a",
+                                            "ssm_d"};
   return shape.rank <= 1 ||
          std::ranges::any_of(kSuffixes, [&](std::string_view suffix) { return name.ends_with(suffix); });
 }
@@ -42,6 +48,7 @@ PieceMaker::PieceMaker(const Config& config, const Family& family, const Safeten
   value_heads_ = read("linear_num_value_heads");
   key_dim_ = read("linear_key_head_dim");
   value_dim_ = read("linear_value_head_dim");
+  groups_ = config.find_uint_of({"mamba_n_groups", "n_groups"}).value_or(0);
 }
 
 void PieceMaker::reject(const StoredTensor& source, std::string_view problem) const {
@@ -60,13 +67,15 @@ HfTensor PieceMaker::make(const StoredTensor& source, Change change, const std::
   HfTensor tensor;
   tensor.name = name;
   if (change == Change::plus_one && family_.plus_one) tensor.recipe.values = Values::plus_one;
-  if (is_any_of(change, {Change::minus_exp, Change::minus_exp_v_heads})) tensor.recipe.values = Values::minus_exp;
+  if (is_any_of(change, {Change::minus_exp, Change::minus_exp_v_heads, Change::minus_exp_column}))
+    tensor.recipe.values = Values::minus_exp;
   if (is_any_of(change, {Change::mxfp4, Change::mxfp4_even, Change::mxfp4_odd})) {
     make_mxfp4(source, change, tensor);
   } else if (is_any_of(change, {Change::grouped_qkv, Change::grouped_z})) {
     make_grouped(source, change, tensor);
-  } else if (is_any_of(change, {Change::first_half, Change::second_half, Change::transposed, Change::transposed_even,
-                                Change::transposed_odd}) ||
+  } else if (is_any_of(change, {Change::latent_keys, Change::latent_values})) {
+    make_latent(source, change, tensor);
+  } else if (is_any_of(change, {Change::transposed, Change::transposed_even, Change::transposed_odd}) ||
              (source.rank == 3 && source.dims[1] != 1)) {
     make_experts(source, change, tensor);
   } else if (source.rank == 1) {
@@ -131,8 +140,14 @@ Axes PieceMaker::order(const StoredTensor& source, Change change, int64_t count,
 
 void PieceMaker::make_vector(const StoredTensor& source, Change change, HfTensor& tensor) const {
   const int64_t count = source.dims[0];
-  tensor.shape = Shape(count);
-  tensor.recipe.pieces.push_back({.source = &source, .rows = dense(1, 0), .columns = order(source, change, count, 1)});
+  int64_t rows = 1;
+  if (is_any_of(change, {Change::column, Change::minus_exp_column})) rows = count;
+  if (change == Change::groups) rows = groups_;
+  if (rows == 0 || count % rows != 0) reject(source, "does not consist of that many groups");
+  const bool is_matrix = is_any_of(change, {Change::column, Change::minus_exp_column, Change::groups});
+  tensor.shape = is_matrix ? Shape(rows, count / rows) : Shape(count);
+  tensor.recipe.pieces.push_back(
+      {.source = &source, .rows = dense(rows, count / rows), .columns = order(source, change, count / rows, 1)});
 }
 
 // A matrix, or one of [rows, 1, columns].
@@ -155,6 +170,13 @@ void PieceMaker::make_matrix(const StoredTensor& source, Change change, HfTensor
       piece.rows = value_head_order(source, rows - others, columns);
       break;
     }
+    case Change::first_half:
+    case Change::second_half:
+      if (rows % 2 != 0) reject(source, "must have an even number of rows");
+      tensor.shape = Shape(rows / 2, columns);
+      piece.base = change == Change::second_half ? rows / 2 * columns : 0;
+      piece.rows = dense(rows / 2, columns);
+      break;
     case Change::even_columns:
     case Change::odd_columns:
       if (columns % 2 != 0) reject(source, "must have an even number of columns");
@@ -190,6 +212,26 @@ void PieceMaker::make_grouped(const StoredTensor& source, Change change, HfTenso
   part(key_dim_, key_dim_);
   part(2 * key_dim_, values);
   tensor.shape = Shape(key_heads_ * (2 * key_dim_ + values), columns);
+}
+
+// (heads, rows of keys and of values, rank): keys become (heads, rank, elements), values (heads, elements, rank).
+void PieceMaker::make_latent(const StoredTensor& source, Change change, HfTensor& tensor) const {
+  const int64_t heads = config_.heads();
+  const int64_t keys = config_.get_uint("qk_nope_head_dim");
+  const int64_t values = config_.get_uint("v_head_dim");
+  if (source.rank != 2 || heads == 0 || keys == 0 || values == 0 || source.dims[0] % heads != 0 ||
+      source.dims[0] / heads != keys + values)
+    reject(source, "does not consist of that many heads of keys and values");
+  const int64_t rank = source.dims[1];
+  const bool is_keys = change == Change::latent_keys;
+  tensor.shape = is_keys ? Shape(heads, rank, keys) : Shape(heads, values, rank);
+  // A piece for each head: a row of keys is spread over its whole matrix.
+  for (int64_t h = 0; h < heads; ++h) {
+    tensor.recipe.pieces.push_back({.source = &source,
+                                    .base = (h * (keys + values) + (is_keys ? 0 : keys)) * rank,
+                                    .rows = is_keys ? dense(rank, 1) : dense(values, rank),
+                                    .columns = is_keys ? dense(keys, rank) : dense(rank, 1)});
+  }
 }
 
 // All experts in one: (experts, rows, columns).

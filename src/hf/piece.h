@@ -30,6 +30,7 @@ class PieceMaker {
   void make_vector(const StoredTensor& source, Change change, HfTensor& tensor) const;
   void make_matrix(const StoredTensor& source, Change change, HfTensor& tensor) const;
   void make_grouped(const StoredTensor& source, Change change, HfTensor& tensor) const;
+  void make_latent(const StoredTensor& source, Change change, HfTensor& tensor) const;
   void make_experts(const StoredTensor& source, Change change, HfTensor& tensor) const;
   void make_mxfp4(const StoredTensor& source, Change change, HfTensor& tensor) const;
   void add_scale(const StoredTensor& source, const ScaleBlock& block, HfTensor& tensor) const;
@@ -43,6 +44,7 @@ class PieceMaker {
   int64_t value_heads_ = 0;
   int64_t key_dim_ = 0;
   int64_t value_dim_ = 0;
+  int64_t groups_ = 0;  // of Mamba-2 layers
 };
 
 }  // namespace inferno::hf

@@ -15,16 +15,17 @@
 namespace inferno::hf {
 namespace {
 
-constexpr std::string_view kModelPrefixes[] = {"model.language_model.", "language_model.model.", "language_model.",
-                                               "model."};
-// Of what is not the language model, or predicts ahead. Behind the prefixes above, too.
+constexpr std::string_view kModelPrefixes[] = {
+    "model.language_model.", "language_model.model.", "language_model.", "model.", "backbone.", "bert."};
+// Of what is not the language model, predicts ahead, or follows the layers of an encoder. Behind the prefixes above,
+// too.
 constexpr std::string_view kIgnoredPrefixes[] = {
-    "visual.",      "vision_tower.",   "vision_model.", "audio_tower.", "multi_modal_projector.",  "embed_vision.",
-    "embed_audio.", "vision_encoder.", "patch_merger.", "mtp.",         "vision_language_adapter."};
+    "visual.",      "vision_tower.",   "vision_model.", "audio_tower.", "multi_modal_projector.",   "embed_vision.",
+    "embed_audio.", "vision_encoder.", "patch_merger.", "mtp.",         "vision_language_adapter.", "pooler."};
 constexpr std::string_view kIgnoredSuffixes[] = {
-    ".rotary_emb.inv_freq", ".input_scale", ".activation_scale", ".k_scale", ".v_scale", ".q_scale", "_scales",
-    ".weight_scale_inv",    ".weight_scale"};
-constexpr std::string_view kLayersPrefix = "layers.";
+    ".rotary_emb.inv_freq", ".input_scale",  ".activation_scale", ".k_scale", ".v_scale", ".q_scale", "_scales",
+    ".weight_scale_inv",    ".weight_scale", ".position_ids"};
+constexpr std::string_view kLayersPrefixes[] = {"layers.", "encoder.layer."};
 
 // A stored name, taken apart.
 struct Name {
@@ -48,8 +49,9 @@ Name parse_name(std::string_view name) {
     break;
   }
   Name parsed{name, std::nullopt};
-  if (!name.starts_with(kLayersPrefix)) return parsed;
-  name.remove_prefix(kLayersPrefix.size());
+  const auto layers = std::ranges::find_if(kLayersPrefixes, [&](std::string_view p) { return name.starts_with(p); });
+  if (layers == std::end(kLayersPrefixes)) return parsed;
+  name.remove_prefix(layers->size());
   const std::optional<uint32_t> layer = take_number(name);
   if (!layer || !name.starts_with('.')) return parsed;
   return {name.substr(1), layer};
@@ -104,6 +106,7 @@ class Table {
       apply(family_.rules);
       apply(common_layer_rules());
     } else {
+      apply(family_.model_rules);
       apply(common_model_rules());
     }
     if (!known) {

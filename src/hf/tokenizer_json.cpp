@@ -46,7 +46,7 @@ class Reader final : public JsonVisitor {
   void read_token(JsonPath path, const JsonScalar& scalar) {
     const uint64_t* id = as_uint(scalar);
     if (path.size() != 3 || path[2].is_item || id == nullptr)
-      reject("\"vocab\" must give each token its id (only BPE is read)");
+      reject("\"vocab\" must give each token its id (only BPE and WordPiece are read)");
     if (*id >= kMaxTokens || out_.ids.size() == kMaxTokens) reject("it has far too many tokens");
     out_.tokens.append(path[2].key);
     out_.ids.push_back(static_cast<uint32_t>(*id));
@@ -180,8 +180,9 @@ TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& pat
     return key == "normalizer" || key == "pre_tokenizer" || key == "post_processor";
   });
   if (tokenizer.model.empty() && !tokenizer.merges.empty()) tokenizer.model = "BPE";  // older files do not say
-  if (tokenizer.model != "BPE") {
-    fail("\"{}\": tokenizers of type \"{}\" are not read from folders (read: BPE)", path, printable(tokenizer.model));
+  if (tokenizer.model != "BPE" && tokenizer.model != "WordPiece") {
+    fail("\"{}\": tokenizers of type \"{}\" are not read from folders (read: BPE, WordPiece)", path,
+         printable(tokenizer.model));
   }
   return tokenizer;
 }

@@ -24,7 +24,7 @@ struct AddedToken {
 };
 
 struct TokenizerJson {
-  std::string model;  // "BPE"
+  std::string model;  // "BPE", "WordPiece"
   bool byte_fallback = false;
   bool ignore_merges = false;
   std::string unknown;  // empty: none
@@ -35,7 +35,7 @@ struct TokenizerJson {
   Json rest;  // normalizer, pre_tokenizer, post_processor
 };
 
-// An Error for what is no such file, and for models other than BPE. `path` is the text in messages.
+// An Error for what is no such file, and for models other than these. `path` is the text in messages.
 [[nodiscard]] TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& path);
 
 // The name of the pre-tokenizer of a byte-level BPE in GGUF files; an Error when it is none that inferno knows.

@@ -65,6 +65,28 @@ TEST_F(TokenizerJsonTest, SentencePieceMergesBecomeScores) {
   EXPECT_EQ(vocabulary.types[2], TokenType::byte);
 }
 
+TEST_F(TokenizerJsonTest, WordPieceMarksWhereWordsBegin) {
+  write_model("qwen3");
+  Json tokenizer = {{"added_tokens", {{{"id", 5}, {"content", "[SEP]"}, {"special", true}}}},
+                    {"normalizer", {{"type", "BertNormalizer"}, {"lowercase", true}, {"strip_accents", nullptr}}},
+                    {"model", {{"type", "WordPiece"}, {"vocab", {{"a", 0}, {"##b", 1}, {"[unused1]", 2}}}}}};
+  write("tokenizer.json", tokenizer.dump());
+  write("tokenizer_config.json", R"({"sep_token": "[SEP]"})");
+  const Vocabulary vocabulary = HfFolder::open(folder_).vocabulary();
+  EXPECT_EQ(vocabulary.model, "bert");
+  EXPECT_EQ(vocabulary.tokens[0], "\u2581a");
+  EXPECT_EQ(vocabulary.tokens[1], "b");
+  EXPECT_EQ(vocabulary.tokens[5], "[SEP]");
+  EXPECT_EQ(vocabulary.types[5], TokenType::control);
+  EXPECT_EQ(vocabulary.eos, 5);
+  EXPECT_TRUE(vocabulary.lowercase && vocabulary.strip_accents);
+  tokenizer["normalizer"]["lowercase"] = false;
+  write("tokenizer.json", tokenizer.dump());
+  EXPECT_FALSE(HfFolder::open(folder_).vocabulary().strip_accents);
+  tokenizer["normalizer"] = {{"type", "NFC"}};
+  EXPECT_NE(error_with(tokenizer).find("normalizer"), std::string::npos);
+}
+
 TEST_F(TokenizerJsonTest, TheTemplateSaysWhetherTextsBeginWithAToken) {
   write_model("qwen3");
   Json tokenizer = tiny_tokenizer();

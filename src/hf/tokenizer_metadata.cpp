@@ -110,6 +110,37 @@ void set_sentencepiece(const TokenizerJson& tokenizer, TokenList& list, Metadata
   metadata.set("tokenizer.ggml.add_space_prefix", prefix);
 }
 
+// Files mark where words begin, the folder where they go on.
+void set_wordpiece(const TokenizerJson& tokenizer, const TokenList& list, const std::string& path,
+                   MetadataList& metadata) {
+  const Json normalizer = tokenizer.rest.value("normalizer", Json());
+  if (!normalizer.is_object() || normalizer.value("type", Json()) != "BertNormalizer" ||
+      mentions(normalizer, "\"clean_text\":false"))
+    fail("\"{}\": WordPiece with another normalizer than BERT's is not read", path);
+  constexpr std::string_view kGoesOn = "##";
+  StringList tokens;
+  std::vector<int32_t> types;
+  for (size_t id = 0; id < list.tokens.size(); ++id) {
+    const std::string_view token = list.tokens[id];
+    const bool word = list.types[id] == TokenType::normal && !token.starts_with(kGoesOn);
+    if (list.types[id] == TokenType::unused) {
+      tokens.append(fmt::format("[PAD{}]", id));
+    } else {
+      tokens.append((word ? "\u2581" : "") +
+                    std::string(token.starts_with(kGoesOn) ? token.substr(kGoesOn.size()) : token));
+    }
+    types.push_back(static_cast<int32_t>(list.types[id]));
+  }
+  metadata.set("tokenizer.ggml.model", std::string("bert"));
+  metadata.set("tokenizer.ggml.tokens", MetadataArray{std::move(tokens)});
+  metadata.set("tokenizer.ggml.token_type", MetadataArray{std::move(types)});
+  const bool lowercase = mentions(normalizer, "\"lowercase\":true");
+  metadata.set("tokenizer.ggml.normalizer.lowercase", lowercase);
+  metadata.set(
+      "tokenizer.ggml.normalizer.strip_accents",
+      mentions(normalizer, "\"strip_accents\":true") || (lowercase && mentions(normalizer, "\"strip_accents\":null")));
+}
+
 // "<s>" or {"content": "<s>"}
 std::optional<std::string> token_text(const Fields& settings, std::string_view key) {
   const Json* value = settings.find(key);
@@ -150,8 +181,9 @@ struct SpecialToken {
   std::string_view name;   // in the key
   std::string_view field;  // of tokenizer_config.json; config.json's ends in _id
 };
-constexpr SpecialToken kSpecialTokens[] = {
-    {"bos", "bos_token"}, {"eos", "eos_token"}, {"padding", "pad_token"}, {"unknown", "unk_token"}};
+constexpr SpecialToken kSpecialTokens[] = {{"bos", "bos_token"},     {"eos", "eos_token"}, {"padding", "pad_token"},
+                                           {"unknown", "unk_token"}, {"cls", "cls_token"}, {"seperator", "sep_token"},
+                                           {"mask", "mask_token"}};
 
 void set_special_tokens(const Fields& settings, const Fields& generation, const Config& config, const TokenList& list,
                         MetadataList& metadata) {
@@ -205,7 +237,9 @@ void set_tokenizer_metadata(const std::string& folder, const Config& config, uin
   if (!file_exists(path)) return;
   const TokenizerJson tokenizer = parse_tokenizer_json(read_small_file(path, kMaxTokenizerBytes), path);
   TokenList list = list_tokens(tokenizer, rows, path);
-  if (tokenizer.byte_fallback || std::ranges::any_of(list.tokens, is_byte_token)) {
+  if (tokenizer.model == "WordPiece") {
+    set_wordpiece(tokenizer, list, path, metadata);
+  } else if (tokenizer.byte_fallback || std::ranges::any_of(list.tokens, is_byte_token)) {
     set_sentencepiece(tokenizer, list, metadata);
   } else {
     metadata.set("tokenizer.ggml.model", std::string("gpt2"));
@@ -226,6 +260,21 @@ void set_tokenizer_metadata(const std::string& folder, const Config& config, uin
   metadata.set("tokenizer.ggml.add_bos_token", adds("add_bos_token", false));
   metadata.set("tokenizer.ggml.add_eos_token", adds("add_eos_token", true));
   if (auto text = find_chat_template(folder, settings)) metadata.set("tokenizer.chat_template", std::move(*text));
+}
+
+void set_pooling_metadata(const std::string& folder, MetadataList& metadata) {
+  const std::string path = folder + "/1_Pooling/config.json";
+  const Json file = read_settings(path);
+  const Fields settings(&file, nullptr, path);
+  struct Mode {
+    std::string_view key;
+    uint32_t number;
+  };
+  constexpr Mode kModes[] = {
+      {"pooling_mode_mean_tokens", 1}, {"pooling_mode_cls_token", 2}, {"pooling_mode_lasttoken", 3}};
+  for (const auto& [key, number] : kModes) {
+    if (settings.find_bool(key).value_or(false)) metadata.size("pooling_type", number);
+  }
 }
 
 void set_sampling_metadata(const std::string& folder, MetadataList& metadata) {

@@ -16,4 +16,7 @@ void set_tokenizer_metadata(const std::string& folder, const Config& config, uin
 // general.sampling.* of generation_config.json, where there is one and it asks for samples.
 void set_sampling_metadata(const std::string& folder, MetadataList& metadata);
 
+// How a text's rows become its vector, as sentence-transformers keeps it beside the model (1_Pooling/config.json).
+void set_pooling_metadata(const std::string& folder, MetadataList& metadata);
+
 }  // namespace inferno::hf

@@ -44,6 +44,14 @@ std::vector<KvLayerShape> cache_layers(const ModelConfig& config) {
   return shapes;
 }
 
+std::vector<KvLayerShape> cache_layers(const ModelConfig& whole, const ModelShare& share) {
+  std::vector<KvLayerShape> shapes = cache_layers(config_of(whole, share));
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    if (!share.has_layer(static_cast<int32_t>(i))) shapes[i] = {.head_dim = shapes[i].head_dim};
+  }
+  return shapes;
+}
+
 Decoder::Decoder(Backend& backend, const Model& model, const KvCache& cache, const StepLimits& limits,
                  const RankLink& ranks)
     : backend_(backend),
@@ -52,6 +60,7 @@ Decoder::Decoder(Backend& backend, const Model& model, const KvCache& cache, con
       limits_(limits),
       ranks_(ranks),
       batch_(capacity_of(limits, cache)),
+      part_(model.share().stages > 1 ? capacity_of(limits, cache) : BatchCapacity()),
       samples_({.max_rows = limits.max_logit_rows,
                 .vocabulary = model.config().vocabulary,
                 .max_history = cache.config().max_positions}) {
@@ -67,8 +76,10 @@ Decoder::Decoder(Backend& backend, const Model& model, const KvCache& cache, con
     input_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, int64_t{c.layer_inputs} * c.layer_count()));
   }
   if (c.shared_experts()) shared_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, c.width));
-  logits_memory_ = backend.allocate(matrix_bytes(limits.max_logit_rows, c.vocabulary));
-  if (is_split()) prepare_ranks();
+  if (model.share().has_ends()) {
+    logits_memory_ = backend.allocate(matrix_bytes(limits.max_logit_rows, c.vocabulary));
+  }
+  if (ranks_.ranks != nullptr) prepare_ranks();
   request_memory_ = backend.allocate(static_cast<size_t>(samples_.request_bytes()));
   result_memory_ = backend.allocate(static_cast<size_t>(samples_.result_bytes()));
   plan();
@@ -132,6 +143,7 @@ void Decoder::run(std::span<const SampleRequest> requests, bool shows_logits) {
 }
 
 void Decoder::execute(bool sample) {
+  if (has_stages()) return execute_parts(sample);
   backend_.upload(batch_memory_.data(), batch_.block().data(), batch_.block().size() * sizeof(int32_t));
   // The logits of one sequence are those of its last tokens.
   const int32_t first_needed_token = batch_.sequences() == 1 ? batch_.tokens() - batch_.logit_rows() : 0;
@@ -143,15 +155,21 @@ void Decoder::execute(bool sample) {
 // The transformer. x [T, d] is the residual stream; every op writes only what it is given. q and what attention makes
 // of it are private results: each is read by the op recorded next and by nobody else.
 void Decoder::record(const StepBatch& batch, int32_t first_needed_token, bool sample) {
+  const Tensor x{x_memory_.data(), Shape(batch.tokens, model_.config().width)};
+  record_layers(batch, x, first_needed_token);
+  if (batch.logit_rows > 0) record_logits(batch, x, sample);
+}
+
+// All layers, or those of this rank's stage: then x comes from the stage before, and goes to the next one.
+void Decoder::record_layers(const StepBatch& batch, const Tensor& x, int32_t first_needed_token) {
   const ModelConfig& c = model_.config();
+  const ModelShare& share = model_.share();
   const int64_t tokens = batch.tokens;
   const Tensor ids{const_cast<int32_t*>(batch.token_ids), Shape(tokens), DType::i32};
-  const Tensor x{x_memory_.data(), Shape(tokens, c.width)};
 
-  backend_.embed({.table = &model_.embedding(), .ids = ids, .out = x, .scale = c.embedding_scale});
-  if (is_split()) record_sum(x);
+  share.has_ends() ? record_embedding(ids, x) : record_pass(x, share.stage - 1, share.stage);
   const Tensor inputs = record_layer_inputs(ids, x);
-  for (int32_t i = 0; i < c.layer_count(); ++i) {
+  for (int32_t i = share.own_layers.begin; share.has_layer(i); ++i) {
     const LayerConfig& layer = c.layers[static_cast<size_t>(i)];
     const int32_t first = i + 1 == c.layer_count() ? first_needed_token : 0;
     if (!record_mixer(i, batch, x, first)) return;
@@ -159,14 +177,28 @@ void Decoder::record(const StepBatch& batch, int32_t first_needed_token, bool sa
     if (layer.mlp) layer.experts.count > 0 ? record_experts(i, rest) : record_mlp(i, rest);
     if (!inputs.empty()) record_layer_input(i, rest, inputs.row_range(first, tokens - first));
   }
-
-  if (batch.logit_rows > 0) record_logits(batch, x, sample);
+  if (share.stage + 1 < share.stages) record_pass(x, share.stage, share.stage + 1);
 }
 
-// Each rank has the logits of its part of the vocabulary; the leader draws.
-void Decoder::record_logits(const StepBatch& batch, const Tensor& x, bool sample) {
+void Decoder::record_embedding(const Tensor& ids, const Tensor& x) {
+  backend_.embed({.table = &model_.embedding(), .ids = ids, .out = x, .scale = model_.config().embedding_scale});
+  if (is_split()) record_sum(x);
+}
+
+// Each rank has the logits of its part of the vocabulary; the leader draws. With stages the rows come from the last one
+// to the first.
+void Decoder::record_logits(const StepBatch& batch, const Tensor& stream, bool sample) {
   const ModelConfig& c = model_.config();
-  const Tensor rows{const_cast<int32_t*>(batch.logit_row_ids), Shape(batch.logit_rows), DType::i32};
+  Tensor rows{const_cast<int32_t*>(batch.logit_row_ids), Shape(batch.logit_rows), DType::i32};
+  Tensor x = stream;
+  if (has_stages()) {
+    const int32_t last = model_.share().stages - 1;
+    if (model_.share().stage == last) record_pass(x, last, 0, rows);
+    if (!model_.share().has_ends()) return;
+    x = {rows_memory_.data(), Shape(batch.logit_rows, c.width)};
+    rows.data = row_ids_memory_.data();
+    record_pass(x, last, 0);
+  }
   const Tensor logits{logits_memory_.data(), Shape(batch.logit_rows, c.vocabulary)};
   const Tensor part =
       is_split() ? Tensor{part_memory_.data(), Shape(batch.logit_rows, model_.share().vocabulary.count)} : logits;
@@ -179,7 +211,7 @@ void Decoder::record_logits(const StepBatch& batch, const Tensor& x, bool sample
                    .softcap = c.logit_softcap,
                    .out = part});
   if (is_split()) {
-    const Tensor begins{begins_memory_.data(), Shape(ranks_.ranks->size() + 1), DType::i32};
+    const Tensor begins{begins_memory_.data(), Shape(model_.share().ranks + 1), DType::i32};
     backend_.all_gather({.x = part, .begins = begins, .most = candidates_, .out = logits});
   }
   if (sample) backend_.sample(samples_.args(logits, request_memory_.data(), result_memory_.data()));

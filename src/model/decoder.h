@@ -19,6 +19,8 @@ namespace inferno {
 
 // What the layers of a model need of a cache.
 [[nodiscard]] std::vector<KvLayerShape> cache_layers(const ModelConfig& config);
+// The same of a rank: nothing for layers of other stages.
+[[nodiscard]] std::vector<KvLayerShape> cache_layers(const ModelConfig& whole, const ModelShare& share);
 
 struct StepLimits {
   int32_t max_tokens = 0;  // of one step; longer prompts run in chunks; 0: as many as the backend likes (Engine)
@@ -33,6 +35,9 @@ struct RankLink {
   std::span<const int32_t> vocabulary_begins = {};  // of each rank, and the end; read when a decoder is made
   DType wire = DType::f32;                          // of sums
 };
+
+// Tokens of each of the parts that a step is cut into, so that stages compute at the same time.
+[[nodiscard]] int32_t part_tokens(int32_t tokens, int32_t stages);
 
 class Decoder {
  public:
@@ -73,8 +78,10 @@ class Decoder {
   void add(std::span<const int32_t> pages, int32_t state_slot, int32_t first, std::span<const int32_t> tokens,
            int32_t logit_rows);
   void execute(bool sample);
-  void record_logits(const StepBatch& batch, const Tensor& x, bool sample);
   void record(const StepBatch& batch, int32_t first_needed_token, bool sample);
+  void record_layers(const StepBatch& batch, const Tensor& x, int32_t first_needed_token);
+  void record_embedding(const Tensor& ids, const Tensor& x);
+  void record_logits(const StepBatch& batch, const Tensor& stream, bool sample);
   // What each layer has of a token for itself, [T, layers * n]; empty where there is none.
   [[nodiscard]] Tensor record_layer_inputs(const Tensor& ids, const Tensor& x);
   // Tensors of a step one after another in mixer_memory_.
@@ -98,9 +105,17 @@ class Decoder {
   void record_layer_input(int32_t index, const Tensor& x, const Tensor& inputs);
 
   // ---- of a model split over ranks (decoder_ranks.cpp)
-  [[nodiscard]] bool is_split() const { return ranks_.ranks != nullptr; }
-  // What is added once, rank 0 adds.
-  [[nodiscard]] bool adds_residual() const { return !is_split() || ranks_.ranks->is_leader(); }
+  // One rank with a link does what several do.
+  [[nodiscard]] bool is_split() const { return model_.share().divides() || (ranks_.ranks != nullptr && !has_stages()); }
+  // What is added once, the first of the ranks that share a layer adds.
+  [[nodiscard]] bool adds_residual() const { return model_.share().rank == 0; }
+  [[nodiscard]] bool has_stages() const { return model_.share().stages > 1; }
+  // The rank that has in that stage what this one has in its own.
+  [[nodiscard]] int32_t rank_in(int32_t stage) const { return stage * model_.share().ranks + model_.share().rank; }
+  // A step in parts, so that stages compute at the same time: one has the next part while another has this one.
+  void execute_parts(bool sample);
+  void take_part(int32_t begin, int32_t count);
+  void record_pass(const Tensor& x, int32_t from_stage, int32_t to_stage, const Tensor& rows = {});
   void prepare_ranks();
   void note_sequence(std::span<const int32_t> pages, int32_t first, std::span<const int32_t> tokens,
                      int32_t logit_rows);
@@ -119,8 +134,10 @@ class Decoder {
   std::vector<int32_t> sequences_;  // of a step, for the other ranks: see follow()
   std::vector<int32_t> message_;
   std::vector<int32_t> copies_;
-  int32_t candidates_ = 0;  // of the step: AllGatherArgs::most
+  int32_t candidates_ = 0;   // of the step: AllGatherArgs::most
+  int32_t part_tokens_ = 0;  // of the step: tokens of each of its parts, where there are stages
   HostBatch batch_;
+  HostBatch part_;  // of a step; empty without stages
   HostSampleBatch samples_;
 
   Buffer batch_memory_;    // BatchCapacity::ints() int32
@@ -135,6 +152,8 @@ class Decoder {
   Buffer part_memory_;     // [max_logit_rows, vocabulary of this rank], where the model is split
   Buffer begins_memory_;   // the first column of each rank, and the end
   Buffer sum_memory_;      // [max_tokens, d], where sums are normalized before they are added
+  Buffer rows_memory_;     // [max_logit_rows, d], of the last stage, on the first
+  Buffer row_ids_memory_;  // 0, 1, 2, ...: all of these rows
   Buffer request_memory_;  // HostSampleBatch::request_bytes
   Buffer result_memory_;   // HostSampleBatch::result_bytes
 };

@@ -1,4 +1,5 @@
-// Settings of the families whose layers differ most: Gemma 4, Mamba-2 and latent attention.
+// Settings of the families whose layers differ most: Gemma 4, Mamba-2 and latent attention; nonsense in those of the
+// others.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -174,6 +175,43 @@ TEST(FamilyConfig, NonsenseInGemmasKeysIsRefused) {
   file = gemma4();
   file.add_tensor("blk.1.layer_output_scale.weight", Shape(2));
   EXPECT_EQ(refusal(file), "\"file\": blk.1.layer_output_scale.weight must be one value of type F32");
+}
+
+TEST(FamilyConfig, NonsenseInTheKeysOfDenseFamiliesIsRefused) {
+  struct Family {
+    const char* architecture;
+    std::vector<std::string> keys;
+    std::vector<std::string> keys_that_may_be_zero;
+  };
+  const std::vector<Family> families = {
+      {"gemma3", {"attention.sliding_window", "rope.freq_base_swa", "final_logit_softcapping"}, {}},
+      {"gemma2", {"attention.sliding_window", "attn_logit_softcapping", "final_logit_softcapping"}, {}},
+      {"granite", {"embedding_scale", "residual_scale", "logit_scale", "attention.scale"}, {}},
+      {"mistral3", {"attention.temperature_scale"}, {}},
+      {"olmo2", {"attention.sliding_window", "rope.freq_base_swa"}, {}},
+      {"phi3", {}, {"attention.sliding_window"}},
+      {"smollm3", {"rope.freq_base", "attention.key_length"}, {}},
+      {"seed_oss", {"rope.dimension_count", "attention.value_length"}, {}},
+  };
+  for (const Family& family : families) {
+    const auto make = [&] {
+      FamilyFile file(family.architecture);
+      file.set("attention.sliding_window", 8);
+      file.set("rope.scaling.original_context_length", 32);
+      return file;
+    };
+    expect_no_nonsense(make, family.keys);
+    expect_no_nonsense(make, family.keys_that_may_be_zero, true);
+  }
+  const auto yarn = [] {
+    FamilyFile file("mistral3");
+    file.set("rope.scaling.type", MetadataValue(std::string("yarn")));
+    file.set("rope.scaling.factor", MetadataValue(4.0F));
+    file.set("rope.scaling.original_context_length", 32);
+    return file;
+  };
+  expect_no_nonsense(yarn, {"rope.scaling.factor", "rope.scaling.original_context_length",
+                            "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow", "rope.scaling.attn_factor"});
 }
 
 void add_mamba(FamilyFile& file) {

@@ -100,22 +100,26 @@ Model::Model(Backend& backend, const ModelFile& file, const ModelConfig& config,
   Loader load(backend, file, on_progress);
   const ModelConfig& c = config_;
   const bool tied = !c.encoder.only && file.find_tensor(kHeadTensor) == nullptr;
-  const Shape table(c.vocabulary, c.width);
-  embedding_ = load(select_rows(std::string(kEmbeddingTensor), table, share_.vocabulary),
-                    tied ? WeightUse::gather | WeightUse::matmul : WeightUse::gather);
-  if (c.encoder.output_norm) {
-    output_norm_ = load(select_whole(std::string(c.output_norm_tensor), Shape(c.width)), WeightUse::vector);
+  if (share_.has_ends()) {
+    const Shape table(c.vocabulary, c.width);
+    embedding_ = load(select_rows(std::string(kEmbeddingTensor), table, share_.vocabulary),
+                      tied ? WeightUse::gather | WeightUse::matmul : WeightUse::gather);
+    if (c.encoder.output_norm) {
+      output_norm_ = load(select_whole(std::string(c.output_norm_tensor), Shape(c.width)), WeightUse::vector);
+    }
+    encoder_ = load_encoder(load, file, c);
+    if (!tied && !c.encoder.only)
+      head_ = load(select_rows(std::string(kHeadTensor), table, share_.vocabulary), WeightUse::matmul);
   }
-  encoder_ = load_encoder(load, file, c);
-  if (!tied && !c.encoder.only)
-    head_ = load(select_rows(std::string(kHeadTensor), table, share_.vocabulary), WeightUse::matmul);
   if (c.layer_inputs > 0) {
     const int64_t all = int64_t{c.layer_inputs} * c.layer_count();
     inputs_.table = load(select_whole(std::string(kLayerInputTable), Shape(c.vocabulary, all)), WeightUse::gather);
     inputs_.proj = load(select_whole(std::string(kLayerInputProjection), Shape(all, c.width)), WeightUse::matmul);
     inputs_.norm = load(select_whole(std::string(kLayerInputNorm), Shape(c.layer_inputs)), WeightUse::vector);
   }
-  for (int32_t i = 0; i < c.layer_count(); ++i) layers_.push_back(load_layer(load, config, i, share_));
+  for (int32_t i = 0; i < c.layer_count(); ++i) {
+    layers_.push_back(share_.has_layer(i) ? load_layer(load, config, i, share_) : LayerWeights());
+  }
   load.finish();
   weight_bytes_ = load.bytes();
 

@@ -42,11 +42,13 @@ class Model {
   [[nodiscard]] const ModelConfig& config() const { return config_; }
   [[nodiscard]] const ModelShare& share() const { return share_; }
   [[nodiscard]] int32_t context() const { return context_; }
-  [[nodiscard]] const Weight& embedding() const { return *embedding_; }  // [vocabulary of this rank, d]
+  // [vocabulary of this rank, d]; as all that is outside of layers, where share().has_ends().
+  [[nodiscard]] const Weight& embedding() const { return *embedding_; }
   // Null where layers have no inputs of their own.
   [[nodiscard]] const LayerInputWeights& layer_inputs() const { return inputs_; }
   [[nodiscard]] const Weight& output_norm() const { return *output_norm_; }          // where the config has one
   [[nodiscard]] const Weight& head() const { return head_ ? *head_ : *embedding_; }  // tied when the file has none
+  // Empty where the share does not have that layer.
   [[nodiscard]] const LayerWeights& layer(int32_t index) const { return layers_[static_cast<size_t>(index)]; }
   // The rotation of a layer: without a table when it has none. Layers of the same rotation share a table.
   [[nodiscard]] RopeParams rope(int32_t layer) const;

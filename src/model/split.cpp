@@ -3,12 +3,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <string>
 
 #include "base/error.h"
 #include "model/layer_weights.h"
 #include "model/tensor_names.h"
+#include "model/tensor_source.h"
 
 namespace inferno {
 namespace {
@@ -33,6 +35,10 @@ class Divider {
 
   [[nodiscard]] int ranks() const { return ranks_; }
   [[nodiscard]] const ModelFile& file() const { return file_; }
+  // Of ranks that follow each other.
+  [[nodiscard]] int64_t size_of(int first, int count) const {
+    return ends_[static_cast<size_t>(first) + static_cast<size_t>(count)] - ends_[static_cast<size_t>(first)];
+  }
   // The elements of one rank when `count` are cut at multiples of `unit`; nothing when a rank would have none.
   [[nodiscard]] std::vector<Part> divide(int64_t count, int64_t unit) const {
     const int64_t units = (count + unit - 1) / unit;
@@ -140,21 +146,9 @@ void refuse(const ModelFile& file, const ModelConfig& config, size_t index) {
   fail("\"{}\": layer {} {} not divided among ranks; run this model on one rank", file.path(), index, what);
 }
 
-}  // namespace
-
-ModelShare whole_share(const ModelConfig& config) {
-  ModelShare share{.vocabulary = {0, config.vocabulary}};
-  for (const LayerConfig& layer : config.layers) {
-    share.layers.push_back({.q_heads = {0, layer.q_heads},
-                            .kv_heads = {0, layer.kv_heads},
-                            .ffn = {0, layer.experts.count > 0 ? layer.experts.ffn : layer.ffn},
-                            .shared_ffn = {0, layer.experts.shared_ffn}});
-  }
-  return share;
-}
-
-std::vector<ModelShare> split_model(const ModelFile& file, const ModelConfig& config, int ranks,
-                                    std::span<const int32_t> sizes) {
+// Divides every layer among ranks.
+std::vector<ModelShare> divide_layers(const ModelFile& file, const ModelConfig& config, int ranks,
+                                      std::span<const int32_t> sizes) {
   if (ranks == 1) return {whole_share(config)};
   const Divider divider(file, ranks, sizes);
   std::vector<Part> rows = divider.divide(config.vocabulary, kRowUnit);
@@ -163,7 +157,8 @@ std::vector<ModelShare> split_model(const ModelFile& file, const ModelConfig& co
   std::vector<ModelShare> shares(static_cast<size_t>(ranks));
   for (int r = 0; r < ranks; ++r) {
     ModelShare& share = shares[static_cast<size_t>(r)];
-    share = {.rank = r, .ranks = ranks, .vocabulary = rows[static_cast<size_t>(r)]};
+    share = {
+        .rank = r, .ranks = ranks, .own_layers = {0, config.layer_count()}, .vocabulary = rows[static_cast<size_t>(r)]};
     share.layers.resize(config.layers.size());
   }
   for (size_t i = 0; i < config.layers.size(); ++i) {
@@ -187,9 +182,104 @@ std::vector<ModelShare> split_model(const ModelFile& file, const ModelConfig& co
   return shares;
 }
 
+// What stages cannot hand on.
+void refuse_stages(const ModelFile& file, const ModelConfig& config) {
+  if (config.layer_inputs > 0) fail("\"{}\": inputs of layers are not divided among stages; use one", file.path());
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    if (!config.layers[i].is_recurrent()) continue;
+    fail("\"{}\": layer {} is recurrent, and states are not divided among stages; run this model on one rank",
+         file.path(), i);
+  }
+}
+
+// The layers of each stage so that the largest is as small as can be: bytes in proportion to the stages' sizes, those
+// of embedding and head counted with the first. Layers that share a cache stay together.
+std::vector<Part> divide_stages(const ModelFile& file, const ModelConfig& config, std::span<const int64_t> sizes) {
+  const auto stages = sizes.size();
+  const auto layers = config.layers.size();
+  const ModelShare whole = whole_share(config);
+  std::vector<uint64_t> ends{share_bytes(file, config, whole, kNoLayer)};  // sums of bytes before each layer
+  std::vector<bool> can_begin(layers + 1, true);
+  for (size_t i = 0; i < layers; ++i) {
+    ends.push_back(ends.back() + share_bytes(file, config, whole, static_cast<int32_t>(i)));
+    const int32_t source = config.layers[i].kv_source;
+    for (size_t j = source == kOwnCache ? i : static_cast<size_t>(source); j < i; ++j) can_begin[j + 1] = false;
+  }
+  // best[s][n]: the least load of the fullest of s + 1 stages that have n layers;
+  // from[s][n]: the layers before the last of them.
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  std::vector<std::vector<double>> best(stages, std::vector<double>(layers + 1, kNone));
+  std::vector<std::vector<size_t>> from(stages, std::vector<size_t>(layers + 1, 0));
+  const auto load = [&](size_t stage, size_t begin, size_t end) {
+    return static_cast<double>(ends[end] - (stage == 0 ? 0 : ends[begin])) / static_cast<double>(sizes[stage]);
+  };
+  for (size_t n = 1; n <= layers; ++n) best[0][n] = load(0, 0, n);
+  for (size_t s = 1; s < stages; ++s) {
+    for (size_t n = s + 1; n <= layers; ++n) {
+      for (size_t begin = s; begin < n; ++begin) {
+        if (!can_begin[begin]) continue;
+        const double fullest = std::max(best[s - 1][begin], load(s, begin, n));
+        if (fullest >= best[s][n]) continue;
+        best[s][n] = fullest;
+        from[s][n] = begin;
+      }
+    }
+  }
+  if (best[stages - 1][layers] == kNone) {
+    fail_usage("\"{}\" has {} layers that cannot be divided among {} stages; use fewer", file.path(), layers, stages);
+  }
+  std::vector<Part> parts(stages);
+  size_t end = layers;
+  for (size_t s = stages; s-- > 0; end = from[s][end]) {
+    const size_t begin = from[s][end];
+    parts[s] = {static_cast<int32_t>(begin), static_cast<int32_t>(end - begin)};
+  }
+  return parts;
+}
+
+}  // namespace
+
+ModelShare whole_share(const ModelConfig& config) {
+  ModelShare share{.own_layers = {0, config.layer_count()}, .vocabulary = {0, config.vocabulary}};
+  for (const LayerConfig& layer : config.layers) {
+    share.layers.push_back({.q_heads = {0, layer.q_heads},
+                            .kv_heads = {0, layer.kv_heads},
+                            .ffn = {0, layer.experts.count > 0 ? layer.experts.ffn : layer.ffn},
+                            .shared_ffn = {0, layer.experts.shared_ffn}});
+  }
+  return share;
+}
+
+std::vector<ModelShare> split_model(const ModelFile& file, const ModelConfig& config, int ranks,
+                                    std::span<const int32_t> sizes, int stages) {
+  if (stages == 1) return divide_layers(file, config, ranks, sizes);
+  if (stages < 1 || ranks % stages != 0) {
+    fail_usage("`pipeline` {} does not divide the {} ranks; each stage has as many", stages, ranks);
+  }
+  refuse_stages(file, config);
+  const Divider divider(file, ranks, sizes);
+  const int each = ranks / stages;
+  std::vector<int64_t> stage_sizes;
+  for (int s = 0; s < stages; ++s) stage_sizes.push_back(divider.size_of(s * each, each));
+  const std::vector<Part> parts = divide_stages(file, config, stage_sizes);
+  std::vector<ModelShare> shares;
+  for (int s = 0; s < stages; ++s) {
+    const auto own = sizes.empty()
+                         ? sizes
+                         : sizes.subspan(static_cast<size_t>(s) * static_cast<size_t>(each), static_cast<size_t>(each));
+    for (ModelShare& share : divide_layers(file, config, each, own)) {
+      share.stage = s;
+      share.stages = stages;
+      share.own_layers = parts[static_cast<size_t>(s)];
+      shares.push_back(std::move(share));
+    }
+  }
+  return shares;
+}
+
 ModelConfig config_of(const ModelConfig& whole, const ModelShare& share) {
   ModelConfig config = whole;
-  if (share.is_whole()) return config;
+  if (!share.divides()) return config;
   for (size_t i = 0; i < config.layers.size(); ++i) {
     LayerConfig& layer = config.layers[i];
     const LayerShare& own = share.layers[i];

@@ -2,6 +2,9 @@
 // of the output projection that belong to them; rows of gate and up with the columns of down; rows of the embedding and
 // the head. Everything else is on every rank.
 //
+// Or in stages, each of so many ranks that follow each other: a stage has some of the layers, divided among its ranks
+// as above; the first one also has the embedding and the head.
+//
 // Columns are cut between the blocks of their type. What cannot be cut so often is an Error that names the tensor.
 #pragma once
 
@@ -29,19 +32,29 @@ struct LayerShare {
 
 // What one rank has.
 struct ModelShare {
-  int rank = 0;
+  int rank = 0;  // among those of its stage
   int ranks = 1;
-  Part vocabulary;
+  int stage = 0;
+  int stages = 1;
+  Part own_layers;  // of the stage
+  Part vocabulary;  // of a rank of the first stage
   std::vector<LayerShare> layers;
 
-  [[nodiscard]] bool is_whole() const { return ranks == 1; }
+  [[nodiscard]] bool is_whole() const { return ranks == 1 && stages == 1; }
+  // Whether matrices are divided among ranks.
+  [[nodiscard]] bool divides() const { return ranks > 1; }
+  [[nodiscard]] bool has_layer(int32_t index) const {
+    return index >= own_layers.begin && index < own_layers.begin + own_layers.count;
+  }
+  // Where the text enters and leaves the model.
+  [[nodiscard]] bool has_ends() const { return stage == 0; }
 };
 
 // All of the model.
 [[nodiscard]] ModelShare whole_share(const ModelConfig& config);
-// The shares of `ranks` ranks, in proportion to `sizes` (empty: equal ones).
+// The shares of `ranks` ranks in `stages` stages, in proportion to `sizes` (empty: equal ones).
 [[nodiscard]] std::vector<ModelShare> split_model(const ModelFile& file, const ModelConfig& config, int ranks,
-                                                  std::span<const int32_t> sizes = {});
+                                                  std::span<const int32_t> sizes = {}, int stages = 1);
 // The config as that rank computes with it: its own heads and rows.
 [[nodiscard]] ModelConfig config_of(const ModelConfig& whole, const ModelShare& share);
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "base/error.h"
@@ -122,6 +123,51 @@ TEST(Split, WhatCannotBeCutIsAnErrorThatNamesIt) {
   Case rows({});
   rows.config.layers[0].qk_norm = QkNorm::rows;
   EXPECT_NE(rows.error(2).find("normalizes whole rows"), std::string::npos);
+}
+
+// Layers whose matrices are all alike; the embedding has as many bytes as `embedding` of them.
+std::vector<Part> stages_of(int32_t layers, int64_t embedding, int stages, const std::vector<int32_t>& sizes = {},
+                            int ranks = 0) {
+  Case c({.type = DType::f32});
+  c.config.layers.resize(static_cast<size_t>(layers), c.config.layers[0]);
+  // Only two tensors of a layer have bytes here.
+  for (int32_t i = 0; i < layers; ++i) {
+    c.file.set("blk." + std::to_string(i) + ".attn_output.weight", DType::f32);
+    c.file.set("blk." + std::to_string(i) + ".ffn_down.weight", DType::f32);
+  }
+  c.file.set("token_embd.weight", DType::f32);
+  const int64_t layer = int64_t{512} * (512 + 1280);
+  c.config.vocabulary = static_cast<int32_t>(std::max<int64_t>(embedding * layer / 512, 64));
+  std::vector<Part> parts;
+  for (const ModelShare& share : split_model(c.file, c.config, ranks == 0 ? stages : ranks, sizes, stages)) {
+    parts.push_back(share.own_layers);
+  }
+  return parts;
+}
+
+TEST(Split, StagesHaveLayersByBytesWithTheEndsOnTheFirst) {
+  EXPECT_EQ(stages_of(8, 0, 2), (std::vector<Part>{{0, 4}, {4, 4}}));
+  EXPECT_EQ(stages_of(8, 2, 2), (std::vector<Part>{{0, 3}, {3, 5}}));
+  EXPECT_EQ(stages_of(8, 100, 2), (std::vector<Part>{{0, 1}, {1, 7}}));
+  EXPECT_EQ(stages_of(8, 0, 2, {3, 1}), (std::vector<Part>{{0, 6}, {6, 2}}));
+  EXPECT_EQ(stages_of(7, 0, 3).back().begin + stages_of(7, 0, 3).back().count, 7);
+  // Ranks of a stage have the same layers; its size is theirs together.
+  EXPECT_EQ(stages_of(8, 0, 2, {3, 3, 1, 1}, 4), (std::vector<Part>{{0, 6}, {0, 6}, {6, 2}, {6, 2}}));
+}
+
+TEST(Split, LayersThatShareACacheStayInOneStage) {
+  Case c({.type = DType::f32});
+  c.config.layers.resize(6, c.config.layers[0]);
+  c.config.layers[3].kv_source = 1;
+  c.config.layers[4].kv_source = 0;
+  for (const ModelShare& share : split_model(c.file, c.config, 2, {}, 2)) {
+    EXPECT_EQ(share.own_layers, share.stage == 0 ? (Part{0, 5}) : (Part{5, 1}));
+  }
+  c.config.layers[5].kv_source = 0;
+  EXPECT_THROW((void)split_model(c.file, c.config, 2, {}, 2), Error);
+  c.config.layers[5] = c.config.layers[0];
+  c.config.layers[5].mixer = Mixer::delta_net;
+  EXPECT_THROW((void)split_model(c.file, c.config, 2, {}, 2), Error);
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ std::optional<Selection> select_share(const LayerTensor& tensor, int32_t index, 
     wanted.tensor_shape.dims[has_matrices ? 1 : 0] = tensor.fused_rows * tensor.blocks;
   }
   if (tensor.file_shape.rank > 0) wanted.tensor_shape = tensor.file_shape;
-  const bool is_split = !share.is_whole() && tensor.split != SplitBy::whole && tensor.split != SplitBy::first_rank;
+  const bool is_split = share.divides() && tensor.split != SplitBy::whole && tensor.split != SplitBy::first_rank;
   if (!is_fused && !is_split) return wanted;
 
   wanted.block_rows = is_fused ? tensor.fused_rows : rows;
@@ -112,6 +112,7 @@ std::optional<Selection> select_share(const LayerTensor& tensor, int32_t index, 
 
 uint64_t share_bytes(const ModelFile& file, const ModelConfig& whole, const ModelShare& share, int32_t layer) {
   uint64_t bytes = 0;
+  if (layer == kNoLayer ? !share.has_ends() : !share.has_layer(layer)) return 0;
   if (layer == kNoLayer) {
     const Shape table(share.vocabulary.count, whole.width);
     for (const std::string_view name : {kEmbeddingTensor, kHeadTensor}) {

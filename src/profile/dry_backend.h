@@ -21,6 +21,7 @@ class DryBackend final : public Backend {
   [[nodiscard]] std::string description() const override { return like_->description(); }
   [[nodiscard]] DType default_kv_dtype() const override { return like_->default_kv_dtype(); }
   [[nodiscard]] bool host_visible() const override { return true; }
+  [[nodiscard]] bool cpu_numerics() const override { return true; }
   [[nodiscard]] int workers() const override { return like_->workers(); }
   [[nodiscard]] bool supports(OpId op, DType dtype) const override { return like_->supports(op, dtype); }
   [[nodiscard]] bool supports(const OpRecord& op) const override { return like_->supports(op); }

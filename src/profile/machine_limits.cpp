@@ -148,7 +148,7 @@ MachineLimits machine_limits(int threads, Remeasure again, MachineLimits (*measu
 
 MachineLimits limits_of(Backend& backend) {
   const std::optional<DeviceRates> device = backend.device_rates();
-  if (!device) return backend.host_visible() ? machine_limits(backend.workers()) : MachineLimits{};
+  if (!device) return backend.cpu_numerics() ? machine_limits(backend.workers()) : MachineLimits{};
   MachineLimits limits;
   limits.cpu = backend.description();
   limits.read = {{.working_set = 0, .gb_per_s = device->read_gb, .streams = 1}};

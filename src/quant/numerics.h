@@ -21,6 +21,12 @@
 // are theirs.
 // Largest |isum_b|: 520,192 (Q8_0) per 32; 133,169,152 (Q6_K) per 256. Largest |msum_b|: 2,048,256 (Q4_K).
 // A kernel may as well compute with unsigned levels and take offset * sum_i q_i off: integers are exact either way.
+//
+// Plain weights (F32, F16, BF16) have no such bits in common. Weights are never rounded, activations are rounded to the
+// weight's type (a row that F16 cannot hold stays f32), sums are f32. The order of the sums is a table's own, the same
+// for any number of tokens, rows and threads: one chain of fused multiply-adds in ascending K, or that of the machine's
+// bf16 matrix instructions, which count subnormals as zero (arm/bf16_linear.h, x86/amx_bf16.h). Any two tables differ
+// by at most 2^-22 * sqrt(k) of the sum of magnitudes.
 #pragma once
 
 #include <cmath>

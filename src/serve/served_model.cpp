@@ -22,7 +22,7 @@ ModelFacts facts_of(Engine& engine) {
                    .slots = engine.makes_text() ? engine.decoder().limits().max_sequences : 0,
                    .weight_bytes = engine.model().weight_bytes(),
                    .memory_bytes = engine.model().weight_bytes() + (engine.makes_text() ? engine.cache().bytes() : 0),
-                   .on_device = !engine.backend().host_visible()};
+                   .on_device = !engine.backend().cpu_numerics()};
   if (tokenizer != nullptr) {
     facts.chat_template = tokenizer->chat_template();
     facts.bos = text(tokenizer->bos());

@@ -23,11 +23,11 @@ StepLimits step_limits(const RunLimits& limits) {
 
 }  // namespace
 
-ModelRun::ModelRun(Backend& backend, const ModelFile& file, const RunLimits& limits)
+ModelRun::ModelRun(Backend& backend, const ModelFile& file, const RunLimits& limits, const RankLink& ranks)
     : limits_(limits),
       model_(backend, file, read_config(file), limits.context),
       cache_(backend, kv_config(model_.config(), limits)),
-      decoder_(backend, model_, cache_, step_limits(limits)),
+      decoder_(backend, model_, cache_, step_limits(limits), ranks),
       last_(static_cast<size_t>(limits.max_sequences)),
       fed_(last_.size()) {
   requests_.reserve(last_.size());

@@ -24,7 +24,8 @@ struct RunLimits {
 
 class ModelRun {
  public:
-  ModelRun(Backend& backend, const ModelFile& file, const RunLimits& limits);
+  // `ranks`: of one rank alone, which then does all that several do.
+  ModelRun(Backend& backend, const ModelFile& file, const RunLimits& limits, const RankLink& ranks = {});
 
   // Runs `tokens`, at most max_tokens, as the next positions of a sequence; a token is drawn from the last if `sample`.
   void prefill(int32_t sequence, std::span<const int32_t> tokens, bool sample = true);

@@ -19,6 +19,7 @@ struct ModelShape {
   uint32_t rotated_dims = 0;  // of a head; 0: all
   // Heads of layers with the delta rule, in three of four layers; 0: there are none.
   uint32_t state_k_heads = 0, state_v_heads = 0, state_dim = 0;
+  uint32_t window = 0;  // of the layers that have one, in the family's own pattern; 0: the family has none
 };
 
 // "qwen3-0.6b, tiny, ...": for messages.

@@ -98,6 +98,7 @@ void SyntheticModel::set_config(std::string_view type) {
     number("ssm.inner_size", shape_.state_v_heads * shape_.state_dim);
     number("full_attention_interval", 4);
   }
+  if (shape_.window > 0) number("attention.sliding_window", shape_.window);
   number("vocab_size", shape_.vocabulary);
   set(prefix + "attention.layer_norm_rms_epsilon", MetadataValue(shape_.norm_eps));
   set(prefix + "rope.freq_base", MetadataValue(shape_.rope_base));

@@ -81,7 +81,7 @@ TEST(SyntheticModel, OneSeedGivesOneModelAndAnotherAnother) {
 
 TEST(SyntheticModel, EveryShapeHasTheConfigOfItsArchitecture) {
   for (const char* name : {"qwen3-0.6b", "qwen3-8b", "qwen2-0.5b", "llama-3.2-1b", "qwen3-30b-a3b-8l", "tiny-moe",
-                           "qwen3.5-0.8b", "tiny-qwen3.5", "tiny"}) {
+                           "qwen3.5-0.8b", "tiny-qwen3.5", "gemma-3-1b", "tiny"}) {
     const ModelShape& shape = find_model_shape(name);
     const ModelConfig config = read_config(SyntheticModel(shape, "Q4_0"));
     EXPECT_EQ(config.layers.size(), shape.layers);
@@ -89,7 +89,9 @@ TEST(SyntheticModel, EveryShapeHasTheConfigOfItsArchitecture) {
     const ExpertsConfig& experts = config.layers.back().experts;
     EXPECT_EQ(static_cast<uint32_t>(experts.count), shape.experts);
     EXPECT_EQ(static_cast<uint32_t>(shape.experts > 0 ? experts.ffn : config.layers.back().ffn), shape.ffn);
-    EXPECT_EQ(config.layers[0].qk_norm == QkNorm::heads, shape.architecture.starts_with("qwen3"));
+    EXPECT_EQ(config.layers[0].qk_norm == QkNorm::heads,
+              shape.architecture.starts_with("qwen3") || shape.architecture == "gemma3");
+    EXPECT_EQ(static_cast<uint32_t>(config.layers[0].window), shape.window);
     EXPECT_EQ(config.layers[0].qkv_bias, shape.architecture == "qwen2");
     EXPECT_EQ(config.ropes[0].factors.empty(), shape.architecture != "llama");
     EXPECT_EQ(static_cast<uint32_t>(config.layers[0].recurrent.head_dim), shape.state_dim);

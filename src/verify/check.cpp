@@ -105,7 +105,8 @@ void CheckingBackend::check(std::span<const OpRecord> group, int64_t index) {
   layer_ = layer_of(group[0]).value_or(layer_);
   const int layer = layer_;
   // What ranks exchange cannot be computed again on one side.
-  const bool exchanges = group[0].op() == OpId::all_reduce || group[0].op() == OpId::all_gather;
+  const OpId op = group[0].op();
+  const bool exchanges = op == OpId::all_reduce || op == OpId::all_gather || op == OpId::pass_on;
   if (planning_ || (exchanges && options_.exchanges) || !is_due()) {
     for (const OpRecord& record : group) call_op(inner(), record);
     return;

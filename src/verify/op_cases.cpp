@@ -489,6 +489,10 @@ void build(CaseList& list, const AllReduceArgs& /*tag*/) {
   list.add("one rank", [](CaseData& d) { return AllReduceArgs{.x = d.normals({3, 67})}; });
 }
 
+void build(CaseList& list, const PassOnArgs& /*tag*/) {
+  list.add("one rank", [](CaseData& d) { return PassOnArgs{.x = d.normals({3, 67})}; });
+}
+
 void build(CaseList& list, const AllGatherArgs& /*tag*/) {
   list.add("one rank", [](CaseData& d) {
     return AllGatherArgs{.x = d.normals({3, 67}), .begins = d.ints({0, 67}), .out = d.output({3, 67})};

@@ -577,6 +577,10 @@ void check(const AllReduceArgs& a) {
   f32(a.x);
   need(a.wire == DType::f32 || a.wire == DType::bf16, "a sum is sent as f32 or bf16");
 }
+void check(const PassOnArgs& a) {
+  f32(a.x);
+  need(a.rows.empty(), "rows for another rank");
+}
 // Of one rank, which is all that can be replayed.
 void check(const AllGatherArgs& a) {
   f32(a.x);

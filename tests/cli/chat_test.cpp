@@ -168,8 +168,11 @@ TEST_F(Chat, CommandsChangeTheConversation) {
 }
 
 TEST_F(Chat, TheEndOfTheContextIsSaidAndTheOldestTurnsCanBeDropped) {
-  Terminal terminal(talk({"-n", "40"}), home());
-  const std::string question = "Tell me more of the sea and the boats\r";
+  // The questions fill the context, whatever the few tokens of the answers are: one fits, two do not.
+  Terminal terminal(talk({"-n", "4"}), home());
+  const std::string question =
+      "Tell me more of the sea and the boats and of the old man and the wind in the night and of all that the others "
+      "said of them in the morning\r";
   terminal.wait_for("> ");
   terminal.type(question);
   terminal.wait_for("[cut after");

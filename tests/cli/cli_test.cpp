@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -188,6 +189,53 @@ TEST_F(Cli, QuantizeWritesAModelThatRunsAndRefusesItsInput) {
   expect_error(run({"quantize", path("in.gguf"), path("in.gguf"), "q8_0"}), 2, "input itself");
   fs::create_symlink(path("in.gguf"), path("link.gguf"));
   expect_error(run({"quantize", path("in.gguf"), path("link.gguf"), "q8_0"}), 2, "input itself");
+}
+
+// A folder of a fixture, with a tokenizer of 94 characters, the space and an end.
+std::string make_folder(const std::string& folder) {
+  fs::create_directory(folder);
+  for (const char* name : {"config.json", "model.safetensors"})
+    fs::copy_file(fixture(std::string("folders/lfm2/") + name), folder + "/" + name);
+  nlohmann::json vocabulary = {{"\u0120", 94}};
+  for (int i = 0; i < 94; ++i) vocabulary[std::string(1, static_cast<char>('!' + i))] = i;
+  std::ofstream(folder + "/tokenizer.json")
+      << nlohmann::json{{"added_tokens", {{{"id", 95}, {"content", "<end>"}, {"special", true}}}},
+                        {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}},
+                        {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", nlohmann::json::array()}}}};
+  return folder;
+}
+
+TEST_F(Cli, AFolderGeneratesTheTextOfTheFileItIsConvertedTo) {
+  const std::string folder = make_folder(path("model"));
+  const auto text = [&](const std::string& model) {
+    const Outcome outcome = run({"generate", model, "The sea", "-n", "12", "--temp", "0", "--quiet"});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out;
+  };
+  const Outcome converted = run({"convert", folder, path("f32.gguf"), "F32"});
+  ASSERT_EQ(converted.code, 0) << converted.err;
+  EXPECT_NE(converted.err.find(" -> "), std::string::npos) << converted.err;
+  const std::string made = text(folder);
+  EXPECT_GT(made.size(), 5U);
+  EXPECT_EQ(text(path("f32.gguf")), made);
+  EXPECT_EQ(run({"convert", folder, path("q8.gguf"), "Q8_0", "--quiet"}).err, "");
+  EXPECT_LT(fs::file_size(path("q8.gguf")), fs::file_size(path("f32.gguf")));
+  EXPECT_FALSE(text(path("q8.gguf")).empty());
+  EXPECT_NE(run({"inspect", folder}).out.find("lfm2"), std::string::npos);
+}
+
+TEST_F(Cli, ConvertSaysInOneLineWhatIsWrongWithAFolder) {
+  const std::string folder = make_folder(path("model"));
+  expect_error(run({"convert", folder, path("x.gguf"), "Q9"}), 2, "Q9");
+  expect_error(run({"convert", kLlamaFile, path("x.gguf"), "Q8_0"}), 2, "is not a folder");
+  expect_error(run({"convert", path("no"), path("x.gguf"), "Q8_0"}), 1, "no");
+  expect_error(run({"convert", folder, path("no/such/x.gguf"), "Q8_0"}), 1, "x.gguf");
+  std::ofstream(folder + "/config.json") << R"({"model_type": "sd"})";
+  expect_error(run({"convert", folder, path("x.gguf"), "Q8_0"}), 1, "\"sd\"");
+  expect_error(run({"generate", folder, "x"}), 1, "\"sd\"");
+  fs::remove(folder + "/config.json");
+  expect_error(run({"generate", folder, "x"}), 1, "config.json");
+  EXPECT_FALSE(fs::exists(path("x.gguf")));
 }
 
 TEST_F(Cli, QuantizeSaysWhichRowsDoNotFitTheirType) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,7 +13,9 @@
 #include "backend/factory.h"
 #include "backend/metal/kernels/args.h"
 #include "backend/metal/weight_planes.h"
+#include "backend/placement.h"
 #include "base/error.h"
+#include "base/thread_sanitizer.h"
 #include "emulated_device.h"
 #include "quant/quant.h"
 #include "verify/compare.h"
@@ -98,8 +101,21 @@ TEST(MetalOrder, ALayerOfQwen3IsFifteenDispatches) {
   EXPECT_EQ(counts_of(mlp).barriers, 3);
 }
 
+TEST(MetalOrder, DrawingIsTwoDispatchesAndWaitsForNothingElse) {
+  const OpImage greedy = op_cases(OpId::sample).front().image.clone();
+  EXPECT_EQ(counts_of(greedy).dispatches, 2);
+  EXPECT_EQ(counts_of(greedy).barriers, 1);
+}
+
 // A device between the backend and the emulator that makes one mistake.
-enum class Mistake : uint8_t { none, no_barriers, swapped_buffers, wrong_args_field, one_group_less };
+enum class Mistake : uint8_t {
+  none,
+  no_barriers,
+  swapped_buffers,
+  wrong_args_field,
+  one_group_less,
+  one_tile_of_tokens_less
+};
 class FaultyDevice final : public metal::Device {
  public:
   explicit FaultyDevice(Mistake mistake) : mistake_(mistake) {}
@@ -115,8 +131,10 @@ class FaultyDevice final : public metal::Device {
     if (what.kernel.kernel == metal::Kernel::activate && mistake_ == Mistake::swapped_buffers) {
       std::swap(buffers[0], buffers[1]);  // x and factor
     }
-    if (what.kernel.kernel == metal::Kernel::linear || what.kernel.kernel == metal::Kernel::linear_few) {
+    if (what.kernel.kernel == metal::Kernel::linear || what.kernel.kernel == metal::Kernel::linear_few ||
+        what.kernel.kernel == metal::Kernel::linear_many) {
       if (mistake_ == Mistake::one_group_less && what.groups.x > 1) --changed.groups.x;
+      if (mistake_ == Mistake::one_tile_of_tokens_less && what.groups.y > 1) --changed.groups.y;
       if (mistake_ == Mistake::wrong_args_field) {
         reinterpret_cast<metal::LinearArgs*>(args.data())->weight.groups -= 1;
       }
@@ -148,8 +166,11 @@ bool passes_with(Mistake mistake, int64_t tokens = 1) {
   return std::none_of(found.begin(), found.end(), [&](const FieldDifference& d) { return d.beyond(limit); });
 }
 
+// One, a few, and tiles of which the last has one token.
+constexpr int64_t kTokens[] = {1, 2, 33};
+
 TEST(MetalMistakes, NoMistakePasses) {
-  for (const int64_t tokens : {1, 2}) EXPECT_TRUE(passes_with(Mistake::none, tokens));
+  for (const int64_t tokens : kTokens) EXPECT_TRUE(passes_with(Mistake::none, tokens));
 }
 TEST(MetalMistakes, MissingBarriersAreNoticed) {
   EXPECT_FALSE(passes_with(Mistake::no_barriers));
@@ -158,10 +179,38 @@ TEST(MetalMistakes, AWrongBufferIndexIsNoticed) {
   EXPECT_FALSE(passes_with(Mistake::swapped_buffers));
 }
 TEST(MetalMistakes, AWrongArgsFieldIsNoticed) {
-  for (const int64_t tokens : {1, 2}) EXPECT_FALSE(passes_with(Mistake::wrong_args_field, tokens));
+  for (const int64_t tokens : kTokens) EXPECT_FALSE(passes_with(Mistake::wrong_args_field, tokens));
 }
 TEST(MetalMistakes, AnEdgeThatNoThreadgroupCoversIsNoticed) {
-  for (const int64_t tokens : {1, 2}) EXPECT_FALSE(passes_with(Mistake::one_group_less, tokens));
+  for (const int64_t tokens : kTokens) EXPECT_FALSE(passes_with(Mistake::one_group_less, tokens));
+  EXPECT_FALSE(passes_with(Mistake::one_tile_of_tokens_less, 33));
+}
+
+// The kernels are the shipped ones; the emulator lets their threads run past a barrier.
+TEST(MetalMistakesDeathTest, ABarrierThatAKernelLacksIsNoticed) {
+  const OpImage many = linear_case({.tokens = 33, .k = 64, .n = {70}}, 1);
+  const OpImage plain = op_cases(OpId::matmul).back().image.clone();
+  const OpImage tiles = attention_case({.sequences = {{.cached = 40, .queries = 9}}, .q_heads = 2, .kv_heads = 1}, 7);
+  const auto scalar = create_backend("scalar", {.fused = false});
+  const auto passes = [&](const OpImage& image, metal::Kernel kernel) {
+    auto device = std::make_unique<test::EmulatedDevice>();
+    // Before attention's first there is nothing that others read.
+    device->skip_barrier_of(kernel, kernel == metal::Kernel::attention_tiles ? 1 : 0);
+    metal::MetalBackend backend(std::move(device));
+    const double limit = nmse_limit(image.record(), Numerics::definition);
+    const std::vector<FieldDifference> found = compare_written(image, run_on(*scalar, image), run_on(backend, image));
+    return std::none_of(found.begin(), found.end(), [&](const FieldDifference& d) { return d.beyond(limit); });
+  };
+  for (const auto& [image, kernel] : {std::pair{&many, metal::Kernel::linear_many},
+                                      {&plain, metal::Kernel::matmul},
+                                      {&tiles, metal::Kernel::attention_tiles}}) {
+    EXPECT_TRUE(passes(*image, metal::Kernel::count));
+#if INFERNO_THREAD_SANITIZER
+    EXPECT_DEATH((void)passes(*image, kernel), "data race");
+#else
+    EXPECT_FALSE(passes(*image, kernel));
+#endif
+  }
 }
 
 TEST(MetalBackend, HeadsThatNoKernelHoldsAreRefusedWhenTheStepIsPlanned) {
@@ -241,6 +290,57 @@ TEST(MetalBackend, AStepsResultIsThereAfterSynchronizing) {
   placed.download(tested);
   const auto scalar = create_backend("scalar", {.fused = false});
   for (const FieldDifference& d : compare_written(image, run_on(*scalar, image), tested)) EXPECT_LT(d.nmse, 1e-10);
+}
+
+TEST(MetalBackend, TheHostSeesItsMemoryAndItsResultsAreADevices) {
+  const metal::MetalBackend backend(std::make_unique<test::EmulatedDevice>());
+  EXPECT_TRUE(backend.host_visible());
+  EXPECT_FALSE(backend.cpu_numerics());
+}
+
+TEST(MetalBackend, RowsFromWhichAProductIsSentThereAreANumber) {
+  const metal::MetalBackend backend(std::make_unique<test::EmulatedDevice>());
+  EXPECT_EQ(backend.min_offload_rows(), 32);
+  setenv("INFERNO_METAL_MIN_ROWS", "5", 1);
+  EXPECT_EQ(backend.min_offload_rows(), 5);
+  for (const char* wrong : {"0", "many", "-3", "99999999999"}) {
+    setenv("INFERNO_METAL_MIN_ROWS", wrong, 1);
+    EXPECT_THROW((void)backend.min_offload_rows(), Error) << wrong;
+  }
+  unsetenv("INFERNO_METAL_MIN_ROWS");
+}
+
+// `parallel,linear=metal`: products alone, from a number of rows on.
+TEST(MetalBackend, ProductsOfEnoughRowsAreSentThereAndOthersStay) {
+  setenv("INFERNO_METAL_MIN_ROWS", "3", 1);
+  const auto scalar = create_backend("scalar", {.fused = false});
+  for (const int64_t rows : {2, 3}) {
+    auto device = std::make_unique<test::EmulatedDevice>();
+    const test::EmulatedDevice& counter = *device;
+    std::map<std::string, std::unique_ptr<Backend>> others;
+    others.emplace("metal", std::make_unique<metal::MetalBackend>(std::move(device)));
+    PlacementBackend backend(create_backend("simd"), parse_placement("simd,linear=metal"), std::move(others));
+    const OpImage image = linear_case({.tokens = rows, .k = 64, .n = {32}}, 1);
+    const OpImage tested = run_on(backend, image);
+    EXPECT_EQ(counter.dispatches(), rows < 3 ? 0 : 1);
+    for (const FieldDifference& d : compare_written(image, run_on(*scalar, image), tested)) EXPECT_LT(d.nmse, 1e-6);
+  }
+  unsetenv("INFERNO_METAL_MIN_ROWS");
+}
+
+// `metal,attention=simd`: the CPU reads and writes Metal's memory.
+TEST(MetalBackend, TheCpuTakesAnOpInTheSameMemory) {
+  const auto scalar = create_backend("scalar", {.fused = false});
+  std::map<std::string, std::unique_ptr<Backend>> others;
+  others.emplace("simd", create_backend("simd"));
+  PlacementBackend backend(std::make_unique<metal::MetalBackend>(std::make_unique<test::EmulatedDevice>()),
+                           parse_placement("metal,attention=simd"), std::move(others));
+  const OpImage image = attention_block_case(
+      {.attention = {.sequences = {{.cached = 5, .queries = 3}}, .q_heads = 4, .kv_heads = 2}, .width = 64}, true, 1);
+  const OpImage tested = run_on(backend, image);
+  for (const FieldDifference& d : compare_written(image, run_on(*scalar, image), tested)) {
+    EXPECT_LT(d.nmse, 1e-4) << d.field;
+  }
 }
 
 TEST(MetalBackend, MemoryItMayUseIsANumberOfMebibytes) {

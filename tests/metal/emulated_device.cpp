@@ -30,6 +30,8 @@ void EmulatedDevice::dispatch(const metal::Dispatch& what) {
                   .groups = {what.groups.x, what.groups.y, what.groups.z},
                   .threads = {what.threads},
                   .order = order_};
+  if (what.kernel.kernel == without_barrier_) encoded.what.skipped_barrier = skipped_barrier_;
+  if (what.kernel.has_constants()) encoded.what.constants = what.kernel.constants;
   encoded.args.assign(what.args.begin(), what.args.end());
   for (const metal::Binding& binding : what.buffers) encoded.buffers.push_back(binding.data);
   ++dispatches_;

@@ -27,6 +27,12 @@ class EmulatedDevice : public metal::Device {
   void wait() override;
   [[nodiscard]] double last_seconds() const override { return 1e-6; }
 
+  // A planted fault: kernels of this kind miss one barrier.
+  void skip_barrier_of(metal::Kernel kernel, uint32_t number) {
+    without_barrier_ = kernel;
+    skipped_barrier_ = number;
+  }
+
   [[nodiscard]] int64_t barriers() const { return barriers_; }
   [[nodiscard]] int64_t dispatches() const { return dispatches_; }
 
@@ -44,6 +50,8 @@ class EmulatedDevice : public metal::Device {
   std::map<void*, std::unique_ptr<std::byte, Free>> memory_;
   std::vector<Encoded> encoded_;            // since the last barrier
   std::vector<std::vector<Encoded>> done_;  // what barriers closed
+  metal::Kernel without_barrier_ = metal::Kernel::count;
+  uint32_t skipped_barrier_ = 0;
   int64_t barriers_ = 0;
   int64_t dispatches_ = 0;
 };

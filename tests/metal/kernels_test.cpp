@@ -40,8 +40,9 @@ TEST_P(MetalKernels, GiveWhatTheDefinitionGives) {
   EXPECT_GT(ran, 0);
 }
 
-constexpr OpId kOps[] = {OpId::embed,          OpId::rms_norm,  OpId::activate,  OpId::linear, OpId::kv_store,
-                         OpId::qkv_rope_store, OpId::attention, OpId::gated_mlp, OpId::logits, OpId::sample};
+constexpr OpId kOps[] = {OpId::embed,    OpId::rms_norm,       OpId::activate,  OpId::linear,
+                         OpId::kv_store, OpId::qkv_rope_store, OpId::attention, OpId::gated_mlp,
+                         OpId::logits,   OpId::sample,         OpId::matmul};
 
 std::string name_of(const testing::TestParamInfo<MetalKernels::ParamType>& info) {
   constexpr const char* kOrders[] = {"forward", "reverse", "shuffled"};

@@ -146,6 +146,36 @@ TEST_P(HfFolders, ConvertedFileIsThatOfTheConverter) {
   }
 }
 
+// Folders as transformers saves them, of families that differ in names and in what is done to tensors.
+constexpr const char* kFolderFixtures[] = {
+    "deepseek_v3", "gemma4_e", "gemma4_moe", "glm4_moe",   "glm4_moe_lite",  "granite_attention", "granite_hybrid",
+    "granite_moe", "lfm2",     "lfm2_moe",   "nemotron_h", "nemotron_h_moe", "qwen3_5_moe"};
+
+class FolderFixtures : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Folders, FolderFixtures, ::testing::ValuesIn(kFolderFixtures),
+                         [](const auto& info) { return std::string(info.param); });
+
+// The ids of every logits.f32 there.
+std::vector<int32_t> fixture_ids() {
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < 60; ++i) ids.push_back((i * i * 31 + i * 17 + 5) % 96);
+  return ids;
+}
+
+TEST_P(FolderFixtures, LogitsAreTransformersAndThoseOfTheConvertedFile) {
+  const std::string folder = fixture(std::string("folders/") + GetParam());
+  const std::vector<float> expected = read_floats(folder + "/logits.f32");
+  const std::string path = ::testing::TempDir() + "inferno_fixture_" + std::to_string(::getpid()) + ".gguf";
+  quantize_model(open_model(folder), path, "F32", {.threads = 1});
+  for (const char* backend : {"scalar", "parallel"}) {
+    const std::vector<float> found = all_logits(*make_engine(folder, backend, DType::f32, true), fixture_ids());
+    ASSERT_EQ(found.size(), expected.size());
+    EXPECT_LE(max_difference(found, expected) / deviation(expected), 1e-4) << backend;
+    EXPECT_EQ(all_logits(*make_engine(path, backend, DType::f32, true), fixture_ids()), found) << backend;
+  }
+  ::unlink(path.c_str());
+}
+
 // The names of a dense model of layers, as Hugging Face folders have them.
 std::string hf_name(std::string name) {
   constexpr std::pair<std::string_view, std::string_view> kParts[] = {{"token_embd.", "model.embed_tokens."},

@@ -1,92 +1,13 @@
 // One model over several ranks, which are threads here: it computes what one rank computes.
 #include <gtest/gtest.h>
 
-#include <thread>
-
 #include "comm/rank_failure.h"
-#include "comm/thread_ranks.h"
-#include "engine/ranks.h"
+#include "model/split.h"
 #include "model/tensor_source.h"
-#include "model_runs.h"
-#include "synthetic/synthetic_model.h"
+#include "rank_runs.h"
 
 namespace inferno::testing {
 namespace {
-
-// Sums in another order: of f32 weights only their rounding differs, of others also what is rounded to 8 bits.
-constexpr double kFloatTolerance = 2e-4;
-constexpr double kQuantizedTolerance = 0.05;
-
-const ModelFile& wide_model(const std::string& type) {
-  static std::map<std::string, std::unique_ptr<SyntheticModel>> models;
-  std::unique_ptr<SyntheticModel>& model = models[type];
-  if (model == nullptr) model = std::make_unique<SyntheticModel>(find_model_shape("tiny-wide"), type);
-  return *model;
-}
-
-// A file that another object owns.
-class Borrowed final : public ModelFile {
- public:
-  explicit Borrowed(const ModelFile& file) : file_(file) {}
-  [[nodiscard]] const std::string& path() const override { return file_.path(); }
-  [[nodiscard]] uint64_t file_bytes() const override { return file_.file_bytes(); }
-  [[nodiscard]] const MetadataValue* find(std::string_view key) const override { return file_.find(key); }
-  [[nodiscard]] std::span<const MetadataEntry> metadata() const override { return file_.metadata(); }
-  [[nodiscard]] size_t tensor_count() const override { return file_.tensor_count(); }
-  [[nodiscard]] const FileTensor& tensor(size_t index) const override { return file_.tensor(index); }
-  [[nodiscard]] const FileTensor* find_tensor(std::string_view name) const override { return file_.find_tensor(name); }
-  void read_tensor(const FileTensor& tensor, std::span<std::byte> out, uint64_t begin) const override {
-    file_.read_tensor(tensor, out, begin);
-  }
-
- private:
-  const ModelFile& file_;
-};
-
-// Ranks whose followers live as long as this.
-class Group {
- public:
-  explicit Group(int size, const ModelFile* file = nullptr) : ranks_(size) {
-    for (int r = 1; r < size; ++r) {
-      followers_.emplace_back([this, r, file] {
-        const ModelOpener borrow = [file](const std::string&) { return std::make_unique<Borrowed>(*file); };
-        (void)follow_leader(ranks_[r], file == nullptr ? ModelOpener(open_named_model) : borrow);
-      });
-    }
-  }
-  ~Group() {
-    dismiss_followers(ranks_[0]);
-    for (std::thread& thread : followers_) thread.join();
-  }
-  Group(const Group&) = delete;
-  Group& operator=(const Group&) = delete;
-  [[nodiscard]] Communicator& leader() { return ranks_[0]; }
-  void kill(int rank) { ranks_.kill(rank); }
-
- private:
-  ThreadRanks ranks_;
-  std::vector<std::thread> followers_;
-};
-
-EngineOptions options_of(Communicator* ranks, const std::string& backend = "simd", bool all = true) {
-  EngineOptions options;
-  options.backend = backend;
-  options.kv_dtype = DType::f32;
-  options.all_logits = all;
-  options.ranks = ranks;
-  options.limits.max_sequences = 4;
-  return options;
-}
-
-std::vector<float> logits_of(const ModelFile& file, const EngineOptions& options, std::span<const int32_t> tokens) {
-  Engine engine(file, options);
-  return all_logits(engine, tokens, 7);
-}
-
-double scale_of(std::span<const float> values) {
-  const std::vector<float> zeros(values.size());
-  return rms_difference(values, zeros);
-}
 
 void expect_same_model(const ModelFile& file, int ranks, double tolerance, const std::string& backend = "simd") {
   SCOPED_TRACE(file.path() + " on " + std::to_string(ranks) + " ranks");
@@ -195,6 +116,67 @@ TEST(Ranks, CrowdsAndCachedBeginningsChangeNothing) {
     reused += tickets[i]->result().metrics.reused_tokens;
   }
   EXPECT_GT(reused, 500);
+}
+
+// What ran out of pages is computed again, on every rank: the tokens of each request alone.
+TEST(Ranks, PagesThatRunOutChangeNoTokenOverRanksAndStages) {
+  constexpr int32_t kPages = 9;  // for two of the requests
+  const ModelFile& file = wide_model("Q8_0");
+  const ModelConfig config = read_config(file);
+  std::vector<Request> requests;
+  for (int32_t i = 0; i < 6; ++i) {
+    Request request{.prompt = tokens_of(i / 2, 150 + i, config.vocabulary), .max_new_tokens = 56};
+    request.stop_at_end = false;
+    if (i % 3 == 1) request.sampling = {.temperature = 1.5F, .top_k = 40, .seed = 7};
+    if (i == 4) request.samples = 2;  // which share pages until each writes its own
+    requests.push_back(std::move(request));
+  }
+  const auto ids_of = [](const Ticket& ticket) {
+    std::vector<std::vector<int32_t>> ids;
+    for (const Completion& sample : ticket.result().samples) ids.push_back(sample.ids);
+    return ids;
+  };
+  // By this thread, not by the driver's: all of them are there from the first step on.
+  const auto run_all = [](Engine& engine) {
+    while (engine.scheduler().step()) {
+    }
+  };
+  struct Layout {
+    int ranks;
+    int32_t stages;
+  };
+  for (const Layout& layout : {Layout{2, 1}, {3, 3}, {4, 2}}) {
+    SCOPED_TRACE(std::to_string(layout.ranks) + " ranks in " + std::to_string(layout.stages) + " stages");
+    Group group(layout.ranks, &file);
+    EngineOptions options = options_of(&group.leader(), "simd", false);
+    options.pipeline = layout.stages;
+    options.limits.max_sequences = 8;
+    std::vector<std::vector<std::vector<int32_t>>> alone;
+    {
+      Engine engine(file, options);
+      for (Request request : requests) {
+        request.reuse_prefix = false;
+        const auto ticket = engine.scheduler().submit(std::move(request));
+        run_all(engine);
+        alone.push_back(ids_of(*ticket));
+      }
+      EXPECT_EQ(engine.scheduler().stats().preemptions, 0);
+    }
+    // All ranks have as many pages as the one with the largest ones.
+    uint64_t page_bytes = 0;
+    for (const ModelShare& share : split_model(file, config, layout.ranks, {}, layout.stages)) {
+      page_bytes =
+          std::max(page_bytes, KvCache::page_bytes({.layers = cache_layers(config, share), .dtype = DType::f32}));
+    }
+    options.kv_memory = kPages * page_bytes;
+    Engine engine(file, options);
+    std::vector<std::shared_ptr<Ticket>> tickets;
+    for (const Request& request : requests) tickets.push_back(engine.scheduler().submit(request));
+    run_all(engine);
+    for (size_t i = 0; i < tickets.size(); ++i) EXPECT_EQ(ids_of(*tickets[i]), alone[i]) << "request " << i;
+    EXPECT_EQ(engine.cache().pool().pages(), kPages);
+    EXPECT_GT(engine.scheduler().stats().preemptions, 0) << "the test must run out of pages";
+  }
 }
 
 TEST(Ranks, EachRankHasAboutHalfOfTheWeights) {

@@ -84,6 +84,7 @@ class Hidden final : public BackendDecorator {
  public:
   using BackendDecorator::BackendDecorator;
   [[nodiscard]] bool host_visible() const override { return false; }
+  [[nodiscard]] bool cpu_numerics() const override { return false; }
 };
 
 // What a backend's ops say about their results.
@@ -108,7 +109,8 @@ class Tags final : public BackendDecorator {
 };
 
 TEST(Groups, ResultsArePrivateOnlyWhereTheirReaderRunsOnTheSameBackend) {
-  const OpImage image = attention_block(DType::q8_0, kMinOffloadRows, true);
+  const OpImage image =
+      attention_block(DType::q8_0, static_cast<int32_t>(create_backend("scalar")->min_offload_rows()), true);
   const OpImage expected = run_on(*create_backend("scalar"), image);
   const auto run = [&](std::string_view choice, bool hidden) {
     std::vector<std::string> seen;

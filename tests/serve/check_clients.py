@@ -104,6 +104,14 @@ def check_tools(base, says=FORMATS["hermes"][1]):
     messages = list(MESSAGES)
     made = client.chat.completions.create(model="story", messages=messages, tools=tools, extra_body={"choice": [says]})
     assert made.choices[0].finish_reason == "tool_calls"
+    # The same answer as a stream joins to the same calls.
+    with client.chat.completions.stream(model="story", messages=messages, tools=tools, extra_body={"choice": [says]}) as stream:
+        for _ in stream:
+            pass
+        streamed = stream.get_final_completion().choices[0]
+    assert streamed.finish_reason == "tool_calls"
+    assert [(call.function.name, call.function.arguments) for call in streamed.message.tool_calls] == \
+        [(call.function.name, call.function.arguments) for call in made.choices[0].message.tool_calls], streamed
     messages.append(made.choices[0].message)
     for call in made.choices[0].message.tool_calls:
         assert (call.function.name, json.loads(call.function.arguments)) == ("weather", {"place": "sea"})

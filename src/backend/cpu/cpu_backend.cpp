@@ -252,7 +252,8 @@ OpScratch CpuBackend::scratch_of(const Args& args) const {
   OpScratch scratch = cpu::scratch_of(args, kernels_, threads());
   if constexpr (std::is_same_v<Args, AllReduceArgs>) {
     if (ranks_ != nullptr) {
-      scratch.shared = static_cast<int64_t>(ranks_->all_reduce_bytes(static_cast<size_t>(args.x.elements())));
+      scratch.shared = static_cast<int64_t>(Communicator::all_reduce_bytes(
+          static_cast<size_t>(args.x.elements()), args.ranks == 0 ? ranks_->size() : args.ranks));
     }
   }
   return scratch;
@@ -270,8 +271,8 @@ void CpuBackend::primitive(const Args& args) {
 template <typename Args>
 void CpuBackend::fused(const Args& args, void (*body)(Backend&, const Args&)) {
   // A draw is no composition of primitives, nor is what ranks exchange: they have only their kernels.
-  constexpr bool kNoBody =
-      std::is_same_v<Args, SampleArgs> || std::is_same_v<Args, AllReduceArgs> || std::is_same_v<Args, AllGatherArgs>;
+  constexpr bool kNoBody = std::is_same_v<Args, SampleArgs> || std::is_same_v<Args, AllReduceArgs> ||
+                           std::is_same_v<Args, AllGatherArgs> || std::is_same_v<Args, PassOnArgs>;
   if (fused_ || kNoBody) {
     primitive(args);
     return;

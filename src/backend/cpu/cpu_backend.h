@@ -30,6 +30,7 @@ class CpuBackend final : public Backend {
   [[nodiscard]] std::string description() const override;
   [[nodiscard]] DType default_kv_dtype() const override { return default_kv_; }
   [[nodiscard]] bool host_visible() const override { return true; }
+  [[nodiscard]] bool cpu_numerics() const override { return true; }
   [[nodiscard]] int workers() const override { return threads(); }
   [[nodiscard]] bool supports(OpId op, DType dtype) const override;
 

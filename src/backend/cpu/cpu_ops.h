@@ -32,6 +32,7 @@ template <typename Args>
 [[nodiscard]] OpScratch scratch_of(const HeadLinearArgs& args, const KernelTable& kernels, int threads);
 [[nodiscard]] OpScratch scratch_of(const LogitsArgs& args, const KernelTable& kernels, int threads);
 [[nodiscard]] OpScratch scratch_of(const AllGatherArgs& args, const KernelTable& kernels, int threads);
+[[nodiscard]] OpScratch scratch_of(const PassOnArgs& args, const KernelTable& kernels, int threads);
 [[nodiscard]] OpScratch scratch_of(const SampleArgs& args, const KernelTable& kernels, int threads);
 
 // The ranges of an op's weights that this worker reads, for prefetching. Most ops have none.

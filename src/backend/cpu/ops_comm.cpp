@@ -1,91 +1,45 @@
 // What ranks exchange, on the CPU: worker 0 does it, the others wait at the barrier after the op.
 #include <algorithm>
-#include <limits>
-#include <span>
 
 #include "backend/cpu/cpu_ops.h"
-#include "backend/sampling.h"
+#include "backend/rank_gather.h"
 #include "comm/communicator.h"
 
 namespace inferno::cpu {
-namespace {
-
-constexpr float kLeast = -std::numeric_limits<float>::infinity();
-
-bool is_larger(const SampleCandidate& a, const SampleCandidate& b) {
-  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
-}
-
-// The `most` largest of a row, as column numbers of all ranks that begin with `first`; ids of -1 where there are fewer.
-void find_largest(const float* row, int64_t columns, int32_t first, std::span<SampleCandidate> found) {
-  std::fill(found.begin(), found.end(), SampleCandidate{kLeast, -1});
-  if (found.size() == 1) {
-    const SampleCandidate largest = first_largest(row, 0, columns);
-    if (largest.logit > kLeast) found[0] = {largest.logit, largest.id + first};
-    return;
-  }
-  // A heap whose front is the smallest of them.
-  size_t count = 0;
-  for (int64_t i = 0; i < columns; ++i) {
-    if (!(row[i] > (count < found.size() ? kLeast : found.front().logit))) continue;  // a NaN is never larger
-    if (count == found.size()) std::pop_heap(found.begin(), found.end(), is_larger);
-    count = std::min(count + 1, found.size());
-    found[count - 1] = {row[i], first + static_cast<int32_t>(i)};
-    std::push_heap(found.begin(), found.begin() + static_cast<ptrdiff_t>(count), is_larger);
-  }
-}
-
-void gather_candidates(const AllGatherArgs& a, std::byte* scratch, Communicator& ranks) {
-  const auto rows = static_cast<size_t>(a.x.rows());
-  const auto most = static_cast<size_t>(a.most);
-  const size_t each = rows * most;
-  auto* all = reinterpret_cast<SampleCandidate*>(scratch);  // of every rank [rows, most]; the own ones first
-  const auto of_rank = [&](int r) { return std::span(all + static_cast<size_t>(r) * each, each); };
-  for (size_t r = 0; r < rows; ++r) {
-    find_largest(a.x.f32() + static_cast<int64_t>(r) * a.x.cols(), a.x.cols(), a.begins.as<int32_t>()[ranks.rank()],
-                 of_rank(0).subspan(r * most, most));
-  }
-  ranks.gather(std::as_bytes(of_rank(0)), [&](int r) { return std::as_writable_bytes(of_rank(r)); });
-  if (!ranks.is_leader() || ranks.failed()) return;
-  std::fill_n(a.out.f32(), a.out.elements(), kLeast);
-  for (size_t i = 0; i < each * static_cast<size_t>(ranks.size()); ++i) {
-    const auto row = static_cast<int64_t>(i / most % rows);
-    if (all[i].id >= 0) a.out.f32()[row * a.out.cols() + all[i].id] = all[i].logit;
-  }
-}
-
-void gather_columns(const AllGatherArgs& a, std::byte* scratch, Communicator& ranks) {
-  const auto* begins = a.begins.as<int32_t>();
-  const int64_t rows = a.x.rows();
-  const auto columns = [&](int r) { return int64_t{begins[r + 1]} - begins[r]; };
-  const auto part = [&](int r) { return reinterpret_cast<float*>(scratch) + begins[r] * rows; };
-  ranks.gather(std::as_bytes(std::span(a.x.f32(), static_cast<size_t>(a.x.elements()))), [&](int r) {
-    return std::as_writable_bytes(std::span(part(r), static_cast<size_t>(rows * columns(r))));
-  });
-  if (!ranks.is_leader() || ranks.failed()) return;
-  for (int r = 0; r < ranks.size(); ++r) {
-    const float* from = r == 0 ? a.x.f32() : part(r);
-    for (int64_t row = 0; row < rows; ++row) {
-      std::copy_n(from + row * columns(r), columns(r), a.out.f32() + row * a.out.cols() + begins[r]);
-    }
-  }
-}
-
-}  // namespace
 
 void run(const AllReduceArgs& a, const Worker& w) noexcept {
   if (w.ranks == nullptr || w.ith != 0) return;
   const auto count = static_cast<size_t>(a.x.elements());
-  w.ranks->all_reduce({a.x.f32(), count}, {w.shared, w.ranks->all_reduce_bytes(count)},
-                      a.wire == DType::bf16 ? Wire::bf16 : Wire::f32);
+  const RankRange range{a.first_rank, a.ranks == 0 ? w.ranks->size() : a.ranks};
+  w.ranks->all_reduce({a.x.f32(), count}, {w.shared, Communicator::all_reduce_bytes(count, range.count)},
+                      a.wire == DType::bf16 ? Wire::bf16 : Wire::f32, range);
+}
+
+OpScratch scratch_of(const PassOnArgs& a, const KernelTable& /*kernels*/, int /*threads*/) {
+  return {.shared = a.rows.elements() * a.x.cols() * static_cast<int64_t>(sizeof(float))};
+}
+
+void run(const PassOnArgs& a, const Worker& w) noexcept {
+  if (w.ranks == nullptr || w.ith != 0) return;
+  Tensor x = a.x;
+  if (!a.rows.empty()) {
+    x = {w.shared, Shape(a.rows.elements(), a.x.cols())};
+    for (int64_t r = 0; r < x.rows(); ++r) {
+      std::copy_n(a.x.f32() + a.rows.as<int32_t>()[r] * a.x.cols(), a.x.cols(), x.f32() + r * x.cols());
+    }
+  }
+  const std::span<float> values(x.f32(), static_cast<size_t>(x.elements()));
+  if (w.ranks->rank() == a.from) {
+    w.ranks->send(a.to, std::as_bytes(values));
+  } else {
+    w.ranks->receive(a.from, std::as_writable_bytes(values));
+  }
 }
 
 OpScratch scratch_of(const AllGatherArgs& a, const KernelTable& /*kernels*/, int /*threads*/) {
   const int64_t ranks = a.begins.elements() - 1;
   if (ranks == 1) return {};
-  // Candidates or columns of all ranks.
-  const int64_t candidates = a.x.rows() * AllGatherArgs::kMost * ranks * static_cast<int64_t>(sizeof(SampleCandidate));
-  return {.shared = std::max(candidates, a.out.bytes())};
+  return {.shared = gather_logits_bytes(a.x.rows(), a.out.cols(), ranks)};
 }
 
 void run(const AllGatherArgs& a, const Worker& w) noexcept {
@@ -94,7 +48,7 @@ void run(const AllGatherArgs& a, const Worker& w) noexcept {
     std::copy_n(a.x.f32(), a.x.elements(), a.out.f32());
     return;
   }
-  a.most > 0 ? gather_candidates(a, w.shared, *w.ranks) : gather_columns(a, w.shared, *w.ranks);
+  gather_logits(a, w.shared, *w.ranks);
 }
 
 }  // namespace inferno::cpu

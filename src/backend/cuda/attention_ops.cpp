@@ -18,18 +18,8 @@ void require_mapped(bool mapped) {
 
 }  // namespace
 
-OpRunner::Linear OpRunner::heads_of(const QkvRopeStoreArgs& a) {
-  Linear job = rows_of(a.x, a.norm, a.eps);
-  job.count = 3;
-  for (int i = 0; i < 3; ++i) {
-    job.w[i] = a.w[i];
-    job.bias[i] = a.bias[i];
-  }
-  return job;
-}
-
 RawHeads OpRunner::project_heads(const QkvRopeStoreArgs& a) {
-  Linear job = heads_of(a);
+  Linear job = device::product_of(a);
   bool all_bf16 = true;
   for (int i = 0; i < 3; ++i) {
     all_bf16 = all_bf16 && a.bias[i] == nullptr && wide_type(a.w[i]->dtype()) == DType::bf16;
@@ -120,7 +110,7 @@ void OpRunner::narrow_output(AttentionTask& task, std::span<const OpRecord> afte
   if (after.empty() || after[0].op() != OpId::linear) return;
   const auto& next = after[0].args<LinearArgs>();
   const DType type = wide_type(next.w[0]->dtype());
-  if (!next.rows.empty() || next.x.data != task.out || type == DType::f32 || !is_wide(linear_of(next))) return;
+  if (!next.rows.empty() || next.x.data != task.out || type == DType::f32 || !is_wide(device::product_of(next))) return;
   task.narrow_out = region(Region::wide_x, next.x.elements() * size_of(type));
   task.narrow_type = type;
   wide_x_of_ = next.x.data;

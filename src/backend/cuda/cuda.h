@@ -7,7 +7,9 @@
 
 namespace inferno {
 
-// On device 0. Without a GPU or a driver: an Error in one line.
-[[nodiscard]] std::unique_ptr<Backend> make_cuda_backend();
+class Communicator;
+
+// On device 0; ranks of one machine take its devices in turn. Without a GPU or a driver: an Error in one line.
+[[nodiscard]] std::unique_ptr<Backend> make_cuda_backend(Communicator* ranks = nullptr);
 
 }  // namespace inferno

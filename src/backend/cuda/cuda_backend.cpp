@@ -14,8 +14,8 @@
 
 namespace inferno {
 
-std::unique_ptr<Backend> make_cuda_backend() {
-  return std::make_unique<cuda::CudaBackend>();
+std::unique_ptr<Backend> make_cuda_backend(Communicator* ranks) {
+  return std::make_unique<cuda::CudaBackend>(ranks);
 }
 
 namespace cuda {
@@ -25,7 +25,7 @@ constexpr size_t kRingBytes = size_t{4} << 20;
 
 }  // namespace
 
-CudaBackend::CudaBackend() : frees_(std::make_shared<FreeCount>()) {
+CudaBackend::CudaBackend(Communicator* ranks) : ranks_(ranks), frees_(std::make_shared<FreeCount>()) {
   int devices = 0;
   const cudaError_t status = cudaGetDeviceCount(&devices);
   if (status != cudaSuccess || devices == 0) {
@@ -33,9 +33,15 @@ CudaBackend::CudaBackend() : frees_(std::make_shared<FreeCount>()) {
     fail("backend \"cuda\" needs an NVIDIA GPU and its driver, and found none ({}); use `backend` parallel",
          status != cudaSuccess ? cudaGetErrorString(status) : "no device");
   }
-  check(cudaSetDevice(0), "choosing the device");
+  if (ranks_ != nullptr) {
+    nccl_wish_ = nccl_wish();
+    if (const Transport* transport = ranks_->transport(); transport != nullptr) {
+      device_ = transport->local().rank % devices;
+    }
+  }
+  check(cudaSetDevice(device_), "choosing the device");
   cudaDeviceProp device = {};
-  check(cudaGetDeviceProperties(&device, 0), "querying the device");
+  check(cudaGetDeviceProperties(&device, device_), "querying the device");
   if (device.major < 8) {
     fail("backend \"cuda\" needs compute capability 8.0 or newer; {} has {}.{}", device.name, device.major,
          device.minor);
@@ -56,20 +62,40 @@ CudaBackend::CudaBackend() : frees_(std::make_shared<FreeCount>()) {
 }
 
 CudaBackend::~CudaBackend() {
-  (void)cudaStreamSynchronize(context_.stream);
+  settle();
   drop_graphs();
   for (cudaEvent_t event : stamps_) (void)cudaEventDestroy(event);
   for (cudaEvent_t event : replay_stamps_) {
     if (event != nullptr) (void)cudaEventDestroy(event);
   }
   ops_.reset();
+  exchange_.reset();
   loader_.reset();
   (void)cudaStreamDestroy(context_.stream);
 }
 
 // ---- the device
 
+void CudaBackend::use_device() const {
+  if (ranks_ != nullptr) check(cudaSetDevice(device_), "choosing the device");
+}
+
+void CudaBackend::join_ranks() {
+  if (ranks_ == nullptr) return;
+  use_device();
+  cudaDeviceProp device = {};
+  check(cudaGetDeviceProperties(&device, device_), "querying the device");
+  JoinedRanks joined = join_devices(*ranks_, device.uuid, nccl_wish_, frees_);
+  sharing_ = joined.sharing;
+  exchange_ = std::move(joined.exchange);
+  ops_->set_exchange(exchange_.get());
+  if (exchange_ == nullptr) return;
+  description_ += fmt::format("; {} ranks exchange {}", ranks_->size(), exchange_->description());
+  if (sharing_ > 1) description_ += fmt::format(", {} on this device", sharing_);
+}
+
 std::optional<DeviceRates> CudaBackend::device_rates() {
+  use_device();
   if (!rates_) rates_ = measure_device_rates(context_, ops_->gemm(), frees_);
   return rates_;
 }
@@ -77,27 +103,31 @@ std::optional<DeviceRates> CudaBackend::device_rates() {
 std::optional<uint64_t> CudaBackend::free_memory() const {
   // What the backend itself allocates besides the model: unpacked weights, staging, the runtime's own.
   constexpr uint64_t kReserve = uint64_t{256} << 20;
+  use_device();
   size_t free = 0;
   size_t total = 0;
   check(cudaMemGetInfo(&free, &total), "querying free memory");
   const uint64_t usable = free > kReserve ? free - kReserve : 0;
   const char* limit = std::getenv("INFERNO_CUDA_MEMORY");
-  if (limit == nullptr) return usable;
+  const auto sharing = static_cast<uint64_t>(sharing_);
+  if (limit == nullptr) return usable / sharing;
   const std::optional<int64_t> mebibytes = parse_int(limit);
   if (!mebibytes || *mebibytes < 0 || *mebibytes > int64_t{1} << 30) {
     fail_usage("INFERNO_CUDA_MEMORY=\"{}\" is not a number of MiB", printable(limit));
   }
-  return std::min(usable, static_cast<uint64_t>(*mebibytes) << 20);
+  return std::min(usable, static_cast<uint64_t>(*mebibytes) << 20) / sharing;
 }
 
 // ---- memory and weights
 
 Buffer CudaBackend::allocate(size_t bytes) {
+  use_device();
   return {this, allocate_device(bytes), bytes};
 }
 
 void CudaBackend::deallocate(void* data) noexcept {
   try {
+    use_device();
     flush_uploads();  // one of them may be for this memory
   } catch (const Error&) {
     // The device has failed: the next call reports it.
@@ -108,6 +138,7 @@ void CudaBackend::deallocate(void* data) noexcept {
 
 void CudaBackend::copy_cache(int32_t /*layer*/, void* destination, const void* source, size_t bytes) {
   INFERNO_CHECK(!in_step_);
+  use_device();
   // Uploads of the next step stay staged, so that its graph fetches them.
   if (transfers_->is_staged(source, bytes) || transfers_->is_staged(destination, bytes)) flush_uploads();
   delivered_ = {};
@@ -115,6 +146,7 @@ void CudaBackend::copy_cache(int32_t /*layer*/, void* destination, const void* s
 }
 
 void CudaBackend::upload(void* destination, const void* host, size_t bytes) {
+  use_device();
   execute();
   delivered_ = {};
   if (transfers_->stage(destination, host, bytes)) return;
@@ -148,6 +180,7 @@ void CudaBackend::flush_uploads() {
 }
 
 void CudaBackend::download(void* host, const void* source, size_t bytes) {
+  use_device();
   execute();
   flush_uploads();
   const Download download{.from = source, .bytes = bytes};
@@ -170,6 +203,7 @@ void CudaBackend::download(void* host, const void* source, size_t bytes) {
 }
 
 std::unique_ptr<Weight> CudaBackend::load_weight(const WeightSource& source, WeightUse uses) {
+  use_device();
   return std::make_unique<CudaWeight>(source, uses, *loader_);
 }
 

@@ -20,6 +20,7 @@
 #include "backend/backend.h"
 #include "backend/cuda/cuda_weight.h"
 #include "backend/cuda/op_runner.h"
+#include "backend/cuda/rank_exchange.h"
 #include "backend/cuda/transfers.h"
 #include "backend/op_extras.h"
 #include "backend/plan.h"
@@ -29,7 +30,8 @@ namespace inferno::cuda {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend();
+  // `ranks`, where the model is split over several, outlives the backend.
+  explicit CudaBackend(Communicator* ranks = nullptr);
   ~CudaBackend() override;
   CudaBackend(const CudaBackend&) = delete;
   CudaBackend& operator=(const CudaBackend&) = delete;
@@ -38,6 +40,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] std::string description() const override { return description_; }
   [[nodiscard]] DType default_kv_dtype() const override { return DType::bf16; }
   [[nodiscard]] bool host_visible() const override { return false; }
+  [[nodiscard]] bool cpu_numerics() const override { return false; }
   [[nodiscard]] bool supports(OpId op, DType dtype) const override { return ops_->supports(op, dtype); }
   [[nodiscard]] bool supports(const OpRecord& op) const override {
     return OpRunner::has_kernel(op.op()) && extras_of(op).empty();
@@ -46,9 +49,10 @@ class CudaBackend final : public Backend {
 
   [[nodiscard]] int32_t preferred_step_tokens() const override { return 4096; }
   [[nodiscard]] std::optional<DeviceRates> device_rates() override;
-  // INFERNO_CUDA_MEMORY (MiB) makes the device seem smaller.
+  // INFERNO_CUDA_MEMORY (MiB) makes the device seem smaller. Ranks that share a device divide it.
   [[nodiscard]] std::optional<uint64_t> free_memory() const override;
 
+  void join_ranks() override;
   [[nodiscard]] Buffer allocate(size_t bytes) override;
   void copy_cache(int32_t layer, void* destination, const void* source, size_t bytes) override;
   void upload(void* destination, const void* host, size_t bytes) override;
@@ -108,13 +112,24 @@ class CudaBackend final : public Backend {
   // Launches the fetch of staged uploads now instead of with the next step.
   void flush_uploads();
   void wait();
+  // The same for who cannot fail: what failed is reported by the next call.
+  void settle() noexcept;
   void wait_for_delivery();
+  // Whether steps are launched op by op, whatever they are.
+  [[nodiscard]] bool captures_nothing() const;
+  // Each thread has a device of its own, and it need not be this one.
+  void use_device() const;
   void record_timestamp();
 
   std::string description_;
+  int device_ = 0;
+  Communicator* ranks_;
+  NcclWish nccl_wish_ = NcclWish::if_possible;
+  int sharing_ = 1;  // ranks that have this device
   LaunchContext context_;
   std::shared_ptr<FreeCount> frees_;
   std::unique_ptr<WeightLoader> loader_;
+  std::unique_ptr<RankExchange> exchange_;  // null: one rank
   std::unique_ptr<OpRunner> ops_;
 
   std::vector<OpRecord> plan_;

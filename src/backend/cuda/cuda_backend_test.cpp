@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/test_device.h"
 #include "backend/factory.h"
 #include "backend/step_times.h"
 #include "base/error.h"
@@ -17,14 +18,6 @@
 
 namespace inferno {
 namespace {
-
-std::unique_ptr<Backend> device_or_null() {
-  try {
-    return make_cuda_backend();
-  } catch (const Error&) {
-    return nullptr;
-  }
-}
 
 double nmse(const std::vector<float>& reference, const std::vector<float>& tested) {
   double errors = 0;

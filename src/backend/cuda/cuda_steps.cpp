@@ -44,6 +44,7 @@ std::string names_of(const std::bitset<kOpCount>& ops) {
 
 void CudaBackend::begin_step(StepMode mode) {
   INFERNO_CHECK(!in_step_);
+  use_device();
   plan_.clear();
   times_.clear();
   stamped_ = 0;
@@ -57,19 +58,36 @@ void CudaBackend::begin_step(StepMode mode) {
 }
 
 void CudaBackend::end_step() {
-  execute();
-  replay_candidate_ = nullptr;
-  in_step_ = false;
-  planning_ = false;
+  use_device();
+  const auto end = [this] {
+    plan_.clear();
+    replay_candidate_ = nullptr;
+    in_step_ = false;
+    planning_ = false;
+  };
+  try {
+    execute();
+  } catch (const std::exception& error) {
+    end();
+    // The others are in the middle of this step, and cannot follow another one.
+    if (ranks_ != nullptr && ranks_->size() > 1 && ranks_->is_leader()) ranks_->give_up(error.what());
+    throw;
+  }
+  end();
 }
 
 void CudaBackend::synchronize() {
+  use_device();
   execute();
   flush_uploads();
   wait();
 }
 
 void CudaBackend::wait() {
+  if (exchange_ != nullptr && exchange_->runs_on_device()) {
+    const auto began = RankExchange::Clock::now();
+    while (cudaStreamQuery(context_.stream) == cudaErrorNotReady) exchange_->look(began);
+  }
   const cudaError_t status = cudaStreamSynchronize(context_.stream);
   if (status == cudaSuccess) {
     transfers_->on_stream_idle();
@@ -78,11 +96,22 @@ void CudaBackend::wait() {
   fail("cuda: {} failed: {}", in_flight_.any() ? names_of(in_flight_) : "a copy", cudaGetErrorString(status));
 }
 
+void CudaBackend::settle() noexcept {
+  try {
+    use_device();
+    wait();
+  } catch (...) {
+    (void)cudaGetLastError();
+  }
+}
+
 void CudaBackend::wait_for_delivery() {
   // The count arrives a few microseconds before the stream reports completion. A failed kernel never sends it.
   constexpr uint32_t kPollsPerQuery = 1U << 14;
   for (uint32_t polls = 1; !transfers_->delivered(); ++polls) {
-    if (polls % kPollsPerQuery != 0 || cudaStreamQuery(context_.stream) == cudaErrorNotReady) continue;
+    if (polls % kPollsPerQuery != 0) continue;
+    // Others may keep the device from ending.
+    if (cudaStreamQuery(context_.stream) == cudaErrorNotReady && exchange_ == nullptr) continue;
     wait();
     return;
   }
@@ -105,6 +134,8 @@ void CudaBackend::record(const Args& args) {
       fail("backend \"cuda\" has no kernel for {}{}{}, which this model needs; choose another backend",
            op_name(op.op()), extras.empty() ? "" : " with ", extras);
     }
+    // The exchange of logits reads what was uploaded.
+    if (op.op() == OpId::all_gather) synchronize();
     ops_->reserve(op);
     return;
   }
@@ -119,7 +150,9 @@ void CudaBackend::record(const Args& args) {
   }
   INFERNO_CHECK(plan_.size() < kPlanCapacity);
   plan_.emplace_back().assign(args);
-  if (!in_step_) execute();
+  if (in_step_) return;
+  use_device();
+  execute();
 }
 
 void CudaBackend::execute() {
@@ -228,8 +261,14 @@ const StepTimes* CudaBackend::step_times() const {
 
 // ---- graphs
 
+bool CudaBackend::captures_nothing() const {
+  if (sync_each_op_) return true;
+  // A step that is timed runs twice, which the other ranks would have to do, too.
+  return exchange_ != nullptr && (!exchange_->runs_on_device() || (timing_ && ranks_->size() > 1));
+}
+
 CudaBackend::Graph* CudaBackend::graph_for_plan() {
-  if (sync_each_op_) return nullptr;
+  if (captures_nothing()) return nullptr;
   if (graphs_frees_ != frees_->value) {
     drop_graphs();
     for (SeenPlan& plan : seen_) plan.ops.clear();
@@ -298,7 +337,7 @@ void CudaBackend::remember_plan() {
 
 void CudaBackend::drop_graphs() {
   if (graphs_.empty()) return;
-  (void)cudaStreamSynchronize(context_.stream);
+  settle();
   for (Graph& graph : graphs_) (void)cudaGraphExecDestroy(graph.executable);
   graphs_.clear();
 }

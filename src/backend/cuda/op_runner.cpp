@@ -4,6 +4,7 @@
 
 #include "backend/cuda/error.h"
 #include "backend/cuda/op_support.h"
+#include "backend/device/op_kernels.h"
 
 namespace inferno::cuda {
 OpRunner::OpRunner(const LaunchContext& context, const std::shared_ptr<FreeCount>& frees)
@@ -13,26 +14,9 @@ bool OpRunner::supports(OpId op, DType dtype) const {
   switch (op) {
     case OpId::attention:
     case OpId::kv_store:
-      return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::q8_0;
+      return device::is_cache_type(dtype);
     default:
       return is_fused(op) && has_kernel(op) && has_kernels(dtype);
-  }
-}
-
-bool OpRunner::has_kernel(OpId op) {
-  switch (op) {
-    case OpId::layer_norm:
-    case OpId::moe_mlp:
-    case OpId::all_gather:  // of one rank
-    case OpId::short_conv:
-    case OpId::delta_net:
-    case OpId::mamba2:
-    case OpId::layer_input:
-    case OpId::latent_store:
-    case OpId::head_linear:
-      return false;
-    default:
-      return true;
   }
 }
 
@@ -41,14 +25,8 @@ void OpRunner::enqueue(const Product& p) {
 }
 
 void OpRunner::reserve(const OpRecord& record) {
-  planning_ = true;
-  try {
-    (void)run(std::span(&record, 1));
-  } catch (...) {
-    planning_ = false;
-    throw;
-  }
-  planning_ = false;
+  const device::Planning planning(planning_);
+  (void)run(std::span(&record, 1));
 }
 
 size_t OpRunner::run(std::span<const OpRecord> records) {
@@ -77,19 +55,8 @@ size_t OpRunner::run(std::span<const OpRecord> records) {
 // ---- linear
 
 bool OpRunner::is_wide(const OpRecord& record) const {
-  const auto wide = [&](const Linear& job) { return is_quantized(job.w[0]->dtype()) && is_wide(job); };
-  switch (record.op()) {
-    case OpId::linear:
-      return wide(linear_of(record.args<LinearArgs>()));
-    case OpId::qkv_rope_store:
-      return wide(heads_of(record.args<QkvRopeStoreArgs>()));
-    case OpId::gated_mlp:
-      return wide(gate_up_of(record.args<GatedMlpArgs>())) && wide(down_of(record.args<GatedMlpArgs>()));
-    case OpId::logits:
-      return wide(logits_of(record.args<LogitsArgs>()));
-    default:
-      return false;
-  }
+  return device::all_products(record,
+                              [&](const Linear& job) { return is_quantized(job.w[0]->dtype()) && is_wide(job); });
 }
 
 bool OpRunner::is_wide(const Linear& job) const {
@@ -158,34 +125,8 @@ void OpRunner::gate_and_up(const Linear& job, DType out_type, int64_t out_stride
   });
 }
 
-OpRunner::Linear OpRunner::rows_of(const Tensor& x, const Weight* norm, float eps) {
-  Linear job;
-  job.x = x.f32();
-  job.norm = norm;
-  job.eps = eps;
-  job.tokens = x.rows();
-  job.k = x.cols();
-  return job;
-}
-
-OpRunner::Linear OpRunner::linear_of(const LinearArgs& a) {
-  Linear job = rows_of(a.x, nullptr, 0);
-  if (!a.rows.empty()) {
-    job.row_ids = a.rows.as<int32_t>();
-    job.tokens = a.rows.elements();
-  }
-  while (job.count < kMaxSegments && a.w[job.count] != nullptr) {
-    job.w[job.count] = a.w[job.count];
-    job.bias[job.count] = a.epilogue == Epilogue::swiglu ? nullptr : a.bias[job.count];
-    job.out[job.count] = a.out[job.count].data;
-    ++job.count;
-  }
-  job.residual = a.residual.f32();
-  return job;
-}
-
 void OpRunner::run(const LinearArgs& a) {
-  Linear job = linear_of(a);
+  Linear job = device::product_of(a);
   if (a.epilogue == Epilogue::swiglu) {
     job.residual = nullptr;
     gate_and_up(job, DType::f32, a.w[0]->rows(), a.out[0].data);
@@ -194,28 +135,9 @@ void OpRunner::run(const LinearArgs& a) {
   }
 }
 
-OpRunner::Linear OpRunner::gate_up_of(const GatedMlpArgs& a) {
-  Linear job = rows_of(a.x, a.norm, a.eps);
-  job.count = 2;
-  job.w[0] = a.gate;
-  job.w[1] = a.up;
-  return job;
-}
-
-OpRunner::Linear OpRunner::down_of(const GatedMlpArgs& a) {
-  Linear job;
-  job.tokens = a.x.rows();
-  job.k = a.down->cols();
-  job.count = 1;
-  job.w[0] = a.down;
-  job.out[0] = a.out.data;
-  job.residual = a.residual.f32();
-  return job;
-}
-
 void OpRunner::run(const GatedMlpArgs& a) {
-  const Linear first = gate_up_of(a);
-  Linear second = down_of(a);
+  const Linear first = device::gate_up_of(a);
+  Linear second = device::down_of(a);
   void* narrow_middle = region(Region::activated, kMaxVectorTokens * second.k * size_of(DType::f32));
   if (!is_wide(second)) {
     gate_and_up(first, DType::f32, second.k, narrow_middle);
@@ -240,18 +162,8 @@ void OpRunner::run(const GatedMlpArgs& a) {
   }
 }
 
-OpRunner::Linear OpRunner::logits_of(const LogitsArgs& a) {
-  Linear job = rows_of(a.x, a.norm, a.eps);
-  job.row_ids = a.rows.as<int32_t>();
-  job.tokens = a.rows.elements();
-  job.count = 1;
-  job.w[0] = a.head;
-  job.out[0] = a.out.data;
-  return job;
-}
-
 void OpRunner::run(const LogitsArgs& a) {
-  project(logits_of(a));
+  project(device::product_of(a));
 }
 
 // ---- the rest
@@ -283,6 +195,22 @@ void OpRunner::run(const SampleArgs& a) {
                   .logprobs = a.logprobs.f32()};
   task.scratch = region(Region::sampling, sample_scratch_bytes(task.rows, task.vocabulary));
   enqueue([&](const LaunchContext& c) { launch_sample(c, task); });
+}
+
+void OpRunner::run(const AllReduceArgs& a) {
+  if (exchange_ == nullptr) return;
+  enqueue([&](const LaunchContext& c) { exchange_->run(c, a); });
+  first_of_chain_ = true;
+}
+
+void OpRunner::run(const AllGatherArgs& a) {
+  if (exchange_ != nullptr && planning_) return exchange_->reserve(a);
+  enqueue([&](const LaunchContext& c) {
+    if (exchange_ != nullptr) return exchange_->run(c, a);
+    check(cudaMemcpyAsync(a.out.data, a.x.data, static_cast<size_t>(a.x.bytes()), cudaMemcpyDeviceToDevice, c.stream),
+          "all_gather");
+  });
+  first_of_chain_ = true;
 }
 
 void OpRunner::run(const KvStoreArgs& a) {

@@ -13,7 +13,10 @@
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/tile_task.h"
+#include "backend/cuda/rank_exchange.h"
 #include "backend/cuda/workspace.h"
+#include "backend/device/op_kernels.h"
+#include "backend/device/products.h"
 #include "backend/plan.h"
 
 namespace inferno::cuda {
@@ -22,9 +25,9 @@ class OpRunner {
  public:
   OpRunner(const LaunchContext& context, const std::shared_ptr<FreeCount>& frees);
 
+  // What ranks gather needs no kernel of a device's own.
+  [[nodiscard]] static bool has_kernel(OpId op) { return op == OpId::all_gather || device::has_kernel(op); }
   [[nodiscard]] bool supports(OpId op, DType dtype) const;
-  // False of ops that only some families have.
-  [[nodiscard]] static bool has_kernel(OpId op);
   // Whether all products of the op are in wide mode, with quantized weights.
   [[nodiscard]] bool is_wide(const OpRecord& record) const;
   // Scratch memory for the op.
@@ -34,6 +37,8 @@ class OpRunner {
   // Whether records[0] of the last run took the private result of the op before it from scratch memory.
   [[nodiscard]] bool took_private() const { return took_private_; }
   [[nodiscard]] Gemm& gemm() { return gemm_; }
+  // Of a model over ranks; it outlives the runner.
+  void set_exchange(RankExchange* exchange) { exchange_ = exchange; }
   // The next kernel does not overlap with the one before it.
   void start_chain() {
     first_of_chain_ = true;
@@ -41,22 +46,12 @@ class OpRunner {
   }
 
  private:
-  // The general form of all products with weights.
-  struct Linear {
-    const float* x = nullptr;  // [*, k]
-    const int32_t* row_ids = nullptr;
-    const Weight* norm = nullptr;
-    float eps = 0;
-    int64_t tokens = 0;
-    int64_t k = 0;
-    int count = 0;
-    const Weight* w[kMaxSegments] = {};
-    const Weight* bias[kMaxSegments] = {};
-    void* out[kMaxSegments] = {};
-    DType out_type = DType::f32;  // bf16 in wide mode only
+  struct Linear : device::RowProduct {
+    Linear(const device::RowProduct& product) : RowProduct(product) {}  // every product is one
+    DType out_type = DType::f32;                                        // bf16 in wide mode only
     int64_t out_stride = 0;  // elements between rows of all outputs; 0: each has its weight's rows (wide mode only)
-    const float* residual = nullptr;
   };
+  static_assert(kMaxSegments == device::RowProduct::kMaxWeights);
 
   void run(const EmbedArgs& a);
   void run(const RmsNormArgs& a);
@@ -65,8 +60,9 @@ class OpRunner {
   void run(const LogitsArgs& a);
   void run(const SampleArgs& a);
   void run(const KvStoreArgs& a);
-  void run(const AllReduceArgs& /*a*/) {}
-  void run(const AllGatherArgs& /*a*/) {}
+  void run(const AllReduceArgs& a);
+  void run(const AllGatherArgs& a);
+  void run(const PassOnArgs& /*a*/) {}
 
   // Ops that look ahead at the ops `after` them, and may store a private result in the form which those read.
   void run(const QkvRopeStoreArgs& a, std::span<const OpRecord> after);
@@ -76,13 +72,6 @@ class OpRunner {
   [[nodiscard]] static bool fuses(const QkvRopeStoreArgs& a, const AttentionArgs& b);
   void run_fused(const QkvRopeStoreArgs& a, const AttentionArgs& b, std::span<const OpRecord> after);
 
-  // All rows of x, normalized if `norm` is given; weights and outputs are not set.
-  [[nodiscard]] static Linear rows_of(const Tensor& x, const Weight* norm, float eps);
-  [[nodiscard]] static Linear linear_of(const LinearArgs& a);
-  [[nodiscard]] static Linear heads_of(const QkvRopeStoreArgs& a);
-  [[nodiscard]] static Linear gate_up_of(const GatedMlpArgs& a);
-  [[nodiscard]] static Linear down_of(const GatedMlpArgs& a);
-  [[nodiscard]] static Linear logits_of(const LogitsArgs& a);
   [[nodiscard]] bool is_wide(const Linear& job) const;
   void project(const Linear& job);
   void project_vector(const Linear& job, bool swiglu);
@@ -124,6 +113,7 @@ class OpRunner {
   LaunchContext context_;
   Gemm gemm_;
   Workspace workspace_;
+  RankExchange* exchange_ = nullptr;  // null: one rank
   bool planning_ = false;
   bool first_of_chain_ = true;
 

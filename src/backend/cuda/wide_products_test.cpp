@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/test_device.h"
 #include "backend/factory.h"
 #include "base/error.h"
 #include "synthetic/model_run.h"
@@ -13,14 +14,6 @@
 
 namespace inferno {
 namespace {
-
-std::unique_ptr<Backend> device_or_null() {
-  try {
-    return make_cuda_backend();
-  } catch (const Error&) {
-    return nullptr;
-  }
-}
 
 // More rows than are unpacked at a time.
 TEST(WideProducts, RowsThatAreUnpackedInPartsGiveWhatTheirDefinitionGives) {

@@ -7,13 +7,12 @@
 namespace inferno::cuda {
 
 void* Workspace::get(Region region, int64_t bytes) {
-  DeviceMemory& memory = regions_[static_cast<size_t>(region)];
-  if (static_cast<size_t>(bytes) > memory.bytes()) {
+  const auto grow = [&](DeviceMemory& memory) {
     check(cudaDeviceSynchronize(), "growing scratch memory");
-    memory = DeviceMemory();  // the old part is freed first: both need not fit
+    memory = DeviceMemory();
     memory = DeviceMemory(static_cast<size_t>(bytes), frees_);
-  }
-  return memory.data();
+  };
+  return regions_.get(region, bytes, grow).data();
 }
 
 }  // namespace inferno::cuda

@@ -1,11 +1,11 @@
-// Scratch memory of the ops, by purpose. A region only grows; ops run one after another, so all layers share it.
+// Scratch memory of the ops, by purpose.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 
 #include "backend/cuda/device_memory.h"
+#include "backend/device/workspace.h"
 
 namespace inferno::cuda {
 
@@ -32,7 +32,7 @@ class Workspace {
 
  private:
   std::shared_ptr<FreeCount> frees_;
-  std::array<DeviceMemory, static_cast<size_t>(Region::count)> regions_;
+  device::Workspace<Region, DeviceMemory> regions_;
 };
 
 }  // namespace inferno::cuda

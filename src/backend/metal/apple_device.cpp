@@ -46,6 +46,22 @@ std::string reason(NS::Error* error) {
   return printable(words.substr(0, words.find('\n')));
 }
 
+NS::SharedPtr<MTL::FunctionConstantValues> constants_of(const KernelId& kernel) {
+  auto values = NS::TransferPtr(MTL::FunctionConstantValues::alloc()->init());
+  for (size_t i = 0; i < kFunctionConstants; ++i) {
+    const bool value = (kernel.constants >> i & 1) != 0;
+    values->setConstantValue(&value, MTL::DataTypeBool, i);
+  }
+  return values;
+}
+
+// Whether the system knows a message: it may be older than the headers.
+struct Messages : NS::Object {
+  static bool knows(const NS::Object* object, const char* selector) {
+    return respondsToSelector(object, sel_registerName(selector));
+  }
+};
+
 class AppleDevice final : public Device {
  public:
   AppleDevice();
@@ -74,9 +90,13 @@ class AppleDevice final : public Device {
   [[nodiscard]] MTL::Library& library();
   [[nodiscard]] MTL::ComputePipelineState* pipeline(const KernelId& kernel);
   void open();
+  void make_residency_set();
 
   NS::SharedPtr<MTL::Device> device_;
   NS::SharedPtr<MTL::CommandQueue> queue_;
+  // From macOS 15 on, or null: all buffers, which then stay where the GPU finds them also while nothing runs.
+  NS::SharedPtr<MTL::ResidencySet> resident_;
+  bool resident_grew_ = false;  // since its last commit
   NS::SharedPtr<MTL::Library> library_;
   std::array<NS::SharedPtr<MTL::ComputePipelineState>, kKernelIds> pipelines_;
   std::map<const std::byte*, NS::SharedPtr<MTL::Buffer>> buffers_;  // by where their memory begins
@@ -102,6 +122,7 @@ AppleDevice::AppleDevice() {
   queue_ = NS::TransferPtr(device_->newCommandQueue());
   nothing_ = NS::TransferPtr(device_->newBuffer(16, MTL::ResourceStorageModeShared));
   if (!queue_ || !nothing_) fail("backend \"metal\": {} gives no command queue; use `backend` parallel", name);
+  make_residency_set();
   description_ = fmt::format("{}, {} for the GPU{}", name, format_bytes(device_->recommendedMaxWorkingSetSize()),
                              device_->hasUnifiedMemory() ? ", unified memory" : "");
 }
@@ -110,6 +131,17 @@ AppleDevice::~AppleDevice() {
   const Pool pool;
   if (encoder_) encoder_->endEncoding();
   if (committed_) committed_->waitUntilCompleted();
+}
+
+void AppleDevice::make_residency_set() {
+  if (!Messages::knows(device_.get(), "newResidencySetWithDescriptor:error:")) return;
+  const auto how = NS::TransferPtr(MTL::ResidencySetDescriptor::alloc()->init());
+  NS::Error* error = nullptr;
+  resident_ = NS::TransferPtr(device_->newResidencySet(how.get(), &error));
+  if (!resident_) return;  // then the system decides, as before macOS 15
+  queue_->addResidencySet(resident_.get());
+  resident_->addAllocation(nothing_.get());
+  resident_grew_ = true;
 }
 
 uint64_t AppleDevice::free_memory() const {
@@ -129,12 +161,22 @@ std::byte* AppleDevice::allocate(size_t bytes) {
   }
   auto* data = static_cast<std::byte*>(buffer->contents());
   std::memset(data, 0, needed);
+  if (resident_) {
+    resident_->addAllocation(buffer.get());
+    resident_grew_ = true;
+  }
   buffers_[data] = std::move(buffer);
   return data;
 }
 
 void AppleDevice::free(void* data) noexcept {
-  buffers_.erase(static_cast<const std::byte*>(data));
+  const auto found = buffers_.find(static_cast<const std::byte*>(data));
+  if (found == buffers_.end()) return;
+  if (resident_) {  // it keeps what it has until it is committed
+    resident_->removeAllocation(found->second.get());
+    resident_->commit();
+  }
+  buffers_.erase(found);
 }
 
 AppleDevice::Place AppleDevice::find(const void* data, int64_t bytes) const {
@@ -168,9 +210,11 @@ MTL::ComputePipelineState* AppleDevice::pipeline(const KernelId& kernel) {
   if (made) return made.get();
   const Pool pool;
   const std::string name = kernel.name();
-  const auto function = NS::TransferPtr(library().newFunction(text(name)));
-  if (!function) fail("backend \"metal\" has no kernel \"{}\"; choose another backend", name);
   NS::Error* error = nullptr;
+  const auto function =
+      NS::TransferPtr(kernel.has_constants() ? library().newFunction(text(name), constants_of(kernel).get(), &error)
+                                             : library().newFunction(text(name)));
+  if (!function) fail("backend \"metal\" has no kernel \"{}\"; choose another backend", name);
   auto state = NS::TransferPtr(device_->newComputePipelineState(function.get(), &error));
   if (!state) fail("backend \"metal\": kernel \"{}\" cannot be made ({}); use `backend` parallel", name, reason(error));
   if (state->threadExecutionWidth() != kSimdWidth) {
@@ -184,6 +228,11 @@ MTL::ComputePipelineState* AppleDevice::pipeline(const KernelId& kernel) {
 void AppleDevice::open() {
   if (commands_) return;
   const Pool pool;
+  if (resident_grew_) {
+    resident_->commit();
+    resident_->requestResidency();
+    resident_grew_ = false;
+  }
   // Unretained: all that is bound stays until the commands are done (Device::free).
   commands_ = NS::RetainPtr(queue_->commandBufferWithUnretainedReferences());
   if (!commands_) fail("metal: the GPU takes no more commands");

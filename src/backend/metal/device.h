@@ -29,16 +29,29 @@ enum class Kernel : uint8_t {
   attention_part,
   attention_merge,
   attention_tiles,
+  matmul,
+  sample_scan,
+  sample_draw,
   count
 };
+// Function constants by index, as bits: a pipeline is compiled for each combination that occurs.
+enum FunctionConstant : uint8_t { kCausal = 1, kHasWindow = 2, kHasSoftcap = 4 };
+inline constexpr size_t kFunctionConstants = 3;
 struct KernelId {
   Kernel kernel = Kernel::count;
   DType dtype = DType::i32;  // i32: it has no types
+  uint8_t constants = 0;     // those that are true
 
-  [[nodiscard]] size_t index() const { return static_cast<size_t>(kernel) * kDTypeCount + static_cast<size_t>(dtype); }
+  [[nodiscard]] size_t index() const {
+    return ((static_cast<size_t>(kernel) * kDTypeCount + static_cast<size_t>(dtype)) << kFunctionConstants) + constants;
+  }
   [[nodiscard]] std::string name() const;  // "linear_q4_k"
+  // Whether the kernel has function constants: all of them.
+  [[nodiscard]] bool has_constants() const {
+    return kernel == Kernel::attention_part || kernel == Kernel::attention_tiles;
+  }
 };
-inline constexpr size_t kKernelIds = static_cast<size_t>(Kernel::count) * kDTypeCount;
+inline constexpr size_t kKernelIds = static_cast<size_t>(Kernel::count) * kDTypeCount << kFunctionConstants;
 
 struct GridSize {
   uint32_t x = 1;

@@ -1,56 +1,17 @@
 #include "backend/metal/metal_backend.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 
-#include "backend/sampling_row.h"
-#include "base/checked.h"
+#include "backend/device/op_kernels.h"
+#include "backend/device/products.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
 
 namespace inferno::metal {
 namespace {
-
-bool is_cache_type(DType dtype) {
-  return dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::q8_0;
-}
-
-// Ops that only some families have.
-bool has_kernel(OpId op) {
-  switch (op) {
-    case OpId::layer_norm:
-    case OpId::moe_mlp:
-    case OpId::all_gather:
-    case OpId::short_conv:
-    case OpId::delta_net:
-    case OpId::mamba2:
-    case OpId::layer_input:
-    case OpId::latent_store:
-    case OpId::head_linear:
-      return false;
-    default:
-      return true;
-  }
-}
-
-std::string_view who_needs(OpId op) {
-  switch (op) {
-    case OpId::layer_norm:
-      return "embedding models with layer norms";
-    case OpId::moe_mlp:
-      return "models with experts";
-    case OpId::layer_input:
-      return "models with inputs of layers";
-    case OpId::latent_store:
-    case OpId::head_linear:
-      return "models with latent attention";
-    default:
-      return "models with a recurrent state";
-  }
-}
 
 // Arguments that no kernel has.
 std::string_view lacking(const OpRecord& record) {
@@ -73,30 +34,30 @@ MetalBackend::~MetalBackend() {
 }
 
 bool MetalBackend::supports(OpId op, DType dtype) const {
-  if (op == OpId::attention || op == OpId::kv_store) return is_cache_type(dtype);
-  return (is_fused(op) || op == OpId::activate) && has_kernel(op) && dtype != DType::i32;
+  if (op == OpId::attention || op == OpId::kv_store) return device::is_cache_type(dtype);
+  if (op == OpId::matmul) return dtype == DType::f32;
+  return (is_fused(op) || op == OpId::activate) && device::has_kernel(op) && dtype != DType::i32;
 }
 
 bool MetalBackend::supports(const OpRecord& op) const {
-  if (op.op() != OpId::attention) return has_kernel(op.op()) && lacking(op).empty();
+  if (op.op() != OpId::attention) return device::has_kernel(op.op()) && lacking(op).empty();
   const KvLayerView& kv = op.args<inferno::AttentionArgs>().kv;
   return kv.head_dim <= kMaxHeadDim && kv.value_dim() <= kMaxHeadDim;
 }
 
 bool MetalBackend::is_wide(const OpRecord& record) const {
-  switch (record.op()) {
-    case OpId::linear:
-      return is_quantized(record.args<inferno::LinearArgs>().w[0]->dtype());
-    case OpId::qkv_rope_store:
-      return is_quantized(record.args<QkvRopeStoreArgs>().w[0]->dtype());
-    case OpId::gated_mlp:
-      return is_quantized(record.args<GatedMlpArgs>().up->dtype()) &&
-             is_quantized(record.args<GatedMlpArgs>().down->dtype());
-    case OpId::logits:
-      return is_quantized(record.args<LogitsArgs>().head->dtype());
-    default:
-      return false;
+  return device::all_products(record,
+                              [](const device::RowProduct& product) { return is_quantized(product.w[0]->dtype()); });
+}
+
+int64_t MetalBackend::min_offload_rows() const {
+  const char* given = std::getenv("INFERNO_METAL_MIN_ROWS");
+  if (given == nullptr || *given == '\0') return Backend::min_offload_rows();
+  const std::optional<int64_t> rows = parse_int(given);
+  if (!rows || *rows < 1 || *rows > INT32_MAX) {
+    fail_usage("INFERNO_METAL_MIN_ROWS=\"{}\" is not a number of rows from 1 on", printable(given));
   }
+  return *rows;
 }
 
 std::optional<uint64_t> MetalBackend::free_memory() const {
@@ -181,9 +142,9 @@ void MetalBackend::settle() noexcept {
 }
 
 void MetalBackend::plan(const OpRecord& record) {
-  if (!has_kernel(record.op())) {
+  if (!device::has_kernel(record.op())) {
     fail("backend \"metal\" has no kernel for {}, which {} need; choose another backend", op_name(record.op()),
-         who_needs(record.op()));
+         device::who_needs(record.op()));
   }
   if (!lacking(record).empty()) {
     fail("backend \"metal\" has no kernel for {} with {}; choose another backend", op_name(record.op()),
@@ -193,19 +154,11 @@ void MetalBackend::plan(const OpRecord& record) {
     fail("backend \"metal\" has no kernel for {} with heads of more than {} elements; choose another backend",
          op_name(record.op()), kMaxHeadDim);
   }
-  if (record.op() == OpId::sample) {
-    reserve_sampling(record.args<SampleArgs>());
-  } else {
-    ops_->reserve(record);
-  }
+  ops_->reserve(record);
 }
 
 void MetalBackend::run(const OpRecord& record) {
-  if (record.op() == OpId::sample) {
-    draw(record.args<SampleArgs>());
-  } else if (record.op() != OpId::all_reduce) {  // there is one rank
-    INFERNO_CHECK(ops_->encode(record));
-  }
+  if (record.op() != OpId::all_reduce) INFERNO_CHECK(ops_->encode(record));  // there is one rank
 }
 
 template <typename Args>
@@ -222,21 +175,6 @@ void MetalBackend::record(const Args& args) {
   if (!in_step_) wait();
 }
 
-// ---- sampling
-
-void MetalBackend::reserve_sampling(const SampleArgs& a) {
-  const int64_t vocabulary = a.logits.cols();
-  sampling_candidates_ = static_cast<size_t>(round_up(RowSampler::memory_bytes(vocabulary), 16));
-  sampling_.resize(
-      std::max(sampling_.size(), sampling_candidates_ + static_cast<size_t>(RowSampler::candidate_bytes(vocabulary))));
-}
-
-void MetalBackend::draw(const SampleArgs& a) {
-  wait();
-  std::byte* candidates = sampling_.data() + sampling_candidates_;
-  for (int64_t r = 0; r < a.logits.rows(); ++r) RowSampler(a, r, sampling_.data(), candidates).run();
-}
-
 // ---- times
 
 void MetalBackend::set_timing(bool on) {
@@ -245,13 +183,10 @@ void MetalBackend::set_timing(bool on) {
 }
 
 void MetalBackend::run_timed(const OpRecord& record) {
-  using Clock = std::chrono::steady_clock;
   wait();
-  const Clock::time_point begin = Clock::now();
   run(record);
   wait();
-  const double host = std::chrono::duration<double>(Clock::now() - begin).count();
-  const double seconds = record.op() == OpId::sample ? host : device_->last_seconds();
+  const double seconds = device_->last_seconds();
   const uint64_t from = times_.times.empty() ? 0 : times_.times.back().end;
   const uint64_t to = from + static_cast<uint64_t>(seconds * 1e6 * times_.ticks_per_us);
   times_.ops.push_back(record);
@@ -279,6 +214,10 @@ void MetalBackend::kv_store(const KvStoreArgs& args) {
 }
 
 void MetalBackend::activate(const inferno::ActivateArgs& args) {
+  record(args);
+}
+
+void MetalBackend::matmul(const inferno::MatmulArgs& args) {
   record(args);
 }
 

@@ -1,8 +1,8 @@
 // The Metal backend: weights, activations and the cache are in memory that the CPU and an Apple GPU share.
 //
 // Ops are encoded as they are recorded, into one command buffer for a step, which end_step commits; nothing waits for
-// it before upload, download or synchronize. Drawing a token is the host's work: it waits for the logits. All products
-// have activations in f32, more than the contract's 8 bits (is_wide).
+// it before upload, download or synchronize. All products have activations in f32, more than the contract's 8 bits
+// (is_wide).
 #pragma once
 
 #include <memory>
@@ -27,8 +27,10 @@ class MetalBackend final : public Backend {
   [[nodiscard]] std::string_view name() const override { return "metal"; }
   [[nodiscard]] std::string description() const override { return device_->description(); }
   [[nodiscard]] DType default_kv_dtype() const override { return DType::bf16; }
-  // Default bodies have no primitives here, and results are those of a device: within a tolerance.
-  [[nodiscard]] bool host_visible() const override { return false; }
+  [[nodiscard]] bool host_visible() const override { return true; }
+  [[nodiscard]] bool cpu_numerics() const override { return false; }
+  // INFERNO_METAL_MIN_ROWS, or the usual number.
+  [[nodiscard]] int64_t min_offload_rows() const override;
   [[nodiscard]] bool supports(OpId op, DType dtype) const override;
   [[nodiscard]] bool supports(const OpRecord& op) const override;
   [[nodiscard]] bool is_wide(const OpRecord& record) const override;
@@ -54,6 +56,7 @@ class MetalBackend final : public Backend {
 #include "backend/op_list.inc"
   void kv_store(const KvStoreArgs& args) override;
   void activate(const inferno::ActivateArgs& args) override;
+  void matmul(const inferno::MatmulArgs& args) override;
 
  protected:
   void deallocate(void* data) noexcept override;
@@ -64,16 +67,12 @@ class MetalBackend final : public Backend {
   void plan(const OpRecord& record);
   void run(const OpRecord& record);
   void run_timed(const OpRecord& record);
-  void reserve_sampling(const SampleArgs& a);
-  void draw(const SampleArgs& a);
   void wait();
   // The same where nobody can be told of a failure.
   void settle() noexcept;
 
   std::unique_ptr<Device> device_;
   std::unique_ptr<OpEncoder> ops_;
-  std::vector<std::byte> sampling_;  // memory of a RowSampler
-  size_t sampling_candidates_ = 0;   // where that of candidates begins
   bool in_step_ = false;
   bool planning_ = false;
   bool timing_ = false;

@@ -1,8 +1,12 @@
 #include "backend/metal/op_encoder.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
+#include <cstddef>
 
+#include "backend/device/op_kernels.h"
+#include "backend/sampling.h"
 #include "base/error.h"
 
 namespace inferno::metal {
@@ -19,7 +23,16 @@ constexpr uint32_t kManyThreads = 128;
 constexpr uint32_t kPartThreads = 128;  // kSimdgroups of attention_decode.metal
 constexpr uint32_t kQueries = 8;        // of attention_tiles.metal, as the next
 constexpr uint32_t kTileThreads = 128;
-constexpr size_t kMaxTouched = 64;  // by kernels between two barriers
+constexpr uint32_t kMatmulTile = 16;     // kTile of matmul.metal, whose threads are its square
+constexpr uint32_t kSampleChunk = 1024;  // kChunk of sample.metal
+constexpr uint32_t kDrawThreads = 512;   // of select.h
+constexpr size_t kMaxTouched = 64;       // by kernels between two barriers
+
+// Rows and edits are uploaded as C++ has them.
+static_assert(sizeof(SampleRowArgs) == sizeof(SampleRow) && sizeof(TokenEditArgs) == sizeof(TokenEdit));
+static_assert(offsetof(SampleRowArgs, seed_low) == offsetof(SampleRow, settings) + offsetof(SamplingSettings, seed));
+static_assert(offsetof(SampleRowArgs, sample_index) == offsetof(SampleRow, sample_index));
+static_assert(offsetof(SampleRowArgs, top_logprobs) == offsetof(SampleRow, top_logprobs));
 
 uint32_t u32(int64_t value) {
   return static_cast<uint32_t>(value);
@@ -84,8 +97,8 @@ bool overlap(const Binding& a, const Binding& b) {
 
 std::string KernelId::name() const {
   constexpr std::array<std::string_view, static_cast<size_t>(Kernel::count)> kNames = {
-      "linear", "linear_few", "linear_many",    "embed",           "rms_norm",       "activate",
-      "finish", "rope_store", "attention_part", "attention_merge", "attention_tiles"};
+      "linear",     "linear_few",     "linear_many",     "embed",           "rms_norm", "activate",    "finish",
+      "rope_store", "attention_part", "attention_merge", "attention_tiles", "matmul",   "sample_scan", "sample_draw"};
   std::string text(kNames[static_cast<size_t>(kernel)]);
   if (dtype == DType::i32) return text;
   text += '_';
@@ -98,20 +111,14 @@ OpEncoder::OpEncoder(Device& device) : device_(device) {
 }
 
 OpEncoder::~OpEncoder() {
-  for (const Memory& memory : regions_) {
+  regions_.each([&](const Memory& memory) {
     if (memory.data != nullptr) device_.free(memory.data);
-  }
+  });
 }
 
 void OpEncoder::reserve(const OpRecord& record) {
-  planning_ = true;
-  try {
-    (void)encode(record);
-  } catch (...) {
-    planning_ = false;
-    throw;
-  }
-  planning_ = false;
+  const device::Planning planning(planning_);
+  (void)encode(record);
 }
 
 bool OpEncoder::encode(const OpRecord& record) {
@@ -121,16 +128,15 @@ bool OpEncoder::encode(const OpRecord& record) {
 // ---- memory and order
 
 Binding OpEncoder::floats(Region region, int64_t count) {
-  Memory& memory = regions_[static_cast<size_t>(region)];
   const int64_t bytes = count * int64_t{sizeof(float)};
-  if (bytes > memory.bytes) {
-    device_.wait();  // kernels may still use the old memory
+  const auto grow = [&](Memory& memory) {
+    device_.wait();
     on_commit();
     if (memory.data != nullptr) device_.free(memory.data);
     memory = {};
-    memory = {.data = device_.allocate(static_cast<size_t>(bytes)), .bytes = bytes};
-  }
-  return {.data = memory.data, .bytes = bytes};
+    memory = {.data = device_.allocate(static_cast<size_t>(bytes)), .size = static_cast<size_t>(bytes)};
+  };
+  return {.data = regions_.get(region, bytes, grow).data, .bytes = bytes};
 }
 
 void OpEncoder::order(std::span<const Binding> buffers) {
@@ -199,9 +205,10 @@ void OpEncoder::multiply(const Weight& weight, Binding x, int64_t tokens, const 
                         .has_x_rows = !rows.empty(),
                         .tokens = u32(tokens)};
   if (planning_) {  // later steps may have fewer tokens
-    for (const Kernel kernel : {Kernel::linear, Kernel::linear_few}) device_.prepare({kernel, weight.dtype()});
+    for (const Kernel kernel : {Kernel::linear, Kernel::linear_few})
+      device_.prepare({.kernel = kernel, .dtype = weight.dtype()});
   }
-  KernelId kernel{Kernel::linear, weight.dtype()};
+  KernelId kernel{.kernel = Kernel::linear, .dtype = weight.dtype()};
   GridSize groups{.x = blocks(weight.rows(), int64_t{kRowsPerSimdgroup} * kThreads / kSimdWidth), .y = u32(tokens)};
   uint32_t threads = kThreads;
   if (tokens > kFewTokens) {
@@ -233,7 +240,8 @@ void OpEncoder::rope_store(const RopeStoreArgs& args, DType type, int64_t tokens
   const uint32_t value_chunks = blocks(args.cache.value_dim, 32);
   const int64_t chunks =
       int64_t{args.q_heads} * key_chunks + int64_t{args.cache.kv_heads} * (key_chunks + value_chunks);
-  dispatch({Kernel::rope_store, type}, {.x = blocks(chunks, kThreads), .y = u32(tokens)}, kThreads, args, buffers);
+  dispatch({.kernel = Kernel::rope_store, .dtype = type}, {.x = blocks(chunks, kThreads), .y = u32(tokens)}, kThreads,
+           args, buffers);
 }
 
 // ---- ops
@@ -241,7 +249,8 @@ void OpEncoder::rope_store(const RopeStoreArgs& args, DType type, int64_t tokens
 bool OpEncoder::op(const inferno::EmbedArgs& a) {
   const EmbedArgs args{.weight = loaded(*a.table).planes(), .scale = a.scale, .padding = 0};
   const GridSize groups{.x = blocks(a.table->cols(), int64_t{32} * kThreads), .y = u32(a.ids.elements())};
-  dispatch({Kernel::embed, a.table->dtype()}, groups, kThreads, args, {in(a.table), in(a.ids), out(a.out)});
+  dispatch({.kernel = Kernel::embed, .dtype = a.table->dtype()}, groups, kThreads, args,
+           {in(a.table), in(a.ids), out(a.out)});
   return true;
 }
 
@@ -338,20 +347,23 @@ bool OpEncoder::op(const inferno::AttentionArgs& a) {
                      .scale = a.scale,
                      .softcap = a.softcap,
                      .window = a.window,
-                     .causal = a.causal,
                      .q_heads = u32(q_heads),
                      .max_pages = u32(b.max_pages),
                      .splits = 1,
                      .has_sinks = a.sinks != nullptr,
                      .gate = gate,
                      .gate_activation = static_cast<uint32_t>(a.gate_activation),
-                     .tokens = u32(tokens),
-                     .padding = 0};
+                     .tokens = u32(tokens)};
+  const auto kernel = [&](Kernel which) -> KernelId {
+    const int constants =
+        (a.causal ? kCausal : 0) | (a.window != 0 ? kHasWindow : 0) | (a.softcap != 0 ? kHasSoftcap : 0);
+    return {.kernel = which, .dtype = a.kv.dtype, .constants = static_cast<uint8_t>(constants)};
+  };
   // With few tokens of each sequence a tile would be one query's, and its keys one threadgroup's work.
   const bool tiles = tokens >= int64_t{b.sequences} * kQueries;
   if (tiles || planning_) {
     dispatch(
-        {Kernel::attention_tiles, a.kv.dtype}, {.x = u32(q_heads), .y = blocks(tokens, kQueries)}, kTileThreads, args,
+        kernel(Kernel::attention_tiles), {.x = u32(q_heads), .y = blocks(tokens, kQueries)}, kTileThreads, args,
         {in(a.q), keys(a.kv), values(a.kv), in(b.pos, tokens), in(b.seq_of_token, tokens), in(b.kv_len, b.sequences),
          in(b.block_table, int64_t{b.sequences} * b.max_pages), in(a.sinks), in(a.gate), out(a.out)});
   }
@@ -362,8 +374,7 @@ bool OpEncoder::op(const inferno::AttentionArgs& a) {
   }
   args.splits = splits_of(tokens, q_heads);
   const Binding partials = floats(Region::partials, tokens * q_heads * args.splits * partial);
-  dispatch({Kernel::attention_part, a.kv.dtype}, {.x = u32(q_heads), .y = u32(tokens), .z = args.splits}, kPartThreads,
-           args,
+  dispatch(kernel(Kernel::attention_part), {.x = u32(q_heads), .y = u32(tokens), .z = args.splits}, kPartThreads, args,
            {in(a.q), keys(a.kv), values(a.kv), in(b.pos, tokens), in(b.seq_of_token, tokens), in(b.kv_len, b.sequences),
             in(b.block_table, int64_t{b.sequences} * b.max_pages), written(partials)});
   dispatch({.kernel = Kernel::attention_merge},
@@ -392,6 +403,38 @@ bool OpEncoder::op(const GatedMlpArgs& a) {
                        .residual = a.residual,
                        .rows = {}};
   project(*a.down, up, tokens, how, out(a.out));
+  return true;
+}
+
+bool OpEncoder::op(const inferno::MatmulArgs& a) {
+  const MatmulArgs args{.m = u32(a.a.rows()), .n = u32(a.a.cols()), .p = u32(a.b.cols())};
+  dispatch({.kernel = Kernel::matmul}, {.x = blocks(args.p, kMatmulTile), .y = blocks(args.m, kMatmulTile)},
+           kMatmulTile * kMatmulTile, args, {in(a.a), in(a.b), out(a.out)});
+  return true;
+}
+
+bool OpEncoder::op(const inferno::SampleArgs& a) {
+  const int64_t rows = a.logits.rows();
+  const SampleArgs args{.vocabulary = u32(a.logits.cols()),
+                        .chunks = blocks(a.logits.cols(), kSampleChunk),
+                        .allowed_words = a.allowed.empty() ? 0 : u32(a.allowed.cols()),
+                        .has_logprobs = !a.logprobs.empty()};
+  // What the first kernel leaves for the second: two keys and a sum for each chunk, and the logits after all edits.
+  const int64_t chunks = rows * args.chunks;
+  const Binding all = floats(Region::sampling, 5 * chunks + a.logits.elements());
+  const auto part = [&](int64_t begin, int64_t count) {
+    return Binding{.data = static_cast<const float*>(all.data) + begin, .bytes = count * int64_t{sizeof(float)}};
+  };
+  const Binding largest = part(0, 2 * chunks);
+  const Binding model_largest = part(2 * chunks, 2 * chunks);
+  const Binding model_sums = part(4 * chunks, chunks);
+  const Binding adjusted = part(5 * chunks, a.logits.elements());
+  dispatch({.kernel = Kernel::sample_scan}, {.x = args.chunks, .y = u32(rows)}, kSimdWidth, args,
+           {in(a.logits), in(a.rows), in(a.edits), in(a.allowed), written(largest), written(model_largest),
+            written(model_sums), written(adjusted)});
+  dispatch({.kernel = Kernel::sample_draw}, {.x = u32(rows)}, kDrawThreads, args,
+           {in(a.logits), in(a.rows), largest, model_largest, model_sums, adjusted, out(a.out), out(a.top_ids),
+            out(a.logprobs)});
   return true;
 }
 

@@ -5,9 +5,9 @@
 // own.
 #pragma once
 
-#include <array>
 #include <vector>
 
+#include "backend/device/workspace.h"
 #include "backend/metal/device.h"
 #include "backend/metal/kernels/args.h"
 #include "backend/metal/metal_weight.h"
@@ -34,11 +34,12 @@ class OpEncoder {
 
  private:
   // Scratch memory by purpose; it only grows.
-  enum class Region : uint8_t { normed, first, second, third, product, partials, count };
+  enum class Region : uint8_t { normed, first, second, third, product, partials, sampling, count };
 
   struct Memory {
     std::byte* data = nullptr;
-    int64_t bytes = 0;
+    size_t size = 0;
+    [[nodiscard]] size_t bytes() const { return size; }
   };
   struct Projection {  // what a linear does to its product
     const Weight* bias = nullptr;
@@ -74,13 +75,15 @@ class OpEncoder {
   bool op(const inferno::AttentionArgs& a);
   bool op(const GatedMlpArgs& a);
   bool op(const LogitsArgs& a);
+  bool op(const inferno::MatmulArgs& a);
+  bool op(const inferno::SampleArgs& a);
   template <typename Args>
   bool op(const Args& /*a*/) {
     return false;
   }
 
   Device& device_;
-  std::array<Memory, static_cast<size_t>(Region::count)> regions_;
+  device::Workspace<Region, Memory> regions_;
   bool planning_ = false;
   std::vector<Binding> touched_;  // by kernels since the last barrier
 };

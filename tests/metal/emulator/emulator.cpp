@@ -31,6 +31,7 @@ struct Thread {
   Fiber* fiber = nullptr;
   State state = State::ready;
   Position position;
+  uint32_t barriers = 0;                      // it has come to
   uint32_t seen[kSimdWidth * kMaxSimdWords];  // the words of the last exchange
 };
 
@@ -190,6 +191,7 @@ void simdgroup_barrier(int op) {
 }
 
 void threadgroup_barrier() {
+  if (running->now->barriers++ == running->dispatch->skipped_barrier) return;
   if (running->live != running->threads.size()) fail("a barrier after a thread has returned");
   release_edge(running);
   running->now->state = State::at_barrier;
@@ -218,6 +220,11 @@ void* threadgroup_parameter(int index) {
   const std::vector<size_t>& bytes = running->dispatch->threadgroup_bytes;
   if (static_cast<size_t>(index) >= bytes.size()) fail("a threadgroup parameter has no length");
   return threadgroup_memory(-1 - index, bytes[static_cast<size_t>(index)]);
+}
+
+FunctionConstant::operator bool() const {
+  if (!running->dispatch->constants) fail("a function constant has no value");
+  return (*running->dispatch->constants >> index & 1U) != 0;
 }
 
 Registration::Registration(const Kernel& kernel) {

@@ -3,14 +3,15 @@
 // The threads of a threadgroup are fibers of one CPU thread, in simdgroups of 32; they change at simd operations and
 // barriers alone. Errors, each with the kernel's name: lanes of a simdgroup at different simd operations; a barrier
 // that not all threads of the group reach; more than 1,024 threads; more than 32 KiB of threadgroup memory; a buffer
-// that was not bound; a parameter in threadgroup memory without a length. Threadgroup memory is allocated to the byte
-// and begins as NaN. AddressSanitizer and ThreadSanitizer know the fibers: under the latter all threads of a dispatch
-// are concurrent, except for what barriers order.
+// that was not bound; a function constant without a value; a parameter in threadgroup memory without a length.
+// Threadgroup memory is allocated to the byte and begins as NaN. AddressSanitizer and ThreadSanitizer know the fibers:
+// under the latter all threads of a dispatch are concurrent, except for what barriers order.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,7 +57,9 @@ struct Dispatch {
   Size groups;   // threadgroups in the grid
   Size threads;  // in each
   Order order = Order::forward;
-  std::vector<size_t> threadgroup_bytes;  // of the kernel's parameters [[threadgroup(i)]]
+  std::vector<size_t> threadgroup_bytes;         // of the kernel's parameters [[threadgroup(i)]]
+  std::optional<uint32_t> constants = {};        // function constants by bit; none: the kernel has none
+  std::optional<uint32_t> skipped_barrier = {};  // a planted fault: no thread waits at its barrier of this number
 };
 
 // std::runtime_error for each of the errors above.
@@ -83,5 +86,10 @@ SimdWords simd_exchange(const uint32_t* words, int count, int op);
 void simdgroup_barrier(int op);
 uint32_t simd_lane();
 void threadgroup_barrier();
+// A function constant, as a bool.
+struct FunctionConstant {
+  int index;
+  operator bool() const;
+};
 
 }  // namespace emulator

@@ -26,6 +26,7 @@ POSITIONS = {
 KERNEL = re.compile(r"\bkernel\s+void\s+(\w+)\s*\(")
 INSTANCE = re.compile(r'template\s*\[\[host_name\("(\w+)"\)\]\]\s*kernel\s+\w+\s+((\w+)<[^;]*>)\s*;')
 PARAMETER = re.compile(r"^(?P<type>.*?)(?P<name>\w+)\s*\[\[(?P<attribute>\w+)(?:\((?P<index>\d+)\))?\]\]$", re.S)
+CONSTANT = re.compile(r"^constant bool (\w+) \[\[function_constant\((\d+)\)\]\];", re.M)
 SHARED = re.compile(r"^(\s+)threadgroup\s+(\w+)\s+(\w+)\[([^]]+)\];", re.M)
 
 
@@ -97,6 +98,7 @@ def translate(path):
         f"emulator::threadgroup_memory({next(arrays)}, sizeof({m[2]}[{m[4]}])));",
         text,
     )
+    text = CONSTANT.sub(r"const emulator::FunctionConstant \1{\2};", text)
     text = re.sub(r"\s*\[\[\w+(\(\w+\))?\]\]", "", text)
 
     out = ["#include <metal_stdlib>", "using namespace metal;", "namespace {", f'#line 1 "{path}"', text]
@@ -116,6 +118,7 @@ def with_address_spaces(path):
     text = path.read_text()
     text = re.sub(r"\btemplate\s*\[\[host_name[^]]*\]\]\s*kernel\b", "template", text)
     text = re.sub(r"\bkernel void\b", "void", text)
+    text = CONSTANT.sub(r"constant bool \1 = true;", text)
     text = SHARED.sub(lambda m: f"{m[1]}threadgroup {m[2]}* {m[3]} = 0;", text)
     text = re.sub(r"\s*\[\[\w+(\(\w+\))?\]\]", "", text)
     return f'#include <metal_stdlib>\n#line 1 "{path}"\n{text}'

@@ -5,6 +5,8 @@
 #include <map>
 #include <memory>
 #include <new>
+#include <optional>
+#include <set>
 #include <vector>
 
 #include "emulator.h"
@@ -30,6 +32,9 @@ struct ErrorObject final : Object {
 struct Device final : Object {
   static constexpr const char* kKind = "MTLDevice";
   explicit Device(const DeviceKind& like) : Object(kKind), is(like) {}
+  [[nodiscard]] bool knows(std::string_view selector) const override {
+    return is.residency || selector != "newResidencySetWithDescriptor:error:";
+  }
   DeviceKind is;
 };
 
@@ -44,16 +49,26 @@ struct Library final : Object {
   Library() : Object(kKind) {}
 };
 
+struct ConstantValues final : Object {
+  static constexpr const char* kKind = "MTLFunctionConstantValues";
+  ConstantValues() : Object(kKind) {}
+  uint32_t bits = 0;
+};
+
 struct Function final : Object {
   static constexpr const char* kKind = "MTLFunction";
-  explicit Function(std::string of) : Object(kKind), kernel(std::move(of)) {}
+  explicit Function(std::string of, std::optional<uint32_t> with = {})
+      : Object(kKind), kernel(std::move(of)), constants(with) {}
   std::string kernel;
+  std::optional<uint32_t> constants;
 };
 
 struct Pipeline final : Object {
   static constexpr const char* kKind = "MTLComputePipelineState";
-  Pipeline(std::string of, const DeviceKind& on) : Object(kKind), kernel(std::move(of)), device(on) {}
+  Pipeline(const Function& of, const DeviceKind& on)
+      : Object(kKind), kernel(of.kernel), constants(of.constants), device(on) {}
   std::string kernel;
+  std::optional<uint32_t> constants;
   DeviceKind device;
 };
 
@@ -80,8 +95,21 @@ struct Bound {
 };
 struct Work {
   std::string kernel;
+  std::optional<uint32_t> constants;
   std::map<size_t, Bound> bound;
   Size groups, threads;
+};
+
+struct ResidencyDescriptor final : Object {
+  static constexpr const char* kKind = "MTLResidencySetDescriptor";
+  ResidencyDescriptor() : Object(kKind) {}
+};
+struct ResidencySet final : Object {
+  static constexpr const char* kKind = "MTLResidencySet";
+  ResidencySet() : Object(kKind) {}
+  std::set<BufferObject*> next;  // after the commit
+  std::set<BufferObject*> committed;
+  bool requested = false;  // since the last commit that added something
 };
 
 struct CommandBuffer;
@@ -90,6 +118,7 @@ struct Queue final : Object {
   explicit Queue(const DeviceKind& on) : Object(kKind), device(on) {}
   DeviceKind device;
   std::vector<CommandBuffer*> committed;  // and not run
+  ResidencySet* resident = nullptr;
 };
 
 struct CommandBuffer final : Object {
@@ -115,7 +144,7 @@ struct Encoder final : Object {
   bool ended = false;
 };
 
-void run_work(const Work& work) {
+void run_work(const Work& work, const ResidencySet* resident) {
   emulator::Buffers buffers;
   for (const auto& [index, bound] : work.bound) {
     const std::string which = "buffer " + std::to_string(index) + " of " + work.kernel;
@@ -124,20 +153,26 @@ void run_work(const Work& work) {
       continue;
     }
     require(bound.buffer->references > 0, "use after release: " + which + ", before its commands ran");
+    if (resident != nullptr) {
+      require(resident->committed.contains(bound.buffer), which + " is not in the residency set");
+      require(resident->requested, "residency was not requested");
+    }
     buffers[static_cast<int>(index)] = bound.buffer->data + bound.offset;
   }
   const auto size = [](const Size& s) {
     return emulator::Size{static_cast<uint32_t>(s.width), static_cast<uint32_t>(s.height),
                           static_cast<uint32_t>(s.depth)};
   };
-  emulator::dispatch({.kernel = work.kernel, .groups = size(work.groups), .threads = size(work.threads)}, buffers);
+  emulator::dispatch(
+      {.kernel = work.kernel, .groups = size(work.groups), .threads = size(work.threads), .constants = work.constants},
+      buffers);
 }
 
 void CommandBuffer::run() {
   if (done) return;
   done = true;
   for (const std::vector<Work>& part : parts) {
-    for (auto work = part.rbegin(); work != part.rend(); ++work) run_work(*work);
+    for (auto work = part.rbegin(); work != part.rend(); ++work) run_work(*work, queue->resident);
   }
 }
 
@@ -161,7 +196,35 @@ Object* new_buffer(Device* self, SEL /*s*/, size_t length, size_t options) {
 
 Object* new_pipeline(Device* self, SEL /*s*/, Function* function, Object** /*error*/) {
   require(function != nullptr, "a pipeline of no function");
-  return new Pipeline(function->kernel, self->is);
+  return new Pipeline(*function, self->is);
+}
+
+Object* new_function_with_constants(Library* /*self*/, SEL /*s*/, String* name, ConstantValues* values,
+                                    Object** /*error*/) {
+  return emulator::has_kernel(name->text) ? new Function(name->text, values->bits) : nullptr;
+}
+
+void set_constant(ConstantValues* self, SEL /*s*/, const bool* value, size_t type, size_t index) {
+  constexpr size_t kBool = 53;
+  require(type == kBool && index < 32, "a function constant that is no bool");
+  self->bits |= *value ? 1U << index : 0U;
+}
+
+void install_residency() {
+  add_class(ResidencyDescriptor::kKind, []() -> Object* { return new ResidencyDescriptor; });
+  method(Device::kKind, "newResidencySetWithDescriptor:error:",
+         [](Device*, SEL, ResidencyDescriptor*, Object**) -> Object* { return new ResidencySet; });
+  method(Queue::kKind, "addResidencySet:", [](Queue* self, SEL, ResidencySet* set) { self->resident = set; });
+  constexpr const char* kKind = ResidencySet::kKind;
+  method(kKind, "addAllocation:", [](ResidencySet* self, SEL, BufferObject* buffer) { self->next.insert(buffer); });
+  method(kKind, "removeAllocation:", [](ResidencySet* self, SEL, BufferObject* buffer) {
+    require(self->next.erase(buffer) == 1, "a buffer that is not in the residency set is taken out of it");
+  });
+  method(kKind, "commit", [](ResidencySet* self, SEL) {
+    if (self->next.size() > self->committed.size()) self->requested = false;
+    self->committed = self->next;
+  });
+  method(kKind, "requestResidency", [](ResidencySet* self, SEL) { self->requested = true; });
 }
 
 void install_device() {
@@ -190,6 +253,10 @@ void install_objects() {
   method(Library::kKind, "newFunctionWithName:", [](Library*, SEL, String* name) -> Object* {
     return emulator::has_kernel(name->text) ? new Function(name->text) : nullptr;
   });
+  add_class(ConstantValues::kKind, []() -> Object* { return new ConstantValues; });
+  add_method(ConstantValues::kKind, "setConstantValue:type:atIndex:", reinterpret_cast<void*>(set_constant));
+  add_method(Library::kKind,
+             "newFunctionWithName:constantValues:error:", reinterpret_cast<void*>(new_function_with_constants));
   method(Pipeline::kKind, "threadExecutionWidth", [](Pipeline* self, SEL) { return self->device.simd_width; });
   method(Pipeline::kKind, "maxTotalThreadsPerThreadgroup",
          [](Pipeline* self, SEL) { return self->device.max_threads; });
@@ -271,7 +338,7 @@ void dispatch_groups(Encoder* self, SEL /*s*/, Size groups, Size threads) {
     require(self->bound.contains(static_cast<size_t>(index)),
             kernel + ": buffer " + std::to_string(index) + " is not bound");
   }
-  self->commands->parts.back().push_back({kernel, self->bound, groups, threads});
+  self->commands->parts.back().push_back({kernel, self->pipeline->constants, self->bound, groups, threads});
   self->bound.clear();  // stricter than Metal: what a kernel before it bound is no argument of this one
 }
 
@@ -301,6 +368,7 @@ void install_encoder() {
 const bool kInstalled = [] {
   install_device();
   install_objects();
+  install_residency();
   install_commands();
   install_encoder();
   return true;

@@ -19,7 +19,8 @@ struct DeviceKind {
   bool compiles = true;             // the kernels
   size_t simd_width = 32;
   size_t max_threads = 1024;
-  bool fails = false;  // what is committed
+  bool fails = false;     // what is committed
+  bool residency = true;  // it has residency sets: macOS 15
 };
 DeviceKind& next_device();
 

@@ -5,6 +5,7 @@
 
 #include <Foundation/Foundation.hpp>
 #include <Metal/Metal.hpp>
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <string>
@@ -157,6 +158,37 @@ TEST_F(FakeMetal, ABufferReleasedBeforeItsCommandsRanIsAFault) {
   finish();
   buffer_.reset();
   EXPECT_FAULT(commands_->waitUntilCompleted(), "use after release: buffer 1 of finish, before its commands ran");
+}
+
+TEST_F(FakeMetal, ABufferOutsideOfTheResidencySetIsAFault) {
+  NS::Error* error = nullptr;
+  const auto how = NS::TransferPtr(MTL::ResidencySetDescriptor::alloc()->init());
+  const auto set = NS::TransferPtr(device_->newResidencySet(how.get(), &error));
+  queue_->addResidencySet(set.get());
+  set->addAllocation(buffer_.get());  // and no commit
+  bind();
+  dispatch();
+  finish();
+  EXPECT_FAULT(commands_->waitUntilCompleted(), "buffer 1 of finish is not in the residency set");
+}
+
+TEST_F(FakeMetal, AKernelWithoutValuesForItsFunctionConstantsIsAFault) {
+  NS::Error* error = nullptr;
+  const auto function =
+      NS::TransferPtr(library_->newFunction(NS::String::string("attention_part_f32", NS::UTF8StringEncoding)));
+  const auto pipeline = NS::TransferPtr(device_->newComputePipelineState(function.get(), &error));
+  metal::AttentionArgs args{};
+  args.cache = {.k_row_bytes = 4, .v_row_bytes = 4, .page_size = 1, .kv_heads = 1, .head_dim = 1, .value_dim = 1};
+  args.q_heads = args.max_pages = args.splits = args.tokens = 1;
+  std::fill_n(reinterpret_cast<int32_t*>(values()), kCount, 0);
+  values()[1] = 0;
+  reinterpret_cast<int32_t*>(values())[2] = 1;  // positions that there are
+  encoder_->setComputePipelineState(pipeline.get());
+  encoder_->setBytes(&args, sizeof args, 0);
+  for (size_t i = 1; i <= 8; ++i) encoder_->setBuffer(buffer_.get(), i == 6 ? 8 : 0, i);
+  encoder_->dispatchThreadgroups(MTL::Size(1, 1, 1), MTL::Size(128, 1, 1));
+  finish();
+  EXPECT_THROW(commands_->waitUntilCompleted(), std::runtime_error);
 }
 
 TEST_F(FakeMetal, DispatchesThatAreNoneAreFaults) {

@@ -1,11 +1,14 @@
 // The host code of the Metal backend, as it is shipped, against a fake Metal: what it does wrong would be a Fault here.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
+#include <span>
 #include <string>
 
 #include "backend/factory.h"
 #include "backend/metal/device.h"
+#include "backend/metal/kernels/args.h"
 #include "backend/metal/metal.h"
 #include "base/error.h"
 #include "fake_metal.h"
@@ -111,7 +114,8 @@ TEST(MetalHost, EverythingItMadeIsReleasedWithIt) {
     std::map<std::string, int> counts;
     for (const char* kind :
          {"MTLDevice", "MTLCommandQueue", "MTLCommandBuffer", "MTLComputeCommandEncoder", "MTLBuffer", "MTLLibrary",
-          "MTLFunction", "MTLComputePipelineState", "MTLCompileOptions", "NSString", "NSAutoreleasePool"}) {
+          "MTLFunction", "MTLComputePipelineState", "MTLCompileOptions", "MTLFunctionConstantValues", "MTLResidencySet",
+          "MTLResidencySetDescriptor", "NSString", "NSAutoreleasePool"}) {
       counts[kind] = fake::live(kind);
     }
     return counts;
@@ -126,18 +130,42 @@ TEST(MetalHost, EverythingItMadeIsReleasedWithIt) {
   EXPECT_EQ(live(), before);
 }
 
-TEST(MetalHost, ALayersOpsGiveWhatTheirDefinitionGives) {
-  const auto backend = make_metal_backend();
-  const auto scalar = create_backend("scalar", {.fused = false});
-  const OpImage image =
-      attention_block_case({.attention = {.sequences = {{.cached = 5, .queries = 3}}, .q_heads = 4, .kv_heads = 2},
-                            .width = 256,
-                            .weight = DType::q4_k},
-                           true, 1);
-  const OpImage tested = run_on(*backend, image);
-  for (const FieldDifference& d : compare_written(image, run_on(*scalar, image), tested)) {
-    EXPECT_LT(d.nmse, 1e-6) << d.field;
+// Where a system has residency sets the fake takes no buffer that is not in one.
+TEST(MetalHost, ALayersOpsGiveWhatTheirDefinitionGivesWithAndWithoutResidencySets) {
+  for (const bool residency : {false, true}) {
+    const Next next;
+    next->residency = residency;
+    const auto backend = make_metal_backend();
+    const auto scalar = create_backend("scalar", {.fused = false});
+    const OpImage image =
+        attention_block_case({.attention = {.sequences = {{.cached = 5, .queries = 3}}, .q_heads = 4, .kv_heads = 2},
+                              .width = 256,
+                              .weight = DType::q4_k},
+                             true, 1);
+    const OpImage tested = run_on(*backend, image);
+    for (const FieldDifference& d : compare_written(image, run_on(*scalar, image), tested)) {
+      EXPECT_LT(d.nmse, 1e-6) << d.field;
+    }
+    EXPECT_EQ(fake::live("MTLResidencySet"), residency ? 1 : 0);
   }
+}
+
+TEST(MetalHost, MemoryThatIsFreedIsNoLongerResidentAndWhatFollowsIs) {
+  const auto device = metal::make_apple_device();
+  std::byte* first = device->allocate(64);
+  std::byte* second = device->allocate(64);
+  device->free(first);
+  const metal::FinishArgs args{.count = 1, .has_residual = 0, .scale = 2, .softcap = 0};
+  const std::array<metal::Binding, 3> buffers{
+      metal::Binding{.data = second, .bytes = 64}, {}, {.data = second, .bytes = 64, .written = true}};
+  *reinterpret_cast<float*>(second) = 3;
+  device->dispatch({.kernel = {.kernel = metal::Kernel::finish},
+                    .groups = {},
+                    .threads = 32,
+                    .args = std::as_bytes(std::span(&args, 1)),
+                    .buffers = buffers});
+  device->wait();
+  EXPECT_EQ(*reinterpret_cast<float*>(second), 6);
 }
 
 }  // namespace

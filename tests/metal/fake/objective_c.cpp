@@ -6,9 +6,7 @@
 #include <vector>
 
 // Looks the method up and continues there with the arguments as they came.
-#if !defined(__aarch64__)
-#error "the fake Objective-C runtime has no objc_msgSend for this CPU"
-#endif
+#if defined(__aarch64__)
 __asm__(
     ".text\n"
     ".global objc_msgSend\n"
@@ -39,6 +37,55 @@ __asm__(
     "  ldp x29, x30, [sp], #224\n"
     "  br x16\n"
     ".size objc_msgSend, .-objc_msgSend\n");
+#elif defined(__x86_64__)
+// metal-cpp has a name of its own there for methods that return a floating type.
+__asm__(
+    ".text\n"
+    ".global objc_msgSend\n"
+    ".global objc_msgSend_fpret\n"
+    ".type objc_msgSend, %function\n"
+    ".type objc_msgSend_fpret, %function\n"
+    "objc_msgSend:\n"
+    "objc_msgSend_fpret:\n"
+    "  push %rbp\n"
+    "  mov %rsp, %rbp\n"
+    "  sub $192, %rsp\n"
+    "  mov %rdi, 0(%rsp)\n"
+    "  mov %rsi, 8(%rsp)\n"
+    "  mov %rdx, 16(%rsp)\n"
+    "  mov %rcx, 24(%rsp)\n"
+    "  mov %r8, 32(%rsp)\n"
+    "  mov %r9, 40(%rsp)\n"
+    "  movaps %xmm0, 48(%rsp)\n"
+    "  movaps %xmm1, 64(%rsp)\n"
+    "  movaps %xmm2, 80(%rsp)\n"
+    "  movaps %xmm3, 96(%rsp)\n"
+    "  movaps %xmm4, 112(%rsp)\n"
+    "  movaps %xmm5, 128(%rsp)\n"
+    "  movaps %xmm6, 144(%rsp)\n"
+    "  movaps %xmm7, 160(%rsp)\n"
+    "  call fake_objc_lookup@PLT\n"
+    "  mov %rax, %r11\n"
+    "  mov 0(%rsp), %rdi\n"
+    "  mov 8(%rsp), %rsi\n"
+    "  mov 16(%rsp), %rdx\n"
+    "  mov 24(%rsp), %rcx\n"
+    "  mov 32(%rsp), %r8\n"
+    "  mov 40(%rsp), %r9\n"
+    "  movaps 48(%rsp), %xmm0\n"
+    "  movaps 64(%rsp), %xmm1\n"
+    "  movaps 80(%rsp), %xmm2\n"
+    "  movaps 96(%rsp), %xmm3\n"
+    "  movaps 112(%rsp), %xmm4\n"
+    "  movaps 128(%rsp), %xmm5\n"
+    "  movaps 144(%rsp), %xmm6\n"
+    "  movaps 160(%rsp), %xmm7\n"
+    "  leave\n"
+    "  jmp *%r11\n"
+    ".size objc_msgSend, .-objc_msgSend\n");
+#else
+#error "the fake Objective-C runtime has no objc_msgSend for this CPU"
+#endif
 
 namespace fake {
 namespace {
@@ -88,7 +135,9 @@ void unknown_selector(Object* self, SEL selector) {
 void released_object(Object* self, SEL selector) {
   fault(std::string("use after release: -[") + self->kind + " " + reinterpret_cast<const char*>(selector) + "]");
 }
-void nothing() {}
+void* nothing() {
+  return nullptr;
+}
 
 Object* object_retain(Object* self, SEL /*selector*/) {
   retain(self);
@@ -101,7 +150,7 @@ Object* object_init(Object* self, SEL /*selector*/) {
   return self;
 }
 bool object_responds(Object* self, SEL /*selector*/, SEL asked) {
-  return runtime().methods.contains({self->kind, asked});
+  return runtime().methods.contains({self->kind, asked}) && self->knows(reinterpret_cast<const char*>(asked));
 }
 Object* class_alloc(ClassObject* self, SEL /*selector*/) {
   const auto maker = runtime().makers.find(self->name);
@@ -197,7 +246,9 @@ void* fake_objc_lookup(fake::Object* self, SEL selector) {
   if (self == nullptr) return reinterpret_cast<void*>(fake::nothing);  // a message to nil
   if (self->references <= 0) return reinterpret_cast<void*>(fake::released_object);
   const auto found = fake::runtime().methods.find({self->kind, selector});
-  if (found != fake::runtime().methods.end()) return found->second;
+  if (found != fake::runtime().methods.end() && self->knows(reinterpret_cast<const char*>(selector))) {
+    return found->second;
+  }
   if (void* common = fake::common_method(selector)) return common;
   return reinterpret_cast<void*>(fake::unknown_selector);
 }

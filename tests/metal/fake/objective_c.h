@@ -8,6 +8,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 namespace fake {
@@ -28,6 +29,8 @@ struct Object {
   Object& operator=(const Object&) = delete;
   // The last reference is gone.
   virtual void dispose() {}
+  // Whether it knows a message that others of its kind know.
+  [[nodiscard]] virtual bool knows(std::string_view /*selector*/) const { return true; }
 
   const char* kind;  // the same address for all of a kind
   int references = 1;

@@ -138,10 +138,11 @@ TEST_P(LinearParity, QuantizedProductsAreBitEqualToScalar) {
 
 TEST_P(LinearParity, ConvertingARowInPartsAndPrefetchingMeanwhileGiveTheSameBits) {
   constexpr Shape2 kShape = {43, 1024};
-  for (const DType dtype : kQuantizedTypes) {
-    const LinearKernel& kernel = GetParam()->linear[static_cast<size_t>(dtype)];
+  for (int d = 0; d < kDTypeCount; ++d) {
+    const auto dtype = static_cast<DType>(d);
+    const LinearKernel& kernel = GetParam()->linear[d];
+    if (kernel.name == nullptr || kernel.activation->prepare_columns == nullptr) continue;
     const ActivationLayout& layout = *kernel.activation;
-    if (layout.prepare_columns == nullptr) continue;
     const Packed packed = pack(kernel, dtype, kShape, random_weight(dtype, kShape, 3));
     const std::vector<float> x = activations(1, kShape.k, 5);
     AlignedMemory row = aligned_memory(static_cast<size_t>(layout.bytes(1, kShape.k)));
@@ -257,6 +258,57 @@ TEST_P(LinearParity, ATokensProductDoesNotDependOnTheOtherTokens) {
                          std::string(dtype_name(dtype)) + " chunk " + std::to_string(chunk));
       }
     }
+  }
+}
+
+// Large enough that a kernel's blocks of tokens, rows and columns all end inside: one token at a time has none of them.
+TEST_P(LinearParity, ATokensPlainProductDoesNotDependOnTheBlocking) {
+  constexpr Shape2 kShape = {293, 299};
+  constexpr int64_t kTokens = 99;
+  for (const DType dtype : kPlain) {
+    const LinearKernel& kernel = GetParam()->linear[static_cast<size_t>(dtype)];
+    const Packed packed = pack(kernel, dtype, kShape, random_weight(dtype, kShape, 7));
+    const std::vector<float> x = activations(kTokens, kShape.k, 8);
+    std::vector<float> want;
+    for (int64_t t = 0; t < kTokens; ++t) {
+      const std::vector<float> token(x.begin() + t * kShape.k, x.begin() + (t + 1) * kShape.k);
+      const std::vector<float> product = multiply(kernel, packed, kShape, token, 1);
+      want.insert(want.end(), product.begin(), product.end());
+    }
+    const std::string what(dtype_name(dtype));
+    expect_same_bits(multiply(kernel, packed, kShape, x, kTokens), want, kShape.rows, what);
+    const std::vector<float> residual = test::normal_row(10, kTokens * kShape.rows);
+    for (size_t i = 0; i < want.size(); ++i) want[i] += residual[i];
+    expect_same_bits(multiply(kernel, packed, kShape, x, kTokens, &residual, 2), want, kShape.rows, what + " added");
+  }
+}
+
+// The order that the kernel's header states: in steps of 32 columns the even and the odd ones, then both.
+TEST(MatrixTiles, Bf16ProductsAddInTheDocumentedOrder) {
+  const KernelTable* table = find_kernels("amx");
+  if (table == nullptr) GTEST_SKIP() << "this CPU has no matrix tiles";
+  const LinearKernel& kernel = table->linear[static_cast<size_t>(DType::bf16)];
+  constexpr Shape2 kShape = {33, 333};
+  const std::vector<uint8_t> canonical = random_weight(DType::bf16, kShape, 3);
+  const Packed packed = pack(kernel, DType::bf16, kShape, canonical);
+  for (const int64_t tokens : {1, 5, 16, 17, 40}) {
+    const std::vector<float> x = activations(tokens, kShape.k, 4);
+    std::vector<float> want;
+    std::vector<float> row(static_cast<size_t>(kShape.k));
+    for (int64_t out = 0; out < tokens * kShape.rows; ++out) {
+      const float* token = x.data() + out / kShape.rows * kShape.k;
+      dequantize_row(DType::bf16, canonical.data() + out % kShape.rows * 2 * kShape.k, row.data(), kShape.k);
+      float total = 0;
+      for (int64_t first = 0; first < kShape.k; first += 32) {
+        float sums[2] = {};
+        for (int64_t i = first; i < std::min(first + 32, kShape.k); ++i) {
+          sums[i % 2] = std::fma(to_float(to_bf16(token[i])), row[static_cast<size_t>(i)], sums[i % 2]);
+        }
+        total += sums[0] + sums[1];
+      }
+      want.push_back(total);
+    }
+    expect_same_bits(multiply(kernel, packed, kShape, x, tokens), want, kShape.rows, std::to_string(tokens));
   }
 }
 

@@ -20,9 +20,14 @@ __global__ void embed_kernel(Planes table, const int32_t* ids, int64_t vocabular
   let_next_start();
   wait_for_previous();
   const int token = static_cast<int>(blockIdx.x);
-  // The host checks ids it knows; one drawn on the device is always inside.
-  const int64_t row = min(max(static_cast<int64_t>(__ldcg(ids + token)), int64_t{0}), vocabulary - 1);
+  // The host checks ids it knows; one drawn on the device is always inside. Another rank has the row of -1.
+  const int32_t id = __ldcg(ids + token);
+  const int64_t row = min(max(static_cast<int64_t>(id), int64_t{0}), vocabulary - 1);
   float* to = out + int64_t{token} * cols;
+  if (id < 0) {
+    for (int i = static_cast<int>(threadIdx.x); i < cols; i += kThreads) to[i] = 0;
+    return;
+  }
   if constexpr (F == DType::f32 || F == DType::f16 || F == DType::bf16) {
     const uint8_t* from = table.q + row * table.row_stride;
     for (int i = static_cast<int>(threadIdx.x); i < cols; i += kThreads) {

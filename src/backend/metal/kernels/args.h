@@ -94,7 +94,6 @@ struct AttentionArgs {
   float scale;
   float softcap;    // 0: none
   args_int window;  // 0: none
-  args_uint causal;
   args_uint q_heads;
   args_uint max_pages;
   args_uint splits;  // parts that the positions of a sequence are cut into
@@ -102,9 +101,52 @@ struct AttentionArgs {
   args_uint gate;             // 0: none, 1: one per element of the output, 2: one per head
   args_uint gate_activation;  // a value of the enum Activation
   args_uint tokens;
-  args_uint padding;
 };
-static_assert(sizeof(AttentionArgs) == 80, "no padding");
+static_assert(sizeof(AttentionArgs) == 72, "no padding");
+
+// out [m, p] = a [m, n] * b [n, p]
+struct MatmulArgs {
+  args_uint m;
+  args_uint n;
+  args_uint p;
+};
+static_assert(sizeof(MatmulArgs) == 12, "no padding");
+
+struct SampleArgs {
+  args_uint vocabulary;
+  args_uint chunks;         // of sample.metal in a row
+  args_uint allowed_words;  // of a bitset
+  args_uint has_logprobs;
+};
+static_assert(sizeof(SampleArgs) == 16, "no padding");
+
+// SampleRow of backend/sampling.h as it is uploaded; the seed in halves, because rows begin at multiples of 4 bytes.
+struct SampleRowArgs {
+  float temperature;
+  args_int top_k;
+  float top_p;
+  float min_p;
+  float repeat_penalty;
+  float presence_penalty;
+  float frequency_penalty;
+  args_int penalty_window;
+  args_uint seed_low;
+  args_uint seed_high;
+  args_int sample_index;
+  args_int position;
+  args_int edits_begin;
+  args_int edits_count;
+  args_int allowed;
+  args_int top_logprobs;
+};
+static_assert(sizeof(SampleRowArgs) == 64, "as SampleRow");
+
+struct TokenEditArgs {
+  args_int id;
+  args_int count;
+  float bias;
+};
+static_assert(sizeof(TokenEditArgs) == 12, "as TokenEdit");
 
 #ifndef __METAL_VERSION__
 }  // namespace inferno::metal

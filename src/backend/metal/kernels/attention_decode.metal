@@ -55,8 +55,7 @@ kernel void attention_part(constant AttentionArgs& args [[buffer(0)]], device co
       uint i = e * 32 + lane;
       if (i < head_dim) product += own_q[e] * cache_value<kKind>(key_row, i);
     }
-    float score = simd_sum(product);
-    if (args.softcap != 0.0f) score = args.softcap * precise::tanh(score / args.softcap);
+    float score = capped(args, simd_sum(product));
     float top = max(maximum, score);
     float keep = precise::exp(maximum - top);  // 0 for the first: exp(-inf)
     float weight = precise::exp(score - top);

@@ -76,10 +76,10 @@ kernel void attention_tiles(constant AttentionArgs& args [[buffer(0)]], device c
     }
     int end = lengths[sequence];
     int begin = 0;
-    if (args.causal != 0) {
+    if (kCausal) {
       end = min(end, highest + 1);
-      if (args.window != 0) begin = max(0, lowest - args.window + 1);
-    } else if (args.window != 0) {
+      if (kHasWindow) begin = max(0, lowest - args.window + 1);
+    } else if (kHasWindow) {
       begin = max(0, lowest - args.window / 2);
       end = min(end, highest + args.window / 2 + 1);
     }
@@ -116,8 +116,7 @@ kernel void attention_tiles(constant AttentionArgs& args [[buffer(0)]], device c
         if (sees) sees = is_visible(args, positions[query], key + int(lane));
         float score = -INFINITY;
         if (sees) {
-          score = scores[r * kMostKeys + lane];
-          if (args.softcap != 0.0f) score = args.softcap * precise::tanh(score / args.softcap);
+          score = capped(args, scores[r * kMostKeys + lane]);
         }
         float before = maxima[r];
         float top = max(before, simd_max(score));

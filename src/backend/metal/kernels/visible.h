@@ -3,10 +3,18 @@
 #define INFERNO_METAL_VISIBLE_H
 #include "cache.h"
 
+// Set when a pipeline is made (device.h): what differs between the layers of models and is asked for every key.
+constant bool kCausal [[function_constant(0)]];
+constant bool kHasWindow [[function_constant(1)]];
+constant bool kHasSoftcap [[function_constant(2)]];
+
 inline bool is_visible(constant AttentionArgs& args, int position, int key) {
-  if (args.causal != 0) return key <= position && (args.window == 0 || key > position - args.window);
+  if (kCausal) return key <= position && (!kHasWindow || key > position - args.window);
   int distance = key > position ? key - position : position - key;
-  return args.window == 0 || distance <= args.window / 2;
+  return !kHasWindow || distance <= args.window / 2;
+}
+inline float capped(constant AttentionArgs& args, float score) {
+  return kHasSoftcap ? args.softcap * precise::tanh(score / args.softcap) : score;
 }
 
 // The row of keys or of values of a position.

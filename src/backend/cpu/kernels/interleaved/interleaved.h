@@ -85,5 +85,8 @@ struct InterleavedBlock {
 [[nodiscard]] const WeightLayout& column_interleaved_layout(int value_bytes);
 // Plain values of 2 bytes: for each 4 columns the rows 0, 1, ... 7 with 4 columns each; k filled up with zeros.
 [[nodiscard]] const WeightLayout& pair_interleaved_layout();
+// Plain values of 2 bytes: panels of 16 rows, for each 2 columns the rows 0, 1, ... 15 with 2 columns each; k filled up
+// with zeros to a multiple of 32. 32 columns of a panel are a right side of a matrix tile product.
+[[nodiscard]] const WeightLayout& tile_panel_layout();
 
 }  // namespace inferno

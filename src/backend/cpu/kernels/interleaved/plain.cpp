@@ -1,5 +1,5 @@
-// Plain weights with the rows of eight interleaved column by column, or, for the bf16 matrix instructions, in pairs of
-// rows and steps of four columns.
+// Plain weights with the rows of eight interleaved column by column, or as bf16 matrix instructions read them: Arm's by
+// pairs of rows and steps of four columns, the matrix tiles of x86 by panels of 16 rows and steps of two columns.
 #include <algorithm>
 #include <cstring>
 
@@ -59,6 +59,33 @@ void unpack_pairs(const void* group, int64_t row, int64_t k, void* out) noexcept
 constexpr WeightLayout kPairs = {"8 rows interleaved in pairs", kInterleavedRows, pairs_bytes, pack_pairs,
                                  unpack_pairs};
 
+constexpr int64_t kTilePanelRows = 16;
+constexpr int64_t kTileColumns = 32;
+
+int64_t tile_panel_bytes(int64_t k) {
+  return (k + kTileColumns - 1) / kTileColumns * kTileColumns * kTilePanelRows * 2;
+}
+
+void pack_tile_panel(const void* rows, int64_t count, int64_t k, void* group) noexcept {
+  const auto* from = static_cast<const uint16_t*>(rows);
+  auto* to = static_cast<uint16_t*>(group);
+  const int64_t padded = tile_panel_bytes(k) / (2 * kTilePanelRows);
+  for (int64_t i = 0; i < padded; i += 2) {
+    for (int64_t r = 0; r < kTilePanelRows; ++r, to += 2) {
+      to[0] = r < count && i < k ? from[r * k + i] : uint16_t{0};
+      to[1] = r < count && i + 1 < k ? from[r * k + i + 1] : uint16_t{0};
+    }
+  }
+}
+
+void unpack_tile_panel(const void* group, int64_t row, int64_t k, void* out) noexcept {
+  const auto* from = static_cast<const uint16_t*>(group) + 2 * row;
+  for (int64_t i = 0; i < k; ++i) static_cast<uint16_t*>(out)[i] = from[i / 2 * 2 * kTilePanelRows + i % 2];
+}
+
+constexpr WeightLayout kTilePanels = {"panels of 16 rows in pairs of columns", kTilePanelRows, tile_panel_bytes,
+                                      pack_tile_panel, unpack_tile_panel};
+
 }  // namespace
 
 const WeightLayout& column_interleaved_layout(int value_bytes) {
@@ -67,6 +94,10 @@ const WeightLayout& column_interleaved_layout(int value_bytes) {
 
 const WeightLayout& pair_interleaved_layout() {
   return kPairs;
+}
+
+const WeightLayout& tile_panel_layout() {
+  return kTilePanels;
 }
 
 }  // namespace inferno

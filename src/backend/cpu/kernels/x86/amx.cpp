@@ -1,6 +1,7 @@
-// The amx table: prefill with the 8-bit matrix tiles, attention with those of bf16; the selector has requested
-// the system's permission to use them.
+// The amx table: prefill of quantized weights with the 8-bit matrix tiles, BF16 weights and attention with those of
+// bf16; the selector has requested the system's permission to use them.
 #include "backend/cpu/kernels/x86/amx_attention.h"
+#include "backend/cpu/kernels/x86/amx_bf16.h"
 #include "backend/cpu/kernels/x86/amx_gemm.h"
 
 namespace inferno {
@@ -12,6 +13,7 @@ void fill_amx(KernelTable& table) {
                         kPanelRows,     amx_scratch<kFormat>,       run_amx<kFormat>,
                         kPrefetchTokens};
   });
+  fill_amx_bf16(table, "amx");
   fill_amx_attention(table, "amx");
 }
 

@@ -12,7 +12,7 @@
 #pragma once
 
 #include "backend/cpu/kernels/x86/amx_gemm_256.h"
-#include "backend/cpu/kernels/x86/amx_gemm_32.h"
+#include "backend/cpu/kernels/x86/amx_gemm_32_pipelined.h"
 
 namespace inferno {
 namespace {

@@ -228,16 +228,5 @@ inline void multiply_part_32(const Slab& slab, int64_t tile, int64_t last_tile, 
   }
 }
 
-template <InterleavedFormat kFormat>
-inline void multiply_slab_32(const Slab& slab) {
-  const int64_t tiles = token_tiles(slab.task.tokens);
-  const int64_t even_tiles = tiles / 2 * 2;
-  const int64_t even_panels = slab.count / 2 * 2;
-  multiply_part_32<kFormat, TileSchedule32{2, 2}>(slab, 0, even_tiles, 0, even_panels);
-  multiply_part_32<kFormat, TileSchedule32{2, 1}>(slab, 0, even_tiles, even_panels, slab.count);
-  multiply_part_32<kFormat, TileSchedule32{1, 2}>(slab, even_tiles, tiles, 0, even_panels);
-  multiply_part_32<kFormat, TileSchedule32{1, 1}>(slab, even_tiles, tiles, even_panels, slab.count);
-}
-
 }  // namespace
 }  // namespace inferno

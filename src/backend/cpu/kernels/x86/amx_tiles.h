@@ -18,21 +18,15 @@ struct alignas(64) TileConfig {
   uint8_t rows[16];
 };
 
-// Tiles 0-3 collect sums, 4 and 5 are left sides of `depth` bytes a row, 6 and 7 right sides.
-inline void configure_tiles(int depth) {
+// Tiles 0-3 collect sums; those from 4 on are left sides of `depth` bytes a row, those from `first_right` on right
+// sides. Left sides and sums have `rows` rows.
+inline void configure_tiles(int depth, int rows = kTileTokens, int first_right = 6) {
   TileConfig config = {};
   config.palette = 1;
-  for (int i = 0; i < 4; ++i) {
-    config.rows[i] = kTileTokens;
-    config.row_bytes[i] = 64;
-  }
-  for (int i = 4; i < 6; ++i) {
-    config.rows[i] = kTileTokens;
-    config.row_bytes[i] = static_cast<uint16_t>(depth);
-  }
-  for (int i = 6; i < 8; ++i) {
-    config.rows[i] = static_cast<uint8_t>(depth / 4);
-    config.row_bytes[i] = 64;
+  for (int i = 0; i < 8; ++i) {
+    const bool right = i >= first_right;
+    config.rows[i] = static_cast<uint8_t>(right ? depth / 4 : rows);
+    config.row_bytes[i] = static_cast<uint16_t>(i < 4 || right ? 64 : depth);
   }
   // Some compilers' intrinsic declares only the first bytes as read.
   __asm__ volatile("" : : "r"(&config) : "memory");

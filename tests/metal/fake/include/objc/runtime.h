@@ -11,4 +11,5 @@ SEL sel_registerName(const char* name);
 void* objc_lookUpClass(const char* name);
 void* objc_getProtocol(const char* name);
 void objc_msgSend();
+void objc_msgSend_fpret();
 }

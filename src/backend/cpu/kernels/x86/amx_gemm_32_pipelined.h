@@ -1,5 +1,5 @@
-// A variant of amx_product: two tiles of tokens x two panels of blocks of 32 columns, software-pipelined. After each
-// product of a group a part of a block of the previous group is scaled, so that each hides the latency of the other.
+// Products of blocks of 32 columns, two tiles of tokens x two panels, software-pipelined: after each product of a group
+// a part of a block of the previous group is scaled, so that each hides the latency of the other.
 #pragma once
 
 #include "backend/cpu/kernels/x86/amx_gemm_32.h"
@@ -10,7 +10,11 @@ namespace {
 template <InterleavedFormat kFormat, TileSchedule32 kSchedule>
 class PipelinedProduct32 {
  public:
-  explicit PipelinedProduct32(const Slab& slab) : slab_(slab), tile_bytes_(token_tile_bytes<32>(slab.task.k)) {}
+  // Before the first group there is an empty one: its addresses are computed, not read.
+  explicit PipelinedProduct32(const Slab& slab)
+      : slab_(slab), tile_bytes_(token_tile_bytes<32>(slab.task.k)), previous_(group(0, 0, 0, 0)) {
+    previous_.count = 0;
+  }
 
   // Even numbers of tiles and panels of the slab, from the first of each.
   void run(int64_t tiles, int64_t panels) {
@@ -140,6 +144,19 @@ class PipelinedProduct32 {
 template <InterleavedFormat kFormat, TileSchedule32 kSchedule>
 inline void multiply_pipelined_32(const Slab& slab, int64_t tiles, int64_t panels) {
   if (tiles > 0 && panels > 0) PipelinedProduct32<kFormat, kSchedule>(slab).run(tiles, panels);
+}
+
+inline constexpr TileSchedule32 kPipelined32 = {2, 2, 2, 4, true, true};
+
+template <InterleavedFormat kFormat>
+inline void multiply_slab_32(const Slab& slab) {
+  const int64_t tiles = token_tiles(slab.task.tokens);
+  const int64_t even_tiles = tiles / 2 * 2;
+  const int64_t even_panels = slab.count / 2 * 2;
+  multiply_pipelined_32<kFormat, kPipelined32>(slab, even_tiles, even_panels);
+  multiply_part_32<kFormat, TileSchedule32{2, 1}>(slab, 0, even_tiles, even_panels, slab.count);
+  multiply_part_32<kFormat, TileSchedule32{1, 2}>(slab, even_tiles, tiles, 0, even_panels);
+  multiply_part_32<kFormat, TileSchedule32{1, 1}>(slab, even_tiles, tiles, even_panels, slab.count);
 }
 
 }  // namespace
