@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_limits.h"
 #include "base/log.h"
 #include "base/platform.h"
 #include "base/progress.h"
@@ -43,6 +44,19 @@ TEST(Checked, OverflowIsReportedNotWrapped) {
   EXPECT_EQ(checked_mul(1ULL << 32, 1ULL << 32), std::nullopt);
   EXPECT_EQ(checked_round_up(33, 32), 64U);
   EXPECT_EQ(checked_round_up(UINT64_MAX, 32), std::nullopt);
+}
+
+TEST(JsonLimits, WhatIsBeyondThemIsNamed) {
+  const JsonLimits limits{.depth = 2, .values = 4, .members = 2};
+  EXPECT_EQ(json_fault(R"({"a":[1,2],"b":3})", {.depth = 2, .values = 5, .members = 2}), "");
+  EXPECT_EQ(json_fault("[[[]]]", limits), "is nested more than 2 deep");
+  EXPECT_EQ(json_fault("[[],[],[],[]]", limits), "has more than 4 values");
+  EXPECT_EQ(json_fault(R"({"a":1,"b":2,"c":3})", limits), "has an object with more than 2 members");
+  EXPECT_EQ(json_fault(R"([{"a":1,"b":2},{}])", {.depth = 2, .values = 9, .members = 2}), "");
+  EXPECT_EQ(json_fault("[1e999]", limits), "holds a number that is out of range");
+  EXPECT_EQ(json_fault("[1,", limits), "is not valid JSON (at byte 4)");
+  EXPECT_EQ(json_fault("", limits), "is not valid JSON (at byte 1)");
+  EXPECT_EQ(json_fault("\"\xff\"", limits), "is not valid JSON (at byte 2)");
 }
 
 TEST(Text, PrintableNeverPassesControlBytesOrBadUtf8) {

@@ -32,6 +32,13 @@ TEST(Hostile, SchemasThatAreTooLargeOrDeepAreErrors) {
   expect_error(SourceKind::json_schema, R"({"properties":{"a":5}})");
 }
 
+TEST(Hostile, AnObjectOfTooManyMembersIsAnErrorBeforeItsTreeIsBuilt) {
+  std::string properties;
+  for (int i = 0; i < 90'000; ++i) properties += std::string(i > 0 ? "," : "") + "\"p" + std::to_string(i) + "\":{}";
+  EXPECT_EQ(error_of(SourceKind::json_schema, R"({"properties":{)" + properties + "}}"),
+            "the JSON schema has an object with more than 10000 members");
+}
+
 TEST(Hostile, WhatIsTooLargeInASchemaIsNamedWithItsPlace) {
   const auto expect_place = [](const std::string& schema, const std::string& keyword, const std::string& where) {
     const std::string error = error_of(SourceKind::json_schema, schema);

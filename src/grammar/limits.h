@@ -9,6 +9,7 @@ namespace inferno::grammar {
 struct Limits {
   size_t source_bytes = size_t{8} << 20;  // of a schema, pattern or grammar
   size_t json_values = 400'000;           // in a schema
+  size_t json_members = 10'000;           // of one object of a schema
   int depth = 256;                        // of nested values, groups and subschemas
   size_t expressions = 1'000'000;         // parts of rules, repetitions not counted out
   size_t nfa_states = 2'000'000;          // of one rule, repetitions counted out

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/json_limits.h"
 #include "base/text.h"
 
 namespace inferno::grammar {
@@ -161,17 +162,10 @@ const SchemaJson* find_anchor(const SchemaJson& in, const std::string& name) {
 
 SchemaDocument::SchemaDocument(std::string_view text, const Limits& limits) {
   if (text.size() > limits.source_bytes) fail_usage("the JSON schema has more than {} bytes", limits.source_bytes);
-  size_t values = 0;
-  const auto check = [&](int depth, SchemaJson::parse_event_t, SchemaJson&) {
-    if (depth > limits.depth) fail_usage("the JSON schema is nested more than {} deep", limits.depth);
-    if (++values > 2 * limits.json_values) fail_usage("the JSON schema has more than {} values", limits.json_values);
-    return true;
-  };
-  try {
-    root_ = SchemaJson::parse(text, check);
-  } catch (const SchemaJson::exception&) {
-    fail_usage("the JSON schema is not JSON");
-  }
+  const std::string fault = json_fault(
+      text, {.depth = static_cast<size_t>(limits.depth), .values = limits.json_values, .members = limits.json_members});
+  if (!fault.empty()) fail_usage("the JSON schema {}", fault);
+  root_ = SchemaJson::parse(text);
   if (!root_.is_object() && !root_.is_boolean()) fail_usage("the JSON schema must be an object or true");
   if (root_.is_object()) {
     const auto draft = root_.find("$schema");

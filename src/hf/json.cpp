@@ -38,11 +38,10 @@ void check_tokens(std::string_view text, const std::string& path) {
   }
 }
 
-// Keeps the path of where the parser is.
-class Scanner {
+// What the parser calls, of which all values but arrays and objects go to scalar() of the class that derives from this.
+template <class Derived>
+class Events {
  public:
-  Scanner(const std::string& path, JsonVisitor& visitor) : file_(path), visitor_(visitor) {}
-
   bool null() { return scalar(nullptr); }
   bool boolean(bool value) { return scalar(value); }
   bool number_integer(int64_t value) { return scalar(value); }
@@ -50,6 +49,26 @@ class Scanner {
   bool number_float(double value, const std::string& /*text*/) { return scalar(value); }
   bool string(std::string& value) { return scalar(std::string_view(value)); }
   bool binary(std::vector<uint8_t>& /*value*/) { return false; }
+  bool parse_error(size_t /*position*/, const std::string& /*token*/, const nlohmann::detail::exception& error) {
+    fail_syntax(file_, error);
+  }
+
+ private:
+  friend Derived;
+  explicit Events(const std::string& file) : file_(file) {}
+  template <class T>
+  bool scalar(const T& value) {
+    return static_cast<Derived*>(this)->scalar(value);
+  }
+
+  const std::string& file_;  // what messages call the text
+};
+
+// Keeps the path of where the parser is.
+class Scanner : public Events<Scanner> {
+ public:
+  Scanner(const std::string& path, JsonVisitor& visitor) : Events(path), visitor_(visitor) {}
+
   bool start_object(size_t /*size*/) { return enter(false); }
   bool start_array(size_t /*size*/) { return enter(true); }
   bool end_object() { return leave(); }
@@ -58,11 +77,10 @@ class Scanner {
     steps_[depth_ - 1].key = name;
     return true;
   }
-  bool parse_error(size_t /*position*/, const std::string& /*token*/, const nlohmann::detail::exception& error) {
-    fail_syntax(file_, error);
-  }
 
  private:
+  friend Events;
+
   [[nodiscard]] JsonPath here() const { return std::span(steps_).first(depth_); }
   bool scalar(const JsonScalar& value) {
     visitor_.value(here(), value);
@@ -91,7 +109,6 @@ class Scanner {
     if (depth_ > 0 && in_array_.back()) ++steps_[depth_ - 1].index;
   }
 
-  const std::string& file_;
   JsonVisitor& visitor_;
   std::vector<JsonStep> steps_;
   std::vector<bool> in_array_;
@@ -100,19 +117,12 @@ class Scanner {
 
 // Builds the tree. Json::parse() with a callback could do the same, but looks through an array again after each of its
 // objects.
-class Builder {
+class Builder : public Events<Builder> {
  public:
-  Builder(const std::string& path, const std::function<bool(std::string_view)>& keep) : file_(path), keep_(keep) {}
+  Builder(const std::string& path, const std::function<bool(std::string_view)>& keep) : Events(path), keep_(keep) {}
 
   [[nodiscard]] Json& root() { return root_; }
 
-  bool null() { return scalar(nullptr); }
-  bool boolean(bool value) { return scalar(value); }
-  bool number_integer(int64_t value) { return scalar(value); }
-  bool number_unsigned(uint64_t value) { return scalar(value); }
-  bool number_float(double value, const std::string& /*text*/) { return scalar(value); }
-  bool string(std::string& value) { return scalar(std::move(value)); }
-  bool binary(std::vector<uint8_t>& /*value*/) { return false; }
   bool start_object(size_t /*size*/) { return enter(Json::object()); }
   bool start_array(size_t /*size*/) { return enter(Json::array()); }
   bool end_object() { return leave(); }
@@ -122,11 +132,10 @@ class Builder {
     if (!unwanted_) key_ = name;
     return true;
   }
-  bool parse_error(size_t /*position*/, const std::string& /*token*/, const nlohmann::detail::exception& error) {
-    fail_syntax(file_, error);
-  }
 
  private:
+  friend Events;
+
   bool scalar(Json value) {
     if (!unwanted_) put(std::move(value));
     return true;
@@ -153,7 +162,6 @@ class Builder {
     return in.back();
   }
 
-  const std::string& file_;
   const std::function<bool(std::string_view)>& keep_;
   Json root_;
   std::vector<Json*> open_;

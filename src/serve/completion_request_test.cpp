@@ -61,6 +61,18 @@ TEST(CompletionRequest, ListsAreLimited) {
   }
 }
 
+// The order of a schema's members is kept by a tree that looks through all members of an object for each of them.
+TEST(CompletionRequest, ABodyWithASchemaAndAnObjectOfVeryManyMembersIsAnErrorAtOnce) {
+  std::string body = R"({"prompt":"a","json_schema":{},"x":{"a":0)";
+  for (int i = 0; i < 500'000; ++i) body += fmt::format(",\"{}\":0", i);
+  try {
+    (void)parse(body + "}}", Dialect::openai_text);
+    FAIL() << "it was taken";
+  } catch (const ApiError& error) {
+    EXPECT_STREQ(error.what(), "the body has an object with more than 10000 members");
+  }
+}
+
 // Whatever the bytes are, there is a request or an ApiError.
 TEST(CompletionRequest, MutatedBodiesNeverDoAnythingElse) {
   const std::string whole =

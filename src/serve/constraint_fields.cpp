@@ -3,7 +3,9 @@
 #include <array>
 #include <vector>
 
+#include "base/json_limits.h"
 #include "base/text.h"
+#include "grammar/limits.h"
 #include "serve/api_error.h"
 
 namespace inferno::serve {
@@ -125,6 +127,10 @@ class Reader {
   }
 
   [[nodiscard]] std::string ordered_text(const Path& path) const {
+    const grammar::Limits limits;
+    const std::string fault =
+        json_fault(body_, {.depth = kMaxJsonDepth, .values = kMaxJsonValues, .members = limits.json_members});
+    if (!fault.empty()) throw ApiError(400, fmt::format("the body {}", fault));
     try {
       const nlohmann::ordered_json ordered = nlohmann::ordered_json::parse(body_);
       const nlohmann::ordered_json* at = &ordered;

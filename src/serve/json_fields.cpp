@@ -3,58 +3,14 @@
 #include <cmath>
 #include <limits>
 
+#include "base/json_limits.h"
 #include "serve/api_error.h"
 
 namespace inferno::serve {
 
-namespace {
-
-// Reads the text without keeping anything: its limits, and whether it is JSON at all. Json::parse() with a callback
-// could do the same on the way, but looks through an array again after each of its objects.
-class Limits final : public nlohmann::json_sax<Json> {
- public:
-  bool null() override { return count(); }
-  bool boolean(bool /*value*/) override { return count(); }
-  bool number_integer(number_integer_t /*value*/) override { return count(); }
-  bool number_unsigned(number_unsigned_t /*value*/) override { return count(); }
-  bool number_float(number_float_t /*value*/, const string_t& /*text*/) override { return count(); }
-  bool string(string_t& /*value*/) override { return count(); }
-  bool binary(binary_t& /*value*/) override { return count(); }
-  bool key(string_t& /*value*/) override { return count(); }
-  bool start_object(size_t /*elements*/) override { return open(); }
-  bool end_object() override { return close(); }
-  bool start_array(size_t /*elements*/) override { return open(); }
-  bool end_array() override { return close(); }
-  bool parse_error(size_t position, const std::string& /*token*/, const nlohmann::detail::exception& error) override {
-    constexpr int kNumberOutOfRange = 406;
-    if (error.id == kNumberOutOfRange) throw ApiError(400, "the body holds a number that is out of range");
-    throw ApiError(400, fmt::format("the body is not valid JSON (at byte {})", position));
-  }
-
- private:
-  bool count() {
-    if (++values_ > kMaxJsonValues)
-      throw ApiError(400, fmt::format("the body has more than {} values", kMaxJsonValues));
-    return true;
-  }
-  bool open() {
-    if (++depth_ > kMaxJsonDepth) throw ApiError(400, fmt::format("the body is nested deeper than {}", kMaxJsonDepth));
-    return count();
-  }
-  bool close() {
-    --depth_;
-    return true;
-  }
-
-  int depth_ = 0;
-  size_t values_ = 0;
-};
-
-}  // namespace
-
 Json parse_object(std::string_view text) {
-  Limits limits;
-  (void)Json::sax_parse(text, &limits);
+  const std::string fault = json_fault(text, {.depth = kMaxJsonDepth, .values = kMaxJsonValues});
+  if (!fault.empty()) throw ApiError(400, fmt::format("the body {}", fault));
   Json parsed = Json::parse(text);
   if (!parsed.is_object()) throw ApiError(400, fmt::format("the body is {}, must be an object", kind_of(parsed)));
   return parsed;

@@ -11,7 +11,7 @@ namespace inferno::serve {
 
 using Json = nlohmann::json;
 
-inline constexpr int kMaxJsonDepth = 64;
+inline constexpr size_t kMaxJsonDepth = 64;
 inline constexpr size_t kMaxJsonValues = 2'000'000;
 
 // A JSON object; anything else is an ApiError 400.
