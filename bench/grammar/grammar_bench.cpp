@@ -23,7 +23,7 @@
 #include "grammar/matcher.h"
 #include "grammar/source.h"
 #include "grammar/test_grammar.h"
-#include "property_order.h"
+#include "taken_form.h"
 #include "tokenizer/tokenizer.h"
 
 namespace inferno::grammar {

@@ -1,10 +1,10 @@
-#include "property_order.h"
+#include "taken_form.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <functional>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "grammar/listed_values.h"
@@ -16,7 +16,8 @@ using Json = nlohmann::ordered_json;
 
 class Orderer {
  public:
-  explicit Orderer(Grammar& bytes) : matcher_(bytes) {}
+  // sorted: members are tried by their names at first, not as the instance has them.
+  Orderer(Grammar& bytes, bool sorted) : sorted_(sorted), matcher_(bytes) {}
 
   // False: it does not fit here; what was written is taken back.
   bool write(const Json& value) {
@@ -25,7 +26,6 @@ class Orderer {
     // What fitted once mostly fits again.
     const auto known = known_.find(&value);
     if (known != known_.end() && put(known->second)) return true;
-    if (tries_++ > kMaxTries) return false;
     const size_t before = text_.size();
     const bool fits = value.is_object() ? write_object(value) : write_array(value);
     if (fits) known_[&value] = text_.substr(before);
@@ -72,46 +72,43 @@ class Orderer {
     return put("]");
   }
 
+  // Takes whatever fits next, in the order that is preferred. What is left in the end should have come earlier: it is
+  // preferred the next time.
   bool write_object(const Json& object) {
-    std::vector<std::string> names;
-    for (const auto& member : object.items()) names.push_back(member.key());
-    return put("{") && write_members(object, names, "");
-  }
-
-  // Depth first; next comes what leaves a way to most of the others that could come here.
-  bool write_members(const Json& object, const std::vector<std::string>& left, const std::string& comma) {
-    if (left.empty()) return put("}");
-    const auto name = [](const std::string& key) { return fmt::format("{}:", Json(key).dump()); };
-    struct Choice {
-      std::string key;
-      std::ptrdiff_t others;  // that may follow it
-    };
-    std::vector<Choice> choices;
-    for (const std::string& key : left) {
-      const size_t before = text_.size();
-      if (!put(comma + name(key)) || !write(object[key])) {
-        take_back(before);
-        continue;
+    std::vector<std::string> preferred;
+    for (const auto& member : object.items()) preferred.push_back(member.key());
+    if (sorted_) std::ranges::sort(preferred);
+    std::set<std::vector<std::string>> tried;
+    const size_t before = text_.size();
+    while (tried.insert(preferred).second) {
+      std::vector<std::string> left = preferred;
+      std::vector<std::string> order;
+      if (!put("{")) return false;
+      for (auto next = left.begin(); next != left.end();) {
+        if (!write_member(object, *next, order.empty())) {
+          ++next;
+          continue;
+        }
+        order.push_back(*next);
+        left.erase(next);
+        next = left.begin();
       }
-      const auto others = std::ranges::count_if(
-          left, [&](const std::string& other) { return other != key && may_follow(fmt::format(",{}", name(other))); });
-      choices.push_back({key, others});
+      if (left.empty()) return put("}");
       take_back(before);
-    }
-    std::ranges::sort(choices, std::greater(), &Choice::others);
-    for (const Choice& choice : choices) {
-      if (tries_++ > kMaxTries) return false;
-      const size_t before = text_.size();
-      std::vector<std::string> rest = left;
-      std::erase(rest, choice.key);
-      if (put(comma + name(choice.key)) && write(object[choice.key]) && write_members(object, rest, ",")) return true;
-      take_back(before);
+      left.insert(left.end(), order.begin(), order.end());
+      preferred = std::move(left);
     }
     return false;
   }
 
-  static constexpr int kMaxTries = 10'000;
-  int tries_ = 0;
+  bool write_member(const Json& object, const std::string& key, bool is_first) {
+    const size_t before = text_.size();
+    if (put(fmt::format("{}{}:", is_first ? "" : ",", Json(key).dump())) && write(object[key])) return true;
+    take_back(before);
+    return false;
+  }
+
+  bool sorted_;
   std::map<const Json*, std::string> known_;  // texts of arrays and objects
   Matcher matcher_;
   std::string text_;
@@ -120,9 +117,11 @@ class Orderer {
 }  // namespace
 
 std::optional<std::string> in_taken_form(Grammar& bytes, const Json& instance) {
-  Orderer orderer(bytes);
-  if (!orderer.write(instance) || !orderer.is_complete()) return std::nullopt;
-  return orderer.text();
+  for (const bool sorted : {false, true}) {
+    Orderer orderer(bytes, sorted);
+    if (orderer.write(instance) && orderer.is_complete()) return orderer.text();
+  }
+  return std::nullopt;
 }
 
 }  // namespace inferno::grammar
