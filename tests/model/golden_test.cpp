@@ -1,7 +1,9 @@
 // The engine against independent implementations: transformers in float64, and llama.cpp.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
+#include <numbers>
 
 #include "base/error.h"
 #include "model/quantize_model.h"
@@ -27,9 +29,15 @@ std::vector<std::string> backends() {
 }
 
 // Null where a device says, when the model is loaded, that it lacks a kernel for it.
-std::unique_ptr<Engine> engine_if_supported(const std::string& path, const std::string& backend, bool all_logits) {
+std::unique_ptr<Engine> engine_if_supported(const std::string& path, const std::string& backend, bool all_logits,
+                                            int32_t logit_rows = 1) {
+  EngineOptions options;
+  options.backend = backend;
+  options.kv_dtype = DType::f32;
+  options.all_logits = all_logits;
+  options.limits.max_logit_rows = logit_rows;
   try {
-    return make_engine(path, backend, DType::f32, all_logits);
+    return std::make_unique<Engine>(open_model(path), options);
   } catch (const Error& error) {
     if (std::string_view(error.what()).find("has no kernel for") == std::string_view::npos) throw;
     return nullptr;
@@ -151,22 +159,68 @@ TEST_P(Golden, TinyBooksIsTransformersWithinTheRoundingOfItsType) {
   }
 }
 
-// Fetched by `make model`; the reference is llama.cpp's output for the same file.
-TEST_P(Golden, SmolLm2GreedyTokensAreLlamaCppsUpToQuantizationNoise) {
-  const std::string path = INFERNO_SOURCE_DIR "/models/smollm2-135m-instruct.gguf";
-  if (!std::ifstream(path).good()) GTEST_SKIP() << "needs the model that `make model` fetches";
-  if (GetParam() == "scalar" || is_emulated(GetParam())) GTEST_SKIP() << "too slow on this backend";
-  const nlohmann::json reference = read_json(fixture("smollm2_greedy.json"));
-  const double noise = reference["noise_rms"].get<double>();
-  auto engine = make_engine(path, GetParam());
-  for (const auto& prompt : reference["prompts"]) {
-    const Agreement agreement =
-        greedy_agreement(*engine, prompt["ids"].get<std::vector<int32_t>>(),
-                         prompt["greedy"].get<std::vector<int32_t>>(), prompt["margins"].get<std::vector<double>>());
-    // Two logits, each off by noise of this size in both engines: four standard deviations of the difference.
-    EXPECT_TRUE(agreement.margin_at_difference == INFINITY || agreement.margin_at_difference < 4 * noise)
-        << prompt["text"] << " diverges at " << agreement.tokens << ", margin " << agreement.margin_at_difference;
+// The logits that follow the prompt and each of the further tokens but the last, [further, vocabulary].
+std::vector<float> logits_along(Engine& engine, const std::vector<int32_t>& prompt, std::span<const int32_t> further) {
+  const auto vocabulary = static_cast<size_t>(engine.model().config().vocabulary);
+  std::vector<float> rows(further.size() * vocabulary);
+  BareSequence sequence(engine);
+  sequence.forward(0, prompt, 1);
+  engine.decoder().download_logits(std::span(rows).first(vocabulary));
+  if (further.size() > 1) {
+    const auto count = static_cast<int32_t>(further.size()) - 1;
+    sequence.forward(static_cast<int32_t>(prompt.size()), further.first(further.size() - 1), count);
+    engine.decoder().download_logits(std::span(rows).subspan(vocabulary));
   }
+  return rows;
+}
+
+// Real models, which `make model` fetches, on the backends that are fast enough.
+class RealModels : public Golden {
+ protected:
+  // Greedy tokens are those of the reference up to a choice whose margin is within the noise of 8-bit activations, and
+  // along the reference's tokens margins are off by no more than that noise.
+  static void check_greedy(const std::string& model, const std::string& reference_file) {
+    const std::string path = INFERNO_SOURCE_DIR "/models/" + model;
+    if (!std::ifstream(path).good()) GTEST_SKIP() << "needs " << model << ", which `make model` fetches";
+    if (GetParam() == "scalar" || is_emulated(GetParam())) GTEST_SKIP() << "too slow on this backend";
+    auto engine = engine_if_supported(path, GetParam(), false, 32);
+    if (engine == nullptr) GTEST_SKIP() << "this backend lacks a kernel for " << model;
+    const nlohmann::json reference = read_json(fixture(reference_file));
+    const double noise = reference["noise_rms"].get<double>();
+    EXPECT_EQ(reference["prompts"].size(), 20U);
+    double squares = 0;
+    double tokens = 0;
+    for (const auto& prompt : reference["prompts"]) {
+      const auto ids = prompt["ids"].get<std::vector<int32_t>>();
+      const auto greedy = prompt["greedy"].get<std::vector<int32_t>>();
+      const auto seconds = prompt["seconds"].get<std::vector<size_t>>();
+      const auto margins = prompt["margins"].get<std::vector<double>>();
+      const Agreement agreement = greedy_agreement(*engine, ids, greedy, margins);
+      // Two logits, each off by noise of this size: almost three standard deviations of their difference.
+      EXPECT_TRUE(agreement.margin_at_difference == INFINITY || agreement.margin_at_difference < 4 * noise)
+          << prompt["text"] << " diverges at " << agreement.tokens << ", margin " << agreement.margin_at_difference;
+      const std::vector<float> rows = logits_along(*engine, ids, greedy);
+      const size_t vocabulary = rows.size() / greedy.size();
+      for (size_t i = 0; i < greedy.size(); ++i) {
+        const float* row = rows.data() + i * vocabulary;
+        const double error = double{row[static_cast<size_t>(greedy[i])]} - row[seconds[i]] - margins[i];
+        squares += error * error;
+        tokens += 1;
+      }
+    }
+    // Of two logits whose errors have nothing to do with each other.
+    EXPECT_LT(std::sqrt(squares / tokens), std::numbers::sqrt2 * noise);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Backends, RealModels, ::testing::ValuesIn(backends()),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(RealModels, SmolLm2ContinuesAsTransformersInFloat64) {
+  check_greedy("smollm2-135m-instruct.gguf", "smollm2_greedy.json");
+}
+
+TEST_P(RealModels, Gemma3ContinuesAsTransformersInFloat64) {
+  check_greedy("gemma3-270m.gguf", "gemma3-270m_greedy.json");
 }
 
 }  // namespace
