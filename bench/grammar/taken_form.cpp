@@ -73,7 +73,7 @@ class Orderer {
   }
 
   // Takes whatever fits next, in the order that is preferred. What is left in the end should have come earlier: it is
-  // preferred the next time.
+  // preferred at the last place where it fits the next time.
   bool write_object(const Json& object) {
     std::vector<std::string> preferred;
     for (const auto& member : object.items()) preferred.push_back(member.key());
@@ -84,19 +84,25 @@ class Orderer {
       std::vector<std::string> left = preferred;
       std::vector<std::string> order;
       if (!put("{")) return false;
+      std::vector<size_t> ends = {text_.size()};
       for (auto next = left.begin(); next != left.end();) {
         if (!write_member(object, *next, order.empty())) {
           ++next;
           continue;
         }
         order.push_back(*next);
+        ends.push_back(text_.size());
         left.erase(next);
         next = left.begin();
       }
       if (left.empty()) return put("}");
+      size_t place = order.size();
+      for (bool fits = false; place > 0 && !fits; fits = write_member(object, left.front(), place == 0)) {
+        take_back(ends[--place]);
+      }
+      order.insert(order.begin() + static_cast<std::ptrdiff_t>(place), left.begin(), left.end());
+      preferred = std::move(order);
       take_back(before);
-      left.insert(left.end(), order.begin(), order.end());
-      preferred = std::move(left);
     }
     return false;
   }
