@@ -89,12 +89,17 @@ void add_attention(Cases& list, DType kv) {
                             .kv_heads = 2,
                             .head_dim = 64,
                             .kv = kv};
-  for (const AttentionShape& plain : {mixed_batch(kv, 64), deep}) {
+  // Too few heads for threads to divide: they divide the spans.
+  AttentionShape one = deep;
+  one.sequences.resize(1);
+  one.kv_heads = 1;
+  const std::pair<const char*, AttentionShape> kinds[] = {
+      {"mixed", mixed_batch(kv, 64)}, {"deep", deep}, {"one token", one}};
+  for (const auto& [kind, plain] : kinds) {
     const auto add = [&](const char* name, auto change) {
       AttentionShape shape = plain;
       change(shape);
-      list.add_image(std::string(dtype_name(kv)) + ", " + name + (shape.sequences.size() == 2 ? ", deep" : ", mixed"),
-                     attention_case(shape, list.seed()));
+      list.add_image(std::string(dtype_name(kv)) + ", " + name + ", " + kind, attention_case(shape, list.seed()));
     };
     for (const int32_t window : {1, 8, 189, 300, 1000}) {
       add("window", [&](AttentionShape& s) { s.window = window; });

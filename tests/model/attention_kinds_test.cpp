@@ -114,6 +114,8 @@ TEST_P(AttentionKinds, BitsDependOnNeitherChunksNorThreads) {
     for (const int threads : {2, 5}) {  // threads steal from each other from 4 on
       Engine many(*file, with("parallel", threads, 1, true));
       EXPECT_EQ(all_logits(many, text(), 70), whole) << type << ", " << threads << " threads";
+      // From the second span on threads divide the spans that a token sees.
+      EXPECT_EQ(all_logits(many, text(), 1), whole) << type << ", " << threads << " threads, one by one";
     }
   }
 }

@@ -131,8 +131,12 @@ inline BlockMemory block_memory(std::byte* local, int64_t queries, int64_t head_
 
 // Its scratch memory beyond two results of a block.
 [[nodiscard]] int64_t general_scratch_bytes(const AttentionArgs& a, const AttentionPlan& plan);
-// All spans of one item.
-void attend_general(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, int64_t kv_head,
-                    const BlockMemory& memory, const KernelTable& kernels) noexcept;
+// The spans that the block's queries see some of.
+[[nodiscard]] Range general_spans(const AttentionArgs& a, const QueryBlock& block);
+void run_general_span(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, int64_t kv_head,
+                      int64_t span, const Partial& out, void* scratch, const KernelTable& kernels) noexcept;
+// The results, from those of all spans; overwrites total.o.
+void finish_general(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, int64_t kv_head,
+                    const Partial& total, const KernelTable& kernels) noexcept;
 
 }  // namespace inferno::cpu

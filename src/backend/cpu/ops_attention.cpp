@@ -25,13 +25,22 @@ void run_causal_span(const AttentionArgs& a, const AttentionPlan& plan, const Qu
   run_span(a, plan, block, kv_head, span, visible, out, scratch);
 }
 
-// Spans a block's last query reaches into.
-int64_t span_count(const AttentionArgs& a, const QueryBlock& block) {
-  const int64_t last = a.batch.pos[block.first_token + block.tokens - 1];
-  return last / kAttentionSpan + 1;
+// The spans that the block's queries see some of.
+Range spans_of(const AttentionArgs& a, const QueryBlock& block) {
+  if (!is_plain(a)) return general_spans(a, block);
+  return {0, a.batch.pos[block.first_token + block.tokens - 1] / kAttentionSpan + 1};
 }
 
-// Every query sees some of the first span: the other spans are merged into its result.
+void run_one_span(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, int64_t kv_head,
+                  int64_t span, const Partial& out, void* scratch, const KernelTable& kernels) noexcept {
+  if (is_plain(a)) {
+    run_causal_span(a, plan, block, kv_head, span, out, scratch);
+  } else {
+    run_general_span(a, plan, block, kv_head, span, out, scratch, kernels);
+  }
+}
+
+// The results of further spans are merged into that of the first.
 void copy(const Partial& span, int64_t queries, int64_t d, const Partial& total) noexcept {
   std::copy_n(span.m, queries, total.m);
   std::copy_n(span.l, queries, total.l);
@@ -39,6 +48,10 @@ void copy(const Partial& span, int64_t queries, int64_t d, const Partial& total)
 }
 void finish(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, int64_t kv_head,
             const Partial& total, const KernelTable& kernels) noexcept {
+  if (!is_plain(a)) {
+    finish_general(a, plan, block, kv_head, total, kernels);
+    return;
+  }
   const int64_t d = a.kv.head_dim;
   for (int64_t i = 0; i < block.tokens * plan.group; ++i) {
     const int64_t token = block.first_token + i / plan.group;
@@ -47,18 +60,21 @@ void finish(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock&
   }
 }
 
-// Partial results of a one-token block when its spans are split: one per span.
+// Partial results of a one-token block when its spans are split: one per span that it sees some of.
 int64_t max_spans(const AttentionArgs& a) {
-  return ceil_div(int64_t{a.batch.max_pages} * a.kv.page_size, kAttentionSpan);
+  const int64_t all = ceil_div(int64_t{a.batch.max_pages} * a.kv.page_size, kAttentionSpan);
+  // A window begins and ends inside spans.
+  return a.window == 0 ? all : std::min(all, a.window / kAttentionSpan + 2);
 }
 
 // All spans of one item, one after the other.
 void attend(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, int64_t kv_head,
             const BlockMemory& memory, const KernelTable& kernels) noexcept {
-  run_causal_span(a, plan, block, kv_head, 0, memory.total, memory.scratch);
-  for (int64_t span = 1; span < span_count(a, block); ++span) {
-    run_causal_span(a, plan, block, kv_head, span, memory.span, memory.scratch);
-    merge(memory.total, memory.span, block.tokens * plan.group, a.kv.head_dim, kernels);
+  const Range spans = spans_of(a, block);
+  run_one_span(a, plan, block, kv_head, spans.begin, memory.total, memory.scratch, kernels);
+  for (int64_t span = spans.begin + 1; span < spans.end; ++span) {
+    run_one_span(a, plan, block, kv_head, span, memory.span, memory.scratch, kernels);
+    merge(memory.total, memory.span, block.tokens * plan.group, a.kv.value_dim(), kernels);
   }
   finish(a, plan, block, kv_head, memory.total, kernels);
 }
@@ -67,7 +83,6 @@ void attend(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock&
 
 // There are so few items that threads would idle (decoding steps of a few sequences), and there are spans to split.
 bool splits_spans(const AttentionArgs& a, int threads) {
-  if (!is_plain(a)) return false;
   const bool few = a.batch.tokens == a.batch.sequences && a.batch.tokens * a.kv.kv_heads < 2 * threads;
   return threads > 1 && few && std::any_of(a.batch.kv_len, a.batch.kv_len + a.batch.sequences, [](int32_t positions) {
            return positions > kAttentionSpan;
@@ -78,46 +93,33 @@ OpScratch scratch_of(const AttentionArgs& a, const KernelTable& kernels, int thr
   const AttentionPlan plan = plan_of(a, kernels, 0);  // the largest blocks there may be
   const int64_t queries = plan.tokens_per_block * plan.group;
   const int64_t floats = partial_floats(queries, a.kv.value_dim());
-  if (!is_plain(a)) {
-    return {.local = round_up(2 * floats * static_cast<int64_t>(sizeof(float)), 64) + general_scratch_bytes(a, plan)};
-  }
   // Split spans: at most 2 * threads items of one token each, a partial result per span.
-  const int64_t shared = 2 * threads * max_spans(a) * partial_floats(plan.group, a.kv.head_dim);
+  const int64_t shared = 2 * threads * max_spans(a) * partial_floats(plan.group, a.kv.value_dim());
   return {.shared = threads > 1 ? shared * static_cast<int64_t>(sizeof(float)) : 0,
           .local = round_up(2 * floats * static_cast<int64_t>(sizeof(float)), 64) +
-                   plan.kernel->scratch_bytes(queries, a.kv.head_dim)};
+                   (is_plain(a) ? plan.kernel->scratch_bytes(queries, a.kv.head_dim) : general_scratch_bytes(a, plan))};
 }
 
 void attend_head(const AttentionArgs& a, int64_t kv_head, std::byte* local, const KernelTable& kernels) noexcept {
   const AttentionPlan plan = plan_of(a, kernels, 0);
   const BlockMemory memory = block_memory(local, plan.group, a.kv.value_dim());
-  const QueryBlock block{.tokens = 1};
-  if (is_plain(a)) {
-    attend(a, plan, block, kv_head, memory, kernels);
-  } else {
-    attend_general(a, plan, block, kv_head, memory, kernels);
-  }
+  attend(a, plan, {.tokens = 1}, kv_head, memory, kernels);
 }
 
 void run(const AttentionArgs& a, const Worker& w) noexcept {
   const AttentionPlan plan = plan_of(a, *w.kernels, w.nth);
-  const int64_t d = a.kv.head_dim;
-  const BlockMemory memory = block_memory(w.local, plan.tokens_per_block * plan.group, a.kv.value_dim());
+  const int64_t d = a.kv.value_dim();
+  const BlockMemory memory = block_memory(w.local, plan.tokens_per_block * plan.group, d);
 
   if (!splits_spans(a, w.nth)) {
     // Blocks see different numbers of positions, so items are claimed one by one rather than in slices.
     constexpr int kItems = 0;
-    const bool plain = is_plain(a);
     int64_t item = 0;
     int64_t mine = w.next_item(kItems, -1);
     for_each_block(a, plan, [&](const QueryBlock& block) {
       for (int64_t kv_head = 0; kv_head < a.kv.kv_heads; ++kv_head, ++item) {
         if (item != mine) continue;
-        if (plain) {
-          attend(a, plan, block, kv_head, memory, *w.kernels);
-        } else {
-          attend_general(a, plan, block, kv_head, memory, *w.kernels);
-        }
+        attend(a, plan, block, kv_head, memory, *w.kernels);
         mine = w.next_item(kItems, mine);
       }
     });
@@ -130,10 +132,11 @@ void run(const AttentionArgs& a, const Worker& w) noexcept {
   int64_t at = 0;
   for_each_block(a, plan, [&](const QueryBlock& block) {
     for (int64_t kv_head = 0; kv_head < a.kv.kv_heads; ++kv_head, at += max_spans(a)) {
-      for (int64_t span = 0; span < span_count(a, block); ++span, ++piece) {
+      const Range spans = spans_of(a, block);
+      for (int64_t i = 0; i < spans.size(); ++i, ++piece) {
         if (piece % w.nth != w.ith) continue;
-        run_causal_span(a, plan, block, kv_head, span, partial_at(partials + (at + span) * stride, plan.group),
-                        memory.scratch);
+        run_one_span(a, plan, block, kv_head, spans.begin + i, partial_at(partials + (at + i) * stride, plan.group),
+                     memory.scratch, *w.kernels);
       }
     }
   });
@@ -142,12 +145,13 @@ void run(const AttentionArgs& a, const Worker& w) noexcept {
   for_each_block(a, plan, [&](const QueryBlock& block) {
     for (int64_t kv_head = 0; kv_head < a.kv.kv_heads; ++kv_head, ++item) {
       if (item % w.nth != w.ith) continue;
-      const auto part = [&](int64_t span) {
-        return partial_at(partials + (item * max_spans(a) + span) * stride, plan.group);
+      const auto part = [&](int64_t i) {
+        return partial_at(partials + (item * max_spans(a) + i) * stride, plan.group);
       };
       copy(part(0), plan.group, d, memory.total);
-      for (int64_t span = 1; span < span_count(a, block); ++span)
-        merge(memory.total, part(span), plan.group, d, *w.kernels);
+      for (int64_t i = 1; i < spans_of(a, block).size(); ++i) {
+        merge(memory.total, part(i), plan.group, d, *w.kernels);
+      }
       finish(a, plan, block, kv_head, memory.total, *w.kernels);
     }
   });

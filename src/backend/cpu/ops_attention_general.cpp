@@ -82,10 +82,23 @@ void run_rows(const AttentionArgs& a, const AttentionPlan& plan, const QueryBloc
   }
 }
 
-// One span of a block. Positions ascend within a block, and so do the ends of windows: the queries that see the span
+}  // namespace
+
+int64_t general_scratch_bytes(const AttentionArgs& a, const AttentionPlan& plan) {
+  const int64_t rows = plan.group * kAttentionSpan + std::max(a.kv.head_dim, a.kv.value_dim());
+  return std::max(plan.kernel->scratch_bytes(plan.tokens_per_block * plan.group, a.kv.head_dim),
+                  rows * static_cast<int64_t>(sizeof(float)));
+}
+
+Range general_spans(const AttentionArgs& a, const QueryBlock& block) {
+  return {visible_range(a, block, 0).begin / kAttentionSpan,
+          ceil_div(visible_range(a, block, block.tokens - 1).end, kAttentionSpan)};
+}
+
+// Positions ascend within a block, and so do the ends of windows: the queries that see the span
 // from its first position come first, and those that do not see it at all last.
-void run_block_span(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, int64_t kv_head,
-                    int64_t span, const Partial& out, void* scratch, const KernelTable& kernels) noexcept {
+void run_general_span(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, int64_t kv_head,
+                      int64_t span, const Partial& out, void* scratch, const KernelTable& kernels) noexcept {
   const Range all = {span * kAttentionSpan, (span + 1) * kAttentionSpan};
   int32_t visible[kMaxQueryBlock];
   int64_t token = 0;
@@ -139,28 +152,6 @@ void finish_general(const AttentionArgs& a, const AttentionPlan& plan, const Que
       gated(gate + head * d, out, out, d);
     }
   }
-}
-
-}  // namespace
-
-int64_t general_scratch_bytes(const AttentionArgs& a, const AttentionPlan& plan) {
-  const int64_t rows = plan.group * kAttentionSpan + std::max(a.kv.head_dim, a.kv.value_dim());
-  return std::max(plan.kernel->scratch_bytes(plan.tokens_per_block * plan.group, a.kv.head_dim),
-                  rows * static_cast<int64_t>(sizeof(float)));
-}
-
-void attend_general(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, int64_t kv_head,
-                    const BlockMemory& memory, const KernelTable& kernels) noexcept {
-  const int64_t queries = block.tokens * plan.group;
-  const int64_t d = a.kv.value_dim();
-  const int64_t begin = visible_range(a, block, 0).begin;
-  const int64_t end = visible_range(a, block, block.tokens - 1).end;
-  fill_unseen(memory.total, {0, queries}, d);
-  for (int64_t span = begin / kAttentionSpan; span * kAttentionSpan < end; ++span) {
-    run_block_span(a, plan, block, kv_head, span, memory.span, memory.scratch, kernels);
-    merge(memory.total, memory.span, queries, d, kernels);
-  }
-  finish_general(a, plan, block, kv_head, memory.total, kernels);
 }
 
 }  // namespace inferno::cpu
