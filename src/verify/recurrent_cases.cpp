@@ -101,6 +101,7 @@ std::vector<OpCase> short_conv_cases(uint32_t seed) {
   add("two taps", {.sequences = mixed, .taps = 2, .in_place = true});
   add("the most taps", {.sequences = mixed, .taps = kMaxConvTaps});
   add("bias", {.sequences = mixed, .channels = 130, .bias = true, .in_place = true});
+  add("more channels than are convolved at a time", {.sequences = mixed, .channels = 1100, .in_place = true});
   return cases;
 }
 
@@ -116,6 +117,7 @@ std::vector<OpCase> delta_net_cases(uint32_t seed) {
   add("a head each", {.sequences = mixed, .k_heads = 3, .v_heads = 3, .head_dim = 16});
   add("128 wide", {.sequences = {{.cached = 5, .queries = 3}}, .k_heads = 1, .v_heads = 2, .head_dim = 128});
   add("44 wide", {.sequences = mixed, .head_dim = 44});
+  add("116 wide", {.sequences = mixed, .k_heads = 1, .v_heads = 2, .head_dim = 116});
   add("more tokens than are prepared at a time",
       {.sequences = {{.cached = 3, .queries = 70}}, .k_heads = 1, .v_heads = 1, .head_dim = 32});
   return cases;

@@ -25,6 +25,7 @@ template <typename Args>
 [[nodiscard]] OpScratch scratch_of(const AttentionArgs& args, const KernelTable& kernels, int threads);
 [[nodiscard]] OpScratch scratch_of(const GatedMlpArgs& args, const KernelTable& kernels, int threads);
 [[nodiscard]] OpScratch scratch_of(const MoeMlpArgs& args, const KernelTable& kernels, int threads);
+[[nodiscard]] OpScratch scratch_of(const ShortConvArgs& args, const KernelTable& kernels, int threads);
 [[nodiscard]] OpScratch scratch_of(const DeltaNetArgs& args, const KernelTable& kernels, int threads);
 [[nodiscard]] OpScratch scratch_of(const Mamba2Args& args, const KernelTable& kernels, int threads);
 [[nodiscard]] OpScratch scratch_of(const LayerInputArgs& args, const KernelTable& kernels, int threads);

@@ -111,6 +111,40 @@ struct AttentionKernel {
   void (*run)(const SpanTask& task) noexcept = nullptr;
 };
 
+// ---- recurrent layers -----------------------------------------------------------------------------------------------
+// One head over tokens of one sequence, one after another. All columns of its state are computed alike, whatever is
+// beside them.
+inline constexpr int64_t kMaxStateColumns = 64;  // that a kernel computes together
+
+// state *= decay; state += k (x) beta * (v - k state); out = q state
+struct DeltaTask {
+  int64_t tokens;
+  int64_t head_dim;           // a multiple of 4
+  const float *q, *k;         // [tokens, head_dim]
+  const float *decay, *beta;  // [tokens]
+  const float* v;             // token t's at v + t * v_stride
+  int64_t v_stride;
+  float* out;  // token t's at out + t * out_stride
+  int64_t out_stride;
+  float* state;    // [head_dim, head_dim], keys by values
+  float* scratch;  // [head_dim, kMaxStateColumns]
+};
+
+// state = decay * state + b (x) step * x; out = c state + skip * x
+struct ScanTask {
+  int64_t tokens;
+  int64_t head_dim;
+  int64_t state_size;
+  const float *x, *b, *c;  // token t's at x + t * stride
+  int64_t stride;
+  const float *decay, *step;  // [tokens]
+  float skip;
+  float* out;  // token t's at out + t * out_stride
+  int64_t out_stride;
+  float* state;    // [state_size, head_dim]
+  float* scratch;  // [state_size, kMaxStateColumns]
+};
+
 // ---- the table ------------------------------------------------------------------------------------------------------
 // The activations by number, as in the ops' enumeration.
 enum class KernelActivation : int { silu, gelu_tanh, gelu_erf, relu_squared, clamped_silu, sigmoid, softplus };
@@ -146,6 +180,11 @@ struct KernelTable {
   // Folds one span's (m, l, o) into the running (m, l, o) of a query.
   void (*merge_span)(float* m, float* l, float* o, float span_m, float span_l, const float* span_o,
                      int64_t head_dim) noexcept;
+
+  void (*delta_rule)(const DeltaTask& task) noexcept;
+  void (*state_scan)(const ScanTask& task) noexcept;
+  // out[c] = sum over taps of weight[tap][c] * inputs[tap][c], in ascending order; weight is [taps, n].
+  void (*convolve)(const float* const* inputs, const float* weight, int64_t taps, float* out, int64_t n) noexcept;
 
   LinearKernel linear[kDTypeCount];        // by weight dtype
   AttentionKernel attention[kDTypeCount];  // by cache dtype

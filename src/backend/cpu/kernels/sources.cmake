@@ -7,6 +7,7 @@ set(kernels
   ${CMAKE_CURRENT_LIST_DIR}/interleaved/plain.cpp
   ${CMAKE_CURRENT_LIST_DIR}/scalar/scalar_attention.cpp
   ${CMAKE_CURRENT_LIST_DIR}/scalar/scalar_linear.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/scalar/scalar_recurrent.cpp
   ${CMAKE_CURRENT_LIST_DIR}/scalar/scalar_vector.cpp)
 
 macro(inferno_kernel_file file)

@@ -8,5 +8,6 @@ namespace inferno {
 void fill_scalar_vector(KernelTable& table);
 void fill_scalar_linear(KernelTable& table);
 void fill_scalar_attention(KernelTable& table);
+void fill_scalar_recurrent(KernelTable& table);
 
 }  // namespace inferno

@@ -182,6 +182,7 @@ void fill_scalar(KernelTable& table) {
   fill_scalar_vector(table);
   fill_scalar_linear(table);
   fill_scalar_attention(table);
+  fill_scalar_recurrent(table);
 }
 
 }  // namespace inferno

@@ -2,6 +2,7 @@
 #include "backend/cpu/kernels/x86/attention.h"
 #include "backend/cpu/kernels/x86/gemm.h"
 #include "backend/cpu/kernels/x86/plain_linear.h"
+#include "backend/cpu/kernels/x86/recurrent.h"
 #include "backend/cpu/kernels/x86/vector_ops.h"
 
 namespace inferno {
@@ -15,6 +16,7 @@ void fill_avx512_vnni(KernelTable& table) {
   });
   fill_plain(table, "avx512_vnni");
   fill_attention(table, "avx512_vnni");
+  fill_recurrent<WideLanes>(table);
 }
 
 }  // namespace inferno
