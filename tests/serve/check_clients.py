@@ -119,7 +119,7 @@ def check_tools(base, says=FORMATS["hermes"][1]):
     last = client.chat.completions.create(model="story", messages=messages, tools=tools, max_tokens=8)
     assert last.choices[0].message.tool_calls is None
     with client.chat.completions.stream(model="story", messages=MESSAGES, tools=tools, tool_choice="required",
-                                        max_tokens=100) as stream:
+                                        max_tokens=400, parallel_tool_calls=False, seed=1) as stream:
         for _ in stream:
             pass
         message = stream.get_final_completion().choices[0].message
@@ -157,7 +157,7 @@ def check_other_tools(base):
     result = {"type": "tool_result", "tool_use_id": made.content[0].id, "content": "calm"}
     client.messages.create(model="story", max_tokens=8, tools=tools, messages=MESSAGES + [
         {"role": "assistant", "content": made.content}, {"role": "user", "content": [result]}])
-    made = client.messages.create(model="story", max_tokens=100, messages=MESSAGES, tools=tools,
+    made = client.messages.create(model="story", max_tokens=400, messages=MESSAGES, tools=tools,
                                   tool_choice={"type": "tool", "name": "weather"})
     assert made.content[0].input["place"] in ("sea", "land"), made
     chat = [{"type": "function", "function": {"name": "weather", "parameters": SCHEMA}}]
@@ -171,7 +171,7 @@ def check_other_tools(base):
     client.responses.create(model="story", tools=flat, max_output_tokens=8, input=MESSAGES + [
         call, {"type": "function_call_output", "call_id": call.call_id, "output": "calm"}])
     done = [e for e in client.responses.create(model="story", input=MESSAGES, tools=flat, tool_choice="required",
-                                               max_output_tokens=100, stream=True)
+                                               max_output_tokens=400, stream=True)
             if e.type == "response.function_call_arguments.done"]
     assert json.loads(done[0].arguments)["place"] in ("sea", "land")
 
