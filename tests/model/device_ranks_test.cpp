@@ -6,7 +6,6 @@
 
 #include "backend/factory.h"
 #include "base/error.h"
-#include "comm/rank_failure.h"
 #include "rank_runs.h"
 
 namespace inferno::testing {
@@ -146,16 +145,7 @@ TEST_F(RanksOnADevice, ARankThatEndsFailsTheRequestsThatRun) {
   const ModelFile& file = wide_model("Q8_0");
   Group group(2, &file);
   Engine engine(file, on_device(&group.leader()));
-  Request request{.prompt = tokens_of(1, 5, 4000), .max_new_tokens = 50};
-  request.stop_at_end = false;
-  request.on_token = [&, made = 0](const TokenEvent&) mutable {
-    if (++made == 3) group.kill(1);
-    return true;
-  };
-  EXPECT_THROW((void)generate(engine, request), RankFailure);
-  // And those that come after.
-  request.on_token = {};
-  EXPECT_THROW((void)generate(engine, request), RankFailure);
+  expect_requests_fail_once_a_rank_ends(engine, group);
 }
 
 }  // namespace

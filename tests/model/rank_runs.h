@@ -1,6 +1,8 @@
 // Ranks that are threads, and models for them.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <map>
 #include <memory>
 #include <string>
@@ -8,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/rank_failure.h"
 #include "comm/thread_ranks.h"
 #include "engine/ranks.h"
 #include "model_runs.h"
@@ -84,6 +87,19 @@ inline std::vector<float> logits_of(const ModelFile& file, const EngineOptions& 
                                     std::span<const int32_t> tokens, int32_t chunk = 7) {
   Engine engine(file, options);
   return all_logits(engine, tokens, chunk);
+}
+
+// The request that runs when rank 1 of the group ends, and those that come after.
+inline void expect_requests_fail_once_a_rank_ends(Engine& engine, Group& group) {
+  Request request{.prompt = tokens_of(1, 5, 4000), .max_new_tokens = 50};
+  request.stop_at_end = false;
+  request.on_token = [&, made = 0](const TokenEvent&) mutable {
+    if (++made == 3) group.kill(1);
+    return true;
+  };
+  EXPECT_THROW((void)generate(engine, request), RankFailure);
+  request.on_token = {};
+  EXPECT_THROW((void)generate(engine, request), RankFailure);
 }
 
 inline double scale_of(std::span<const float> values) {

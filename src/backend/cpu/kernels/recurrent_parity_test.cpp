@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -16,6 +17,9 @@ namespace {
 // Widths of heads around those of vectors, and the widths of models.
 constexpr int64_t kHeadWidths[] = {4, 12, 16, 44, 64, 68, 112, 128};
 constexpr int64_t kPassingTokens = 9;
+// Of each token: what is kept of the state, and how much of the token goes into it.
+constexpr std::array<float, kPassingTokens> kDecays = {0.9F, 0.5F, 1, 0.99F, 0.1F, 0.7F, 0.95F, 0.3F, 0.8F};
+constexpr std::array<float, kPassingTokens> kSteps = {0.5F, 0.9F, 0.1F, 1, 0.7F, 0.2F, 0.6F, 0.4F, 0.3F};
 
 class RecurrentParity : public testing::TestWithParam<const KernelTable*> {
  protected:
@@ -43,8 +47,6 @@ Passed run_delta(const KernelTable& table, int64_t d, int64_t chunk) {
   const std::vector<float> q = scaled_normals(1, kPassingTokens * d, length);
   const std::vector<float> k = scaled_normals(2, kPassingTokens * d, length);
   const std::vector<float> v = scaled_normals(3, kPassingTokens * d, 1);
-  const std::vector<float> decay = {0.9F, 0.5F, 1, 0.99F, 0.1F, 0.7F, 0.95F, 0.3F, 0.8F};
-  const std::vector<float> beta = {0.5F, 0.9F, 0.1F, 1, 0.7F, 0.2F, 0.6F, 0.4F, 0.3F};
   Passed result{std::vector<float>(static_cast<size_t>(kPassingTokens * d)), scaled_normals(4, d * d, 1)};
   const AlignedMemory scratch = aligned_memory(static_cast<size_t>(d * kMaxStateColumns) * sizeof(float));
   for (int64_t t = 0; t < kPassingTokens; t += chunk) {
@@ -52,8 +54,8 @@ Passed run_delta(const KernelTable& table, int64_t d, int64_t chunk) {
                       .head_dim = d,
                       .q = q.data() + t * d,
                       .k = k.data() + t * d,
-                      .decay = decay.data() + t,
-                      .beta = beta.data() + t,
+                      .decay = kDecays.data() + t,
+                      .beta = kSteps.data() + t,
                       .v = v.data() + t * d,
                       .v_stride = d,
                       .out = result.out.data() + t * d,
@@ -68,8 +70,6 @@ Passed run_scan(const KernelTable& table, int64_t d, int64_t state_size, int64_t
   const std::vector<float> x = scaled_normals(5, kPassingTokens * d, 1);
   const std::vector<float> b = scaled_normals(6, kPassingTokens * d + state_size, 0.3F);
   const std::vector<float> c = scaled_normals(7, kPassingTokens * d + state_size, 0.3F);
-  const std::vector<float> decay = {0.9F, 0.5F, 1, 0.99F, 0.1F, 0.7F, 0.95F, 0.3F, 0.8F};
-  const std::vector<float> step = {0.5F, 0.9F, 0.1F, 1, 0.7F, 0.2F, 0.6F, 0.4F, 0.3F};
   Passed result{std::vector<float>(static_cast<size_t>(kPassingTokens * d)), scaled_normals(8, state_size * d, 1)};
   const AlignedMemory scratch = aligned_memory(static_cast<size_t>(state_size * kMaxStateColumns) * sizeof(float));
   for (int64_t t = 0; t < kPassingTokens; t += chunk) {
@@ -80,8 +80,8 @@ Passed run_scan(const KernelTable& table, int64_t d, int64_t state_size, int64_t
                       .b = b.data() + t * d,
                       .c = c.data() + t * d,
                       .stride = d,
-                      .decay = decay.data() + t,
-                      .step = step.data() + t,
+                      .decay = kDecays.data() + t,
+                      .step = kSteps.data() + t,
                       .skip = 0.4F,
                       .out = result.out.data() + t * d,
                       .out_stride = d,
