@@ -57,7 +57,8 @@ def run(options, cases):
     command = [options.inferno, "generate", "--jsonl", "--quiet", "--parallel", str(AT_ONCE)]
     made = subprocess.run(command + (["--threads", "1"] if options.jobs > 1 else []), input="\n".join(lines) + "\n",
                           capture_output=True, text=True, check=False)
-    answers = [json.loads(line) for line in made.stdout.splitlines()]
+    # Not splitlines(): that also cuts at separators a string of JSON may hold as they are.
+    answers = [json.loads(line) for line in made.stdout.split("\n") if line]
     if len(answers) != len(lines):
         raise RuntimeError(f"{len(lines)} lines in, {len(answers)} out: {made.stderr}")
     results, messages = [], []
@@ -93,9 +94,9 @@ def run_all(options, cases, done, keep):
         for future in concurrent.futures.as_completed([pool.submit(run, options, batch) for batch in batches_of(to_go)]):
             try:
                 results, messages = future.result()
-            except RuntimeError as error:
+            except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
-                sys.exit(str(error))
+                raise
             print("".join(f"{message}\n" for message in messages), end="", flush=True)
             for name, seeds, counts in results:
                 done[name, seeds] = counts

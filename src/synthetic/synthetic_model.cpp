@@ -97,6 +97,11 @@ void SyntheticModel::set_config(std::string_view type) {
     number("ssm.time_step_rank", shape_.state_v_heads);
     number("ssm.inner_size", shape_.state_v_heads * shape_.state_dim);
     number("full_attention_interval", 4);
+    // Text has one position for all three; other programs want the shares nevertheless.
+    const auto pairs = static_cast<int32_t>(shape_.rotated_dims > 0 ? shape_.rotated_dims : shape_.head_dim) / 2;
+    const int32_t third = (pairs + 2) / 3;
+    set(prefix + "rope.dimension_sections",
+        MetadataValue(MetadataArray{std::vector{third, third, pairs - 2 * third, 0}}));
   }
   if (shape_.window > 0) number("attention.sliding_window", shape_.window);
   number("vocab_size", shape_.vocabulary);

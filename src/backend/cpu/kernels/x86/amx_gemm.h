@@ -28,13 +28,13 @@ inline constexpr int64_t kAmxSumBytes = kSlabPanels<kFormat> * 2 * kTileTokens *
 
 template <InterleavedFormat kFormat>
 inline int64_t amx_scratch(int64_t k, int64_t tokens) {
-  if (tokens < kAmxTokens) return gemm_scratch<kFormat>(k, tokens);
+  if (tokens < kAmxTokens<kFormat.block>) return gemm_scratch<kFormat>(k, tokens);
   return kAmxResultBytes + kAmxSumBytes<kFormat> + kSlabPanels<kFormat> * amx_panel_bytes<kFormat>(k);
 }
 
 template <InterleavedFormat kFormat>
 inline void run_amx(const LinearTask& task) noexcept {
-  if (task.tokens < kAmxTokens) return run_gemm<kFormat>(task);
+  if (task.tokens < kAmxTokens<kFormat.block>) return run_gemm<kFormat>(task);
   auto* results = static_cast<uint8_t*>(task.scratch);
   uint8_t* sums = results + kAmxResultBytes;
   uint8_t* panels = sums + kAmxSumBytes<kFormat>;

@@ -7,7 +7,9 @@ namespace inferno {
 namespace {
 
 inline constexpr int64_t kTileTokens = 16;
-inline constexpr int64_t kAmxTokens = 8;  // tiles from this many tokens on: below, half of them would be empty
+// Tiles from this many tokens on: below, half of them would be empty, and blocks of 32 are multiplied in registers.
+template <int kBlock>
+inline constexpr int64_t kAmxTokens = kBlock == 32 ? 17 : 8;
 inline constexpr int64_t kTileBytes = 1024;
 // The operand of ldtilecfg.
 struct alignas(64) TileConfig {
@@ -201,12 +203,13 @@ inline void pack_zero_token(int64_t k, uint8_t* tile, int64_t row) {
 
 template <int kBlock>
 inline int64_t tiled_bytes(int64_t tokens, int64_t k) {
-  return tokens < kAmxTokens ? rows_bytes<kBlock>(tokens, k) : token_tiles(tokens) * token_tile_bytes<kBlock>(k);
+  return tokens < kAmxTokens<kBlock> ? rows_bytes<kBlock>(tokens, k)
+                                     : token_tiles(tokens) * token_tile_bytes<kBlock>(k);
 }
 template <int kBlock>
 inline void prepare_tiles(const float* x, int64_t x_stride, int64_t tokens, int64_t k, int64_t begin, int64_t end,
                           void* buffer) noexcept {
-  if (tokens < kAmxTokens) return prepare_rows<kBlock>(x, x_stride, tokens, k, begin, end, buffer);
+  if (tokens < kAmxTokens<kBlock>) return prepare_rows<kBlock>(x, x_stride, tokens, k, begin, end, buffer);
   const int64_t filled = end < tokens ? end : token_tiles(tokens) * kTileTokens;
   for (int64_t t = begin; t < filled; ++t) {
     uint8_t* tile = static_cast<uint8_t*>(buffer) + t / kTileTokens * token_tile_bytes<kBlock>(k);

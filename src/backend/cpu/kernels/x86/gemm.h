@@ -4,6 +4,9 @@
 // Two groups are unpacked, losslessly, into a panel of 16 rows: for each 4 columns one vector of levels (16 rows x 4
 // columns, the offset of signed formats added), scales widened, one lane per row. A panel is unpacked once and
 // multiplied by all tokens, whose columns are memory operands of the instruction, broadcast four at a time.
+//
+// Few tokens times blocks of 32 need no panel in memory: a block is unpacked into registers and multiplied by all of
+// them while the next ones are on their way from memory.
 #pragma once
 
 #include "backend/cpu/kernels/x86/gemv.h"
@@ -215,14 +218,109 @@ inline void for_panel_blocks(const LinearTask& task, int64_t row, F f) {
   }
 }
 
+// What unpacking adds to a block's sum, negative: int32[tokens][blocks], where the sums begin.
+template <InterleavedFormat kFormat>
+inline void level_offsets(const LinearTask& task, int32_t* offsets) {
+  const int64_t blocks = task.k / 32;
+  for (int64_t t = 0; t < task.tokens; ++t) {
+    const Row32 x = row_32(task.activations, t, task.k);
+    for (int64_t b = 0; b < blocks; ++b) {
+      offsets[t * blocks + b] = kFormat.signed_levels() ? -(x.sums[b] << kOffsetShift<kFormat>) : 0;
+    }
+  }
+}
+
+// The 16 rows from `row` times the tokens [token, token + kTokens), blocks of 32 columns.
+template <InterleavedFormat kFormat, int kTokens>
+inline void stream_panel(const LinearTask& task, int64_t row, int64_t token) {
+  using Layout = InterleavedBlock<kFormat>;
+  constexpr int64_t kAhead = StreamPolicy{}.prefetch_distance;
+  const int64_t blocks = task.k / 32;
+  const int64_t group_bytes = blocks * Layout::kBytes;
+  const uint8_t* first = static_cast<const uint8_t*>(task.weight) + row / kInterleavedRows * group_bytes;
+  const uint8_t* second = row + kInterleavedRows < task.row_end ? first + group_bytes : first;
+  const int32_t* offsets = static_cast<const int32_t*>(task.scratch) + token * blocks;
+  Row32 x[kTokens];
+  for (int t = 0; t < kTokens; ++t) x[t] = row_32(task.activations, token + t, task.k);
+  const auto joined = [](__m256 a, __m256 b) { return _mm512_insertf32x8(_mm512_castps256_ps512(a), b, 1); };
+  __m512 sums[kTokens] = {};
+  for (int64_t b = 0; b < blocks; ++b) {
+    const int64_t at = b * Layout::kBytes;
+    // Behind the first group comes the second, which is being read: the next panel is behind that.
+    const int64_t ahead = at + kAhead < group_bytes ? at + kAhead : at + kAhead + group_bytes;
+    prefetch_lines<Layout::kBytes, StreamPolicy{}.to_l1>(first + ahead);
+    prefetch_lines<Layout::kBytes, StreamPolicy{}.to_l1>(first + group_bytes + ahead);
+    __m256i low[8];
+    __m256i high[8];
+    tile_levels<kFormat>(first + at + Layout::kTiles, low);
+    tile_levels<kFormat>(second + at + Layout::kTiles, high);
+    __m512i w[8];
+#pragma GCC unroll 8
+    for (int v = 0; v < 8; ++v) {
+      w[v] = _mm512_inserti64x4(_mm512_castsi256_si512(low[v]), high[v], 1);
+      if constexpr (kFormat.level_bits() == 8) w[v] = _mm512_xor_si512(w[v], _mm512_set1_epi8(-128));
+    }
+    const __m512 d = joined(load_d<kFormat>(first + at + Layout::kD), load_d<kFormat>(second + at + Layout::kD));
+    __m512 m = _mm512_setzero_ps();
+    if constexpr (kFormat.minimums) {
+      m = joined(load_scales(first + at + Layout::kM), load_scales(second + at + Layout::kM));
+    }
+#pragma GCC unroll 8
+    for (int t = 0; t < kTokens; ++t) {
+      __m512i c = _mm512_set1_epi32(offsets[t * blocks + b]);
+#pragma GCC unroll 8
+      for (int v = 0; v < 8; ++v) c = _mm512_dpbusd_epi32(c, w[v], sixteen_columns(x[t].q + b * 32 + 4 * v));
+      const __m512 dx = _mm512_set1_ps(x[t].d[b]);
+      sums[t] = chain_512(sums[t], c, d, dx);
+      if constexpr (kFormat.minimums) sums[t] = chain_512(sums[t], _mm512_set1_epi32(x[t].sums[b]), m, dx);
+    }
+  }
+  for (int t = 0; t < kTokens; ++t) store_panel_rows(task, token + t, row, sums[t]);
+}
+
+template <InterleavedFormat kFormat>
+inline void stream_panel(const LinearTask& task, int64_t row, int64_t token, int64_t count) {
+  switch (count) {
+    case 4:
+      return stream_panel<kFormat, 4>(task, row, token);
+    case 5:
+      return stream_panel<kFormat, 5>(task, row, token);
+    case 6:
+      return stream_panel<kFormat, 6>(task, row, token);
+    case 7:
+      return stream_panel<kFormat, 7>(task, row, token);
+    default:
+      return stream_panel<kFormat, 8>(task, row, token);
+  }
+}
+
+// At most so many tokens times blocks of 32 are multiplied as above: up to eight at a time, more do not fit the
+// registers, and the second eight find a panel in the cache.
+inline constexpr int64_t kStreamTokens = 16;
+
+template <InterleavedFormat kFormat>
+inline void stream_panels(const LinearTask& task) {
+  level_offsets<kFormat>(task, static_cast<int32_t*>(task.scratch));
+  const int64_t half = task.tokens <= 8 ? task.tokens : (task.tokens + 1) / 2;
+  for (int64_t row = task.row_begin; row < task.row_end; row += kPanelRows) {
+    stream_panel<kFormat>(task, row, 0, half);
+    if (half < task.tokens) stream_panel<kFormat>(task, row, half, task.tokens - half);
+  }
+}
+
 template <InterleavedFormat kFormat>
 inline int64_t gemm_scratch(int64_t k, int64_t tokens) {
-  return tokens < kGemmTokens ? 0 : k / kFormat.block * Panel<kFormat>::kBytes;
+  if (tokens < kGemmTokens) return 0;
+  if (kFormat.block == 32 && tokens <= kStreamTokens) return tokens * (k / 32) * 4;
+  return k / kFormat.block * Panel<kFormat>::kBytes;
 }
 
 template <InterleavedFormat kFormat>
 inline void run_gemm(const LinearTask& task) noexcept {
   if (task.tokens < kGemmTokens) return run_gemv<kFormat>(task);
+  if constexpr (kFormat.block == 32) {
+    if (task.tokens <= kStreamTokens) return stream_panels<kFormat>(task);
+  }
   auto* panel = static_cast<uint8_t*>(task.scratch);
   for (int64_t row = task.row_begin; row < task.row_end; row += kPanelRows) {
     for_panel_blocks<kFormat>(task, row, [panel](const uint8_t* block, int half, int64_t b) {
