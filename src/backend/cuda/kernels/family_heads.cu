@@ -73,14 +73,19 @@ __global__ void head_store_kernel(const __grid_constant__ HeadStoreParams p) {
 
 __global__ void cache_rows_kernel(const float* rows, const __grid_constant__ KvLayerView view,
                                   const __grid_constant__ StepBatch batch) {
+  extern __shared__ float heads[];  // [kStoreWarps][head_dim]
   let_next_start();
   wait_for_previous();
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int64_t item = int64_t{blockIdx.x} * kStoreWarps + threadIdx.x / kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int64_t item = int64_t{blockIdx.x} * kStoreWarps + warp;
   if (item >= int64_t{batch.tokens} * view.kv_heads) return;
   const int64_t slot = batch.slot[item / view.kv_heads];
   if (slot < 0) return;
-  store_cache_row(view, view.k, slot, static_cast<int>(item % view.kv_heads), rows + item * view.head_dim, lane);
+  float* head = heads + warp * view.head_dim;
+  for (int i = lane; i < view.head_dim; i += kWarp) head[i] = load_fresh(rows + item * view.head_dim + i);
+  __syncwarp();
+  store_cache_row(view, view.k, slot, static_cast<int>(item % view.kv_heads), head, lane);
 }
 
 __global__ void rotate_ends_kernel(const __grid_constant__ RotateEnds a) {
@@ -92,8 +97,13 @@ __global__ void rotate_ends_kernel(const __grid_constant__ RotateEnds a) {
   const int64_t h = item / a.rotated % a.heads;
   const int64_t t = item / a.rotated / a.heads;
   const float* from = a.from + t * a.from_token + h * a.from_head + a.from_kept;
-  const float* cos_sin = a.table + int64_t{a.positions[t]} * a.rotated;
-  a.out[(t * a.heads + h) * (a.kept + a.rotated) + a.kept + i] = rotated(from, i, cos_sin, a.rotated, a.half_split);
+  const int pairs = a.rotated / 2;
+  const int pair = a.half_split ? i % pairs : i / 2;
+  const float both[2] = {load_fresh(from + (a.half_split ? pair : 2 * pair)),
+                         load_fresh(from + (a.half_split ? pair + pairs : 2 * pair + 1))};
+  const int which = a.half_split ? i / pairs : i % 2;
+  const float* cos_sin = a.table + int64_t{a.positions[t]} * a.rotated + 2 * pair;
+  a.out[(t * a.heads + h) * (a.kept + a.rotated) + a.kept + i] = rotated(both, which, cos_sin, 2, false);
 }
 
 }  // namespace
@@ -111,7 +121,9 @@ void launch_head_store(const LaunchContext& c, const HeadStore& task) {
 
 void launch_cache_rows(const LaunchContext& c, const float* rows, const KvLayerView& view, const StepBatch& batch) {
   const int64_t items = int64_t{batch.tokens} * view.kv_heads;
-  launch(c, {dim3(static_cast<unsigned>(divide_up<int64_t>(items, kStoreWarps))), dim3(kStoreWarps * kWarp), 0},
+  launch(c,
+         {dim3(static_cast<unsigned>(divide_up<int64_t>(items, kStoreWarps))), dim3(kStoreWarps * kWarp),
+          kStoreWarps * view.head_dim * static_cast<int>(sizeof(float))},
          cache_rows_kernel, rows, view, batch);
 }
 
