@@ -71,7 +71,10 @@ Decoder::Decoder(Backend& backend, const Model& model, const KvCache& cache, con
   q_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, attention_width));
   attn_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, attention_width));
   if (c.gate_width() > 0) gate_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, c.gate_width()));
-  if (c.mixer_width() > 0) mixer_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, c.mixer_width()));
+  if (c.mixer_width() > 0) {
+    mixer_memory_ =
+        backend.allocate(matrix_bytes(limits.max_tokens, c.mixer_width()) + matrix_bytes(kMixerParts, kMixerAlignment));
+  }
   if (c.layer_inputs > 0) {
     input_memory_ = backend.allocate(matrix_bytes(limits.max_tokens, int64_t{c.layer_inputs} * c.layer_count()));
   }

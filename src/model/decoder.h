@@ -86,6 +86,9 @@ class Decoder {
   [[nodiscard]] Tensor record_layer_inputs(const Tensor& ids, const Tensor& x);
   // Tensors of a step one after another in mixer_memory_.
   class Rows;
+  // Floats that parts of the mixers' memory are a multiple of, and how many parts there are at most.
+  static constexpr int64_t kMixerAlignment = 16;
+  static constexpr int64_t kMixerParts = 8;
   // Each adds its part of layer `index` to the residual stream x. Of the last layer only tokens from
   // `first_needed_token` on are computed to the end; false: none are, only what the layer keeps of them.
   [[nodiscard]] bool record_mixer(int32_t index, const StepBatch& batch, const Tensor& x, int32_t first_needed_token);

@@ -1,4 +1,5 @@
 // The layers that mix positions otherwise than by plain attention, one function per kind.
+#include "base/checked.h"
 #include "model/decoder.h"
 
 namespace inferno {
@@ -6,9 +7,10 @@ namespace inferno {
 class Decoder::Rows {
  public:
   Rows(const Buffer& memory, int64_t tokens) : memory_(static_cast<float*>(memory.data())), tokens_(tokens) {}
+  // Each begins where vector loads of devices may.
   Tensor take(int64_t cols) {
     const Tensor part{memory_, Shape(tokens_, cols)};
-    memory_ += part.elements();
+    memory_ += round_up(part.elements(), kMixerAlignment);
     return part;
   }
 

@@ -1,6 +1,7 @@
 // OpRunner's heads and attention: which kernel runs, and in which type and layout a private result is stored.
 #include "backend/cuda/op_runner.h"
 #include "backend/cuda/op_support.h"
+#include "backend/op_extras.h"
 #include "base/error.h"
 
 namespace inferno::cuda {
@@ -8,7 +9,7 @@ namespace {
 
 // One token per sequence, and a kernel for that.
 bool decodes(const AttentionArgs& a) {
-  return a.batch.tokens == a.batch.sequences &&
+  return inferno::is_plain(a) && a.batch.tokens == a.batch.sequences &&
          decode_attention_supports(a.kv, static_cast<int>(a.q.cols() / a.kv.head_dim));
 }
 
@@ -51,6 +52,7 @@ RawHeads OpRunner::project_heads(const QkvRopeStoreArgs& a) {
 }
 
 void OpRunner::run(const QkvRopeStoreArgs& a, std::span<const OpRecord> after) {
+  if (!inferno::is_plain(a) || a.kv.head_dim > kMaxHeadDim) return run_general(a);
   RopeStore task{.raw = project_heads(a),
                  .norms = {vector_or_null(a.q_norm), vector_or_null(a.k_norm), a.eps},
                  .rope = a.rope,
@@ -61,7 +63,7 @@ void OpRunner::run(const QkvRopeStoreArgs& a, std::span<const OpRecord> after) {
   if (narrow_q_supports(a.kv, a.rope) && hopper_attention_supports(context_, a.kv, task.q_heads)) {
     void* narrow_q = region(Region::narrow_q, a.q.elements() * size_of(a.kv.dtype));
     if (a.private_result && !after.empty() && after[0].op() == OpId::attention &&
-        !decodes(after[0].args<AttentionArgs>())) {
+        inferno::is_plain(after[0].args<AttentionArgs>()) && !decodes(after[0].args<AttentionArgs>())) {
       task.q_out = narrow_q;
       task.q_type = a.kv.dtype;
       narrow_q_of_ = a.q.data;
@@ -87,8 +89,9 @@ DecodeAttention OpRunner::decode_task(const AttentionArgs& b) {
 
 bool OpRunner::fuses(const QkvRopeStoreArgs& a, const AttentionArgs& b) {
   // One token per sequence, and the attention reads exactly what the projection wrote.
-  return a.private_result && a.batch.tokens == a.batch.sequences && a.kv.k == b.kv.k && a.kv.v == b.kv.v &&
-         a.batch.pos == b.batch.pos && a.batch.tokens == b.batch.tokens && a.rope.rotated_dims == a.kv.head_dim &&
+  return inferno::is_plain(a) && inferno::is_plain(b) && a.private_result && a.batch.tokens == a.batch.sequences &&
+         a.kv.k == b.kv.k && a.kv.v == b.kv.v && a.batch.pos == b.batch.pos && a.batch.tokens == b.batch.tokens &&
+         a.rope.rotated_dims == a.kv.head_dim &&
          decode_attention_supports(b.kv, static_cast<int>(b.q.cols() / b.kv.head_dim));
 }
 
@@ -118,10 +121,8 @@ void OpRunner::narrow_output(AttentionTask& task, std::span<const OpRecord> afte
 }
 
 void OpRunner::run(const AttentionArgs& a, std::span<const OpRecord> after) {
+  if (!inferno::is_plain(a) || a.kv.head_dim > kMaxHeadDim) return run_general(a);
   const auto q_heads = static_cast<int>(a.q.cols() / a.kv.head_dim);
-  if (a.kv.head_dim > kMaxHeadDim) {
-    fail("backend \"cuda\" supports heads up to {} wide, this model's are {}", kMaxHeadDim, a.kv.head_dim);
-  }
   // The planned step has many tokens per sequence; later ones decode.
   if (planning_ && decode_attention_supports(a.kv, q_heads)) (void)decode_task(a);
   if (decodes(a)) {

@@ -22,7 +22,6 @@
 #include "backend/cuda/op_runner.h"
 #include "backend/cuda/rank_exchange.h"
 #include "backend/cuda/transfers.h"
-#include "backend/op_extras.h"
 #include "backend/plan.h"
 #include "backend/step_times.h"
 
@@ -43,7 +42,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] bool cpu_numerics() const override { return false; }
   [[nodiscard]] bool supports(OpId op, DType dtype) const override { return ops_->supports(op, dtype); }
   [[nodiscard]] bool supports(const OpRecord& op) const override {
-    return OpRunner::has_kernel(op.op()) && extras_of(op).empty();
+    return OpRunner::has_kernel(op.op()) && OpRunner::lacks(op).empty();
   }
   [[nodiscard]] bool is_wide(const OpRecord& record) const override { return ops_->is_wide(record); }
 
@@ -66,7 +65,7 @@ class CudaBackend final : public Backend {
 
   // While timing, ops are launched one by one with a time stamp after each; the time of a pair that is launched as one
   // kernel is that of its first op. A step that has a graph is replayed first, as a whole: running a step twice gives
-  // the same result.
+  // the same result, but for layers that carry a state, whose steps are not replayed.
   void set_timing(bool on) override;
   [[nodiscard]] const StepTimes* step_times() const override;
 
@@ -74,6 +73,7 @@ class CudaBackend final : public Backend {
 #define FUSED(name, Args) void name(const Args& args) override;
 #include "backend/op_list.inc"
   void kv_store(const KvStoreArgs& args) override;
+  void add(const AddArgs& args) override;
 
  protected:
   void deallocate(void* data) noexcept override;

@@ -295,7 +295,8 @@ TEST(CudaBackend, WeightsGiveBackTheirRows) {
   const auto device = device_or_null();
   if (!device) GTEST_SKIP() << "no GPU";
   const auto scalar = create_backend("scalar");
-  for (const DType dtype : {DType::f32, DType::f16, DType::q8_0, DType::q5_1, DType::q2_k, DType::q3_k, DType::q6_k}) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::q8_0, DType::q5_1, DType::q2_k, DType::q3_k, DType::q6_k,
+                            DType::iq4_nl, DType::mxfp4, DType::iq4_xs}) {
     const RandomWeight rows(dtype, Shape(37, 768), 1);
     const auto a = device->load_weight(rows, WeightUse::matmul);
     const auto b = scalar->load_weight(rows, WeightUse::matmul);

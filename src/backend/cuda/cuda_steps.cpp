@@ -19,9 +19,21 @@ constexpr int32_t kMaxGraphTokens = 256;
 
 // Whether these ops are a model's step, and a small one.
 bool may_capture(const std::vector<OpRecord>& ops) {
-  const auto layer =
-      std::find_if(ops.begin(), ops.end(), [](const OpRecord& op) { return op.op() == OpId::qkv_rope_store; });
-  return layer != ops.end() && layer->args<QkvRopeStoreArgs>().batch.tokens <= kMaxGraphTokens;
+  int32_t tokens = 0;
+  for (const OpRecord& op : ops) {
+    op.visit([&](const auto& args) {
+      if constexpr (requires { args.batch.tokens; }) tokens = args.batch.tokens;
+    });
+    if (tokens != 0) break;
+  }
+  return tokens != 0 && tokens <= kMaxGraphTokens;
+}
+
+// Whether running these ops twice is not the same as running them once.
+bool changes_state(const std::vector<OpRecord>& ops) {
+  return std::any_of(ops.begin(), ops.end(), [](const OpRecord& op) {
+    return op.op() == OpId::short_conv || op.op() == OpId::delta_net || op.op() == OpId::mamba2;
+  });
 }
 
 bool same_ops(const std::vector<OpRecord>& a, const std::vector<OpRecord>& b) {
@@ -130,9 +142,9 @@ void CudaBackend::record(const Args& args) {
     OpRecord op;
     op.assign(args);
     if (!supports(op)) {
-      const std::string extras = extras_of(op);
+      const std::string lacking = OpRunner::lacks(op);
       fail("backend \"cuda\" has no kernel for {}{}{}, which this model needs; choose another backend",
-           op_name(op.op()), extras.empty() ? "" : " with ", extras);
+           op_name(op.op()), lacking.empty() ? "" : " with ", lacking);
     }
     // The exchange of logits reads what was uploaded.
     if (op.op() == OpId::all_gather) synchronize();
@@ -163,7 +175,7 @@ void CudaBackend::execute() {
   if (graph == nullptr || matched_ops_ != graph->ops.size() || graph->uploads != transfers_->staged() ||
       graphs_frees_ != frees_->value) {
     abandon_replay();
-    graph = graph_for_plan();
+    graph = timed && changes_state(plan_) ? nullptr : graph_for_plan();
   }
   replay_candidate_ = nullptr;
   delivered_ = {};
@@ -352,6 +364,9 @@ void CudaBackend::drop_graphs() {
 #include "backend/op_list.inc"
 
 void CudaBackend::kv_store(const KvStoreArgs& args) {
+  record(args);
+}
+void CudaBackend::add(const AddArgs& args) {
   record(args);
 }
 

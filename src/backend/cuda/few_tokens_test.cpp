@@ -13,8 +13,9 @@
 namespace inferno {
 namespace {
 
-constexpr DType kTypes[] = {DType::f32,  DType::f16,  DType::bf16, DType::q8_0, DType::q4_0, DType::q4_1, DType::q5_0,
-                            DType::q5_1, DType::q2_k, DType::q3_k, DType::q4_k, DType::q5_k, DType::q6_k};
+constexpr DType kTypes[] = {DType::f32,  DType::f16,    DType::bf16,  DType::q8_0,  DType::q4_0, DType::q4_1,
+                            DType::q5_0, DType::q5_1,   DType::q2_k,  DType::q3_k,  DType::q4_k, DType::q5_k,
+                            DType::q6_k, DType::iq4_nl, DType::mxfp4, DType::iq4_xs};
 
 class FewTokens : public testing::TestWithParam<DType> {
  protected:

@@ -5,6 +5,7 @@
 #include "backend/cuda/error.h"
 #include "backend/cuda/op_support.h"
 #include "backend/device/op_kernels.h"
+#include "backend/op_extras.h"
 
 namespace inferno::cuda {
 OpRunner::OpRunner(const LaunchContext& context, const std::shared_ptr<FreeCount>& frees)
@@ -15,6 +16,8 @@ bool OpRunner::supports(OpId op, DType dtype) const {
     case OpId::attention:
     case OpId::kv_store:
       return device::is_cache_type(dtype);
+    case OpId::add:
+      return dtype == DType::f32;
     default:
       return is_fused(op) && has_kernel(op) && has_kernels(dtype);
   }
@@ -126,6 +129,7 @@ void OpRunner::gate_and_up(const Linear& job, DType out_type, int64_t out_stride
 }
 
 void OpRunner::run(const LinearArgs& a) {
+  if (!inferno::is_plain(a)) return run_general(a);
   Linear job = device::product_of(a);
   if (a.epilogue == Epilogue::swiglu) {
     job.residual = nullptr;
@@ -136,6 +140,7 @@ void OpRunner::run(const LinearArgs& a) {
 }
 
 void OpRunner::run(const GatedMlpArgs& a) {
+  if (!inferno::is_plain(a)) return run_general(a);
   const Linear first = device::gate_up_of(a);
   Linear second = device::down_of(a);
   void* narrow_middle = region(Region::activated, kMaxVectorTokens * second.k * size_of(DType::f32));
@@ -164,6 +169,8 @@ void OpRunner::run(const GatedMlpArgs& a) {
 
 void OpRunner::run(const LogitsArgs& a) {
   project(device::product_of(a));
+  if (inferno::is_plain(a)) return;
+  enqueue([&](const LaunchContext& c) { launch_scale_and_cap(c, a.out.f32(), a.out.elements(), a.scale, a.softcap); });
 }
 
 // ---- the rest
@@ -171,13 +178,18 @@ void OpRunner::run(const LogitsArgs& a) {
 void OpRunner::run(const EmbedArgs& a) {
   enqueue([&](const LaunchContext& c) {
     launch_embed(c, on_device(a.table).planes(), a.table->dtype(), a.table->rows(), a.ids.as<int32_t>(),
-                 static_cast<int>(a.ids.elements()), a.table->cols(), a.out.f32());
+                 static_cast<int>(a.ids.elements()), a.table->cols(), a.scale, a.out.f32());
   });
 }
 
 void OpRunner::run(const RmsNormArgs& a) {
-  const int64_t cols = a.weight->cols();
+  const int64_t cols = a.weight != nullptr ? a.weight->cols() : a.x.cols();
   enqueue([&](const LaunchContext& c) {
+    if (a.weight == nullptr) {
+      launch_norm_rows(c,
+                       {.x = a.x.f32(), .eps = a.eps, .rows = a.x.elements() / cols, .cols = cols, .out = a.out.f32()});
+      return;
+    }
     launch_rms_norm(c, a.x.f32(), on_device(a.weight).vector(), a.eps, a.x.elements() / cols, cols, a.out.f32());
   });
 }
@@ -214,7 +226,13 @@ void OpRunner::run(const AllGatherArgs& a) {
 }
 
 void OpRunner::run(const KvStoreArgs& a) {
-  enqueue([&](const LaunchContext& c) { launch_kv_store(c, a.k.f32(), a.v.f32(), a.kv, a.batch); });
+  if (inferno::is_plain(a) && !a.v.empty()) {
+    enqueue([&](const LaunchContext& c) { launch_kv_store(c, a.k.f32(), a.v.f32(), a.kv, a.batch); });
+    return;
+  }
+  enqueue([&](const LaunchContext& c) { launch_cache_rows(c, a.k.f32(), a.kv, a.batch); });
+  if (a.v.empty()) return;
+  enqueue([&](const LaunchContext& c) { launch_cache_rows(c, a.v.f32(), a.kv.values(), a.batch); });
 }
 
 }  // namespace inferno::cuda

@@ -5,17 +5,22 @@
 // through cuBLASLt, f32 accumulation; weights that share their input are one product there, and quantized ones are
 // unpacked before it. Some tens of tokens use it with a kernel that unpacks by itself (tile_product.cuh). reserve()
 // allocates the scratch memory of an op without launching anything.
+//
+// Arguments that only some families have (op_extras.h) run as the same products and simple kernels between them
+// (family_ops.cpp); the fast kernels of attention and of heads are for plain ones.
 #pragma once
 
 #include <span>
+#include <string>
 
 #include "backend/cuda/cuda_weight.h"
 #include "backend/cuda/gemm.h"
+#include "backend/cuda/kernels/family_kernels.h"
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/tile_task.h"
 #include "backend/cuda/rank_exchange.h"
 #include "backend/cuda/workspace.h"
-#include "backend/device/op_kernels.h"
+#include "backend/device/op_kernels.h"  // Planning
 #include "backend/device/products.h"
 #include "backend/plan.h"
 
@@ -25,8 +30,12 @@ class OpRunner {
  public:
   OpRunner(const LaunchContext& context, const std::shared_ptr<FreeCount>& frees);
 
-  // What ranks gather needs no kernel of a device's own.
-  [[nodiscard]] static bool has_kernel(OpId op) { return op == OpId::all_gather || device::has_kernel(op); }
+  // Ranks pass rows on through the host.
+  [[nodiscard]] static bool has_kernel(OpId op) {
+    return op == OpId::kv_store || op == OpId::add || (is_fused(op) && op != OpId::pass_on);
+  }
+  // What the kernels have no room for in an op with these arguments, for messages; empty: nothing.
+  [[nodiscard]] static std::string lacks(const OpRecord& record);
   [[nodiscard]] bool supports(OpId op, DType dtype) const;
   // Whether all products of the op are in wide mode, with quantized weights.
   [[nodiscard]] bool is_wide(const OpRecord& record) const;
@@ -60,6 +69,15 @@ class OpRunner {
   void run(const LogitsArgs& a);
   void run(const SampleArgs& a);
   void run(const KvStoreArgs& a);
+  void run(const AddArgs& a);
+  void run(const LayerNormArgs& a);
+  void run(const MoeMlpArgs& a);
+  void run(const ShortConvArgs& a);
+  void run(const DeltaNetArgs& a);
+  void run(const Mamba2Args& a);
+  void run(const LayerInputArgs& a);
+  void run(const LatentStoreArgs& a);
+  void run(const HeadLinearArgs& a);
   void run(const AllReduceArgs& a);
   void run(const AllGatherArgs& a);
   void run(const PassOnArgs& /*a*/) {}
@@ -67,6 +85,22 @@ class OpRunner {
   // Ops that look ahead at the ops `after` them, and may store a private result in the form which those read.
   void run(const QkvRopeStoreArgs& a, std::span<const OpRecord> after);
   void run(const AttentionArgs& a, std::span<const OpRecord> after);
+
+  // The same with arguments that only some families have (op_extras.h).
+  void run_general(const LinearArgs& a);
+  void run_general(const GatedMlpArgs& a);
+  void run_general(const QkvRopeStoreArgs& a);
+  void run_general(const AttentionArgs& a);
+  // f(gate x) * (up x) of any activation into scratch memory, f32 [tokens, rows of up]; without a gate f(up x).
+  [[nodiscard]] const float* activated_products(const GatedMlpArgs& a);
+  // The product of one weight, normalized and scaled, and added to the residual.
+  void project_and_finish(Linear job, const FinishRows& how);
+  // Rows of x, or those of its norm in scratch memory.
+  [[nodiscard]] const float* normed_rows(const Tensor& x, const Weight* norm, float eps);
+  // Experts of some tokens.
+  struct ExpertRows;
+  void run_experts(const MoeMlpArgs& a, const ExpertRows& rows);
+  [[nodiscard]] int pair_columns(const Weight& w, int64_t tokens) const;
 
   // Whether both ops together are one projection and one attention kernel.
   [[nodiscard]] static bool fuses(const QkvRopeStoreArgs& a, const AttentionArgs& b);

@@ -33,4 +33,9 @@ namespace inferno::cuda {
   return std::max(tokens * size_of(dtype), kMaxVectorTokens * size_of(DType::f32)) * cols;
 }
 
+// The same of f32 rows, whatever kernel writes them.
+[[nodiscard]] inline int64_t f32_rows_bytes(int64_t tokens, int64_t cols) {
+  return std::max<int64_t>(tokens, kMaxVectorTokens) * cols * size_of(DType::f32);
+}
+
 }  // namespace inferno::cuda

@@ -3,12 +3,13 @@
 // Every format is cut into groups of 32 values along a row, and the parts of a group go into up to four planes, each
 // row-major over (row, group), so that the 32 lanes of a warp read 32 adjacent groups with loads of 16 bytes:
 //
-//   q  levels. 4-bit parts: 16 bytes, byte v % 16 holds value v in half v / 16. Q8_0: two runs per row, first the first
-//      16 bytes of every group, then the second 16.
+//   q  levels, or codes. 4-bit parts: 16 bytes, byte v % 16 holds value v in half v / 16. Q8_0: two runs per row, first
+//      the first 16 bytes of every group, then the second 16.
 //   h  bits above the low four. 1 bit: byte v % 4, bit v / 4. 2 bits: word v / 16, byte v % 4, bits 2 * (v % 16 / 4)...
 //      A shift and a mask give the bits of four consecutive values in the bytes of a dp4a operand.
-//   s  scales of the group: f16 d (and f16 m); K formats: two bytes, (scale, minimum) or the scales of both halves.
-//   d  K formats: f16 d (and f16 dmin) per 256 values.
+//   s  scales of the group: f16 d (and f16 m), or MXFP4's byte and a zero; K formats and IQ4_XS: two bytes, (scale,
+//      minimum) or the scales of both halves.
+//   d  K formats and IQ4_XS: f16 d (and f16 dmin) per 256 values.
 //
 // The conversion is lossless both ways.
 #pragma once
@@ -47,9 +48,17 @@ INFERNO_HOST_DEVICE constexpr WeightFormat format_of(DType dtype) {
   }
 }
 
-// Whether this backend has kernels for weights of the type: those of codebooks are missing.
+// Whether this backend has kernels for weights of the type.
 INFERNO_HOST_DEVICE constexpr bool has_kernels(DType dtype) {
-  return dtype != DType::i32 && format_of(dtype).codebook == Codebook::none;
+  return dtype != DType::i32;
+}
+// Whether levels are looked up by codes.
+INFERNO_HOST_DEVICE constexpr bool has_codebook(DType dtype) {
+  return format_of(dtype).codebook != Codebook::none;
+}
+// Whether a scale is one byte, a power of two.
+INFERNO_HOST_DEVICE constexpr bool has_byte_scale(DType dtype) {
+  return format_of(dtype).d_type == ScaleType::e8m0;
 }
 
 INFERNO_HOST_DEVICE constexpr GroupBytes group_bytes(DType dtype) {
@@ -101,6 +110,12 @@ INFERNO_HOST_DEVICE constexpr BitField low_field(DType dtype, int i) {
       return {6 + i % 16, i / 16 * 4, 4};
     case DType::q5_1:
       return {8 + i % 16, i / 16 * 4, 4};
+    case DType::iq4_nl:
+      return {2 + i % 16, i / 16 * 4, 4};
+    case DType::mxfp4:
+      return {1 + i % 16, i / 16 * 4, 4};
+    case DType::iq4_xs:
+      return {8 + i / 32 * 16 + i % 16, i % 32 / 16 * 4, 4};
     case DType::q3_k:
       return {32 + i / 128 * 32 + i % 32, i % 128 / 32 * 2, 2};
     case DType::q4_k:
@@ -167,9 +182,15 @@ INFERNO_HOST_DEVICE inline uint8_t* d_row(const Planes& p, DType dtype, int64_t 
   return p.d + row * (p.groups / 8) * group_bytes(dtype).d;
 }
 
-// The two scale bytes of group j (0..7) of a K block.
+// The two scale bytes of group j (0..7) of a block of 256.
 INFERNO_HOST_DEVICE inline void get_k_scales(DType dtype, const uint8_t* block, int j, uint8_t* out) {
   switch (dtype) {
+    case DType::iq4_xs: {
+      const int low = (block[4 + j / 2] >> (j % 2 * 4)) & 15;
+      const int high = (block[2 + j / 4] >> (j % 4 * 2)) & 3;
+      out[0] = out[1] = static_cast<uint8_t>((low | (high << 4)) - 32);
+      return;
+    }
     case DType::q2_k:
       out[0] = block[2 * j];
       out[1] = block[2 * j + 1];
@@ -203,6 +224,12 @@ INFERNO_HOST_DEVICE inline void get_k_scales(DType dtype, const uint8_t* block, 
 
 INFERNO_HOST_DEVICE inline void put_k_scales(DType dtype, uint8_t* block, int j, const uint8_t* in) {
   switch (dtype) {
+    case DType::iq4_xs: {
+      const int value = static_cast<uint8_t>(in[0] + 32);
+      put_bits(block, {4 + j / 2, j % 2 * 4, 4}, value & 15);
+      put_bits(block, {2 + j / 4, j % 4 * 2, 2}, value >> 4);
+      return;
+    }
     case DType::q2_k:
       block[2 * j] = in[0];
       block[2 * j + 1] = in[1];
@@ -261,7 +288,7 @@ INFERNO_HOST_DEVICE inline void pack_group(DType dtype, const uint8_t* row, int 
   uint8_t* scale = bytes.d == 0 ? s + g * bytes.s : d + g / 8 * bytes.d;
   if (bytes.d == 0 || g % 8 == 0) {
     scale[0] = block[format.d];
-    scale[1] = block[format.d + 1];
+    scale[1] = has_byte_scale(dtype) ? uint8_t{0} : block[format.d + 1];
     if (format.m >= 0) {
       scale[2] = block[format.m];
       scale[3] = block[format.m + 1];
@@ -292,7 +319,7 @@ inline void unpack_canonical_row(DType dtype, const uint8_t* q, const uint8_t* h
     }
     const uint8_t* scale = bytes.d == 0 ? s + g * bytes.s : d + g / 8 * bytes.d;
     block[format.d] = scale[0];
-    block[format.d + 1] = scale[1];
+    if (!has_byte_scale(dtype)) block[format.d + 1] = scale[1];
     if (format.m >= 0) {
       block[format.m] = scale[2];
       block[format.m + 1] = scale[3];

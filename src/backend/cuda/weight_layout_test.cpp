@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 #include <vector>
 
@@ -58,12 +59,13 @@ std::vector<float> values_of(DType dtype, const PackedRow& p, int groups) {
         const int high = get_bits(p.h.data() + g * bytes.h, plane_high_field(dtype, v));
         level += high << (bytes.q != 0 ? 4 : 0);
         level -= level_offset(dtype);
+        if (has_codebook(dtype)) level = kCodebooks[static_cast<int>(format_of(dtype).codebook)][level];
       }
       const uint8_t* s = p.s.data() + g * bytes.s;
       const uint8_t* d = p.d.data() + g / 8 * bytes.d;
       float value = 0;
       if (bytes.d == 0) {
-        value = half(s) * static_cast<float>(level);
+        value = (has_byte_scale(dtype) ? std::ldexp(1.0F, s[0] - 128) : half(s)) * static_cast<float>(level);
         if (bytes.s == 4) value = value + half(s + 2);
       } else {
         float scale = 0;

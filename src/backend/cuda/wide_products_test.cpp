@@ -20,7 +20,8 @@ TEST(WideProducts, RowsThatAreUnpackedInPartsGiveWhatTheirDefinitionGives) {
   const auto device = device_or_null();
   if (!device) GTEST_SKIP() << "no GPU";
   const auto exact = create_backend("scalar", {.fused = false});
-  for (const DType type : {DType::q5_0, DType::q3_k}) {  // types without a kernel for so few tokens
+  for (const DType type : {DType::q5_0, DType::q3_k, DType::iq4_nl, DType::mxfp4,
+                           DType::iq4_xs}) {  // types without a kernel for so few tokens
     LogitsShape shape{.tokens = 12, .width = 1024, .vocabulary = 52'003, .weight = type};
     shape.rows.resize(12);
     std::iota(shape.rows.begin(), shape.rows.end(), 0);

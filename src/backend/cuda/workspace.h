@@ -20,6 +20,12 @@ enum class Region : uint8_t {
   partials,     // splits of attention
   counters,     // blocks that are done; zero between ops
   sampling,
+  normed,       // rows that several products read, normalized
+  product,      // what a product gives before norms and scales
+  routing,      // of experts: logits, choices, lists
+  expert_gate,  // the same of chosen experts: gate and middle
+  expert_up,
+  expert_out,
   count
 };
 

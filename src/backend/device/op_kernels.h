@@ -1,4 +1,4 @@
-// Which ops the kernels of devices are for: the same on all of them so far.
+// Which ops a device needs kernels for first: those that every family has. Metal has these; CUDA has all.
 #pragma once
 
 #include <string_view>

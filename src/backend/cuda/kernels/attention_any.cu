@@ -1,5 +1,6 @@
-// Kernels for every head size and cache type: rotation and store, and a plain attention, the fallback of the
-// tensor-core kernels.
+// Kernels for every head size and cache type: rotation and store of plain heads, and an attention with every argument,
+// the fallback of the tensor-core kernels.
+#include "backend/cuda/kernels/activation_functions.cuh"
 #include "backend/cuda/kernels/heads.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 
@@ -148,10 +149,10 @@ void launch_rope_store_typed(const LaunchContext& c, const RopeStore& a) {
   }
 }
 
-// ---- plain attention: one block per (token, query head), its warps share the positions
+// ---- attention with everything that models have: one block per (token, query head), its warps share the positions
 
-constexpr int kWarps = 4;
-constexpr int kPerLane = kMaxHeadDim / kWarp;
+constexpr int kWarps = 8;
+constexpr int kMaxPerLane = kMaxAnyHeadDim / kWarp;
 
 template <typename T>
 __device__ __forceinline__ float cache_value(const void* base, int64_t row, int d, int i) {
@@ -174,19 +175,36 @@ __device__ __forceinline__ float like_cache<__nv_bfloat16>(float x) {
   return round_bf16(x);
 }
 
-template <typename T>
+// The cached positions that a query sees.
+struct Span {
+  int begin = 0;
+  int end = 0;
+};
+__device__ __forceinline__ Span span_of(const AttentionTask& a, int64_t t, int sequence) {
+  const int position = a.batch.pos[t];
+  if (a.causal) return {a.window != 0 ? max(position - a.window + 1, 0) : 0, position + 1};
+  const int length = a.batch.kv_len[sequence];
+  if (a.window == 0) return {0, length};
+  return {max(position - a.window / 2, 0), min(position + a.window / 2 + 1, length)};
+}
+
+// kPerLane: elements of a head, of keys and of values, that a lane has at most.
+template <typename T, int kPerLane>
 __global__ void attention_any_kernel(const __grid_constant__ AttentionTask a) {
-  __shared__ float merged[kWarps][kMaxHeadDim + 2];
+  __shared__ float merged[kWarps][kPerLane * kWarp + 2];
   let_next_start();
   wait_for_previous();
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int d = a.kv.head_dim;
+  const int value_dim = a.kv.v_head_dim == 0 ? d : a.kv.v_head_dim;
+  const int value_stride = a.kv.v_in_k ? d : value_dim;
   const int64_t t = blockIdx.x;
   const int head = static_cast<int>(blockIdx.y);
   const int kv_head = head / (a.q_heads / a.kv.kv_heads);
-  const int visible = a.batch.pos[t] + 1;
-  const int32_t* table = a.batch.block_table + int64_t{a.batch.seq_of_token[t]} * a.batch.max_pages;
+  const int sequence = a.batch.seq_of_token[t];
+  const Span span = span_of(a, t, sequence);
+  const int32_t* table = a.batch.block_table + int64_t{sequence} * a.batch.max_pages;
   const float* q = a.q + (t * a.q_heads + head) * d;
   float query[kPerLane];
   float o[kPerLane] = {};
@@ -197,7 +215,7 @@ __global__ void attention_any_kernel(const __grid_constant__ AttentionTask a) {
   }
   float m = -INFINITY;
   float l = 0;
-  for (int p = warp; p < visible; p += kWarps) {
+  for (int p = span.begin + warp; p < span.end; p += kWarps) {
     const int64_t page = table[p / a.kv.page_size];
     const int64_t row = (page * a.kv.kv_heads + kv_head) * a.kv.page_size + p % a.kv.page_size;
     float score = 0;
@@ -207,6 +225,7 @@ __global__ void attention_any_kernel(const __grid_constant__ AttentionTask a) {
       if (i < d) score = fmaf(query[j], cache_value<T>(a.kv.k, row, d, i), score);
     }
     score = warp_sum(score) * a.scale;
+    if (a.softcap != 0.0F) score = a.softcap * tanhf(score / a.softcap);
     const float top = fmaxf(m, score);
     const float rescale = __expf(m - top);
     const float weight = __expf(score - top);
@@ -215,25 +234,44 @@ __global__ void attention_any_kernel(const __grid_constant__ AttentionTask a) {
 #pragma unroll
     for (int j = 0; j < kPerLane; ++j) {
       const int i = j * kWarp + lane;
-      if (i < d) o[j] = fmaf(like_cache<T>(weight), cache_value<T>(a.kv.v, row, d, i), o[j] * rescale);
+      if (i < value_dim) {
+        o[j] = fmaf(like_cache<T>(weight), cache_value<T>(a.kv.v, row, value_stride, i), o[j] * rescale);
+      }
     }
   }
   if (lane == 0) merged[warp][0] = m, merged[warp][1] = l;
 #pragma unroll
   for (int j = 0; j < kPerLane; ++j) {
     const int i = j * kWarp + lane;
-    if (i < d) merged[warp][2 + i] = o[j];
+    if (i < value_dim) merged[warp][2 + i] = o[j];
   }
   __syncthreads();
-  float top = -INFINITY;
+  // A sink has a weight and no value.
+  float top = a.sinks != nullptr ? a.sinks[head] : -INFINITY;
   for (int w = 0; w < kWarps; ++w) top = fmaxf(top, merged[w][0]);
-  float sum = 0;
+  float sum = a.sinks != nullptr ? __expf(a.sinks[head] - top) : 0.0F;
   for (int w = 0; w < kWarps; ++w) sum += merged[w][1] * __expf(merged[w][0] - top);
-  for (int i = static_cast<int>(threadIdx.x); i < d; i += kWarps * kWarp) {
+  const int64_t to = (t * a.q_heads + head) * value_dim;
+  for (int i = static_cast<int>(threadIdx.x); i < value_dim; i += kWarps * kWarp) {
     float value = 0;
     for (int w = 0; w < kWarps; ++w) value += merged[w][2 + i] * __expf(merged[w][0] - top);
-    a.out[(t * a.q_heads + head) * d + i] = value / sum;
+    value /= sum;
+    if (a.gate != nullptr) {
+      value *= activate(a.gate_activation, load_fresh(a.gate + (a.gate_per_head ? t * a.q_heads + head : to + i)));
+    }
+    a.out[to + i] = value;
   }
+}
+
+template <typename T>
+void launch_any(const LaunchContext& c, const AttentionTask& a) {
+  const LaunchShape shape{dim3(static_cast<unsigned>(a.batch.tokens), static_cast<unsigned>(a.q_heads)),
+                          dim3(kWarps * kWarp), 0};
+  const int most = a.kv.head_dim > a.kv.v_head_dim ? a.kv.head_dim : a.kv.v_head_dim;
+  if (most <= 64) return launch(c, shape, attention_any_kernel<T, 2>, a);
+  if (most <= 128) return launch(c, shape, attention_any_kernel<T, 4>, a);
+  if (most <= 256) return launch(c, shape, attention_any_kernel<T, 8>, a);
+  launch(c, shape, attention_any_kernel<T, kMaxPerLane>, a);
 }
 
 __global__ void kv_store_kernel(const float* k, const float* v, KvLayerView kv, StepBatch batch) {
@@ -270,17 +308,15 @@ void launch_kv_store(const LaunchContext& c, const float* k, const float* v, con
 }
 
 void launch_attention_any(const LaunchContext& c, const AttentionTask& task) {
-  const LaunchShape shape{dim3(static_cast<unsigned>(task.batch.tokens), static_cast<unsigned>(task.q_heads)),
-                          dim3(kWarps * kWarp), 0};
   switch (task.kv.dtype) {
     case DType::f32:
-      return launch(c, shape, attention_any_kernel<float>, task);
+      return launch_any<float>(c, task);
     case DType::f16:
-      return launch(c, shape, attention_any_kernel<__half>, task);
+      return launch_any<__half>(c, task);
     case DType::bf16:
-      return launch(c, shape, attention_any_kernel<__nv_bfloat16>, task);
+      return launch_any<__nv_bfloat16>(c, task);
     default:
-      return launch(c, shape, attention_any_kernel<Q8Row>, task);
+      return launch_any<Q8Row>(c, task);
   }
 }
 

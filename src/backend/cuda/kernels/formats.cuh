@@ -115,6 +115,27 @@ __device__ __forceinline__ GlobalRow global_row(const Planes& p, int64_t row) {
   return {p.q + row * bytes.q, p.h + row * bytes.h, p.s + row * bytes.s, p.d + row * bytes.d};
 }
 
+// Four entries of a codebook as the bytes of a word.
+constexpr uint32_t codebook_word(Codebook codebook, int first) {
+  uint32_t word = 0;
+  for (int i = 0; i < 4; ++i) {
+    word |= static_cast<uint32_t>(static_cast<uint8_t>(kCodebooks[static_cast<int>(codebook)][first + i])) << (8 * i);
+  }
+  return word;
+}
+template <Codebook kCodebook, int kFirst>
+inline constexpr uint32_t kCodebookWord = codebook_word(kCodebook, kFirst);
+// The entries of four codes, 0 to 15 in each byte.
+template <Codebook kCodebook>
+__device__ __forceinline__ uint32_t look_up(uint32_t codes) {
+  // The low three bits of each code choose among eight bytes, the fourth between the halves of the table.
+  const uint32_t packed = (codes & 0x7U) | ((codes >> 4) & 0x70U) | ((codes >> 8) & 0x700U) | ((codes >> 12) & 0x7000U);
+  const uint32_t upper = ((codes >> 3) & 0x01010101U) * 0xffU;
+  const uint32_t low = __byte_perm(kCodebookWord<kCodebook, 0>, kCodebookWord<kCodebook, 4>, packed);
+  const uint32_t high = __byte_perm(kCodebookWord<kCodebook, 8>, kCodebookWord<kCodebook, 12>, packed);
+  return (low & ~upper) | (high & upper);
+}
+
 // A lane's part of a unit: quantized formats.
 template <DType F>
 struct Part {
@@ -144,7 +165,8 @@ struct Part {
     if constexpr (kBytes.d == 4) super = row.d4(g / 8 * 4);
   }
 
-  // The levels as bytes, values 0..15 in `a` and 16..31 in `b`; the offset is not subtracted.
+  // The levels as bytes, values 0..15 in `a` and 16..31 in `b`; the offset is not subtracted. Those of a codebook are
+  // looked up.
   __device__ __forceinline__ void levels(uint4& a, uint4& b) const {
     if constexpr (F == DType::q8_0) {
       a = q0;
@@ -169,6 +191,10 @@ struct Part {
         low[j] |= ((h.x >> (2 * j)) & 0x03030303U) << kShift;
         high[j] |= ((h.y >> (2 * j)) & 0x03030303U) << kShift;
       }
+      if constexpr (has_codebook(F)) {
+        low[j] = look_up<format_of(F).codebook>(low[j]);
+        high[j] = look_up<format_of(F).codebook>(high[j]);
+      }
     }
     a = make_uint4(low[0], low[1], low[2], low[3]);
     b = make_uint4(high[0], high[1], high[2], high[3]);
@@ -182,7 +208,11 @@ struct Part {
   __device__ __forceinline__ Scales scales() const {
     Scales r{};
     r.sa = r.sb = 1;
-    if constexpr (kBytes.d == 0) {
+    if constexpr (has_byte_scale(F)) {
+      // 2^(e - 128), as bf16 has it.
+      const uint32_t e = scale & 0xffU;
+      r.d = bf16_low(e < 2 ? 0x20U << e : (e - 1) << 7);
+    } else if constexpr (kBytes.d == 0) {
       r.d = half_bits(scale & 0xffffU);
       if constexpr (kBytes.s == 4) {
         r.m = half_bits(scale >> 16);
@@ -244,7 +274,8 @@ struct Part {
 #pragma unroll
     for (int v = 0; v < kGroup; ++v) {
       const uint32_t byte = (words[v / 4] >> (v % 4 * 8)) & 0xffU;
-      const int level = F == DType::q8_0 ? static_cast<int8_t>(byte) : static_cast<int>(byte) - kOffset;
+      constexpr bool kSigned = F == DType::q8_0 || has_codebook(F);
+      const int level = kSigned ? static_cast<int8_t>(byte) : static_cast<int>(byte) - kOffset;
       const float s = w.d * static_cast<float>(v < 16 ? w.sa : w.sb);
       const float m = w.m * static_cast<float>(v < 16 ? w.ma : w.mb);
       out[v] = __fsub_rn(__fmul_rn(s, static_cast<float>(level)), m);

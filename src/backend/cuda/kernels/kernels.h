@@ -64,7 +64,7 @@ void launch_vector_product(const LaunchContext& c, const VectorProduct& p);
 // ---- rows: embedding, norm, conversion -----------------------------------------------------------------------------
 
 void launch_embed(const LaunchContext& c, const Planes& table, DType dtype, int64_t vocabulary, const int32_t* ids,
-                  int tokens, int64_t cols, float* out);
+                  int tokens, int64_t cols, float scale, float* out);
 void launch_rms_norm(const LaunchContext& c, const float* x, const float* weight, float eps, int64_t rows, int64_t cols,
                      float* out);
 // Rows for a matrix product: x[row_ids], normalized if `norm` is given, as `dtype` (f32, f16, bf16) with rows
@@ -147,17 +147,28 @@ void launch_kv_store(const LaunchContext& c, const float* k, const float* v, con
 // Shared by all attention kernels.
 struct AttentionTask {
   const float* q = nullptr;  // [T, q_heads * head_dim]
-  float* out = nullptr;      // like q
+  float* out = nullptr;      // [T, q_heads * value_dim]
   int q_heads = 0;
   float scale = 1;
   KvLayerView kv;
   StepBatch batch;
+  // launch_attention_any only, as AttentionArgs has them.
+  bool causal = true;
+  int window = 0;
+  float softcap = 0;
+  const float* sinks = nullptr;  // [q_heads] or null
+  const float* gate = nullptr;   // [T, q_heads * value_dim], or [T, q_heads], or null
+  bool gate_per_head = false;
+  inferno::Activation gate_activation = inferno::Activation::sigmoid;
   // Hopper's kernels only: q in the cache's type, and out in a 16-bit type, instead of those above.
   const void* narrow_q = nullptr;
   void* narrow_out = nullptr;
   DType narrow_type = DType::bf16;  // of narrow_out
 };
-// Any head size up to kMaxHeadDim and any cache type; one block per token and head.
+// Any argument, any head size up to kMaxAnyHeadDim (latent attention: 512 + 64) and any cache type; one block per token
+// and head.
+inline constexpr int kMaxAnyHeadDim = 576;
+// Of the other kernels of heads.
 inline constexpr int kMaxHeadDim = 256;
 void launch_attention_any(const LaunchContext& c, const AttentionTask& task);
 

@@ -16,7 +16,7 @@ int64_t blocks_for(int64_t items, int64_t per_block) {
 // ---- embed: one block per token
 
 template <DType F>
-__global__ void embed_kernel(Planes table, const int32_t* ids, int64_t vocabulary, int cols, float* out) {
+__global__ void embed_kernel(Planes table, const int32_t* ids, int64_t vocabulary, int cols, float scale, float* out) {
   let_next_start();
   wait_for_previous();
   const int token = static_cast<int>(blockIdx.x);
@@ -31,9 +31,9 @@ __global__ void embed_kernel(Planes table, const int32_t* ids, int64_t vocabular
   if constexpr (F == DType::f32 || F == DType::f16 || F == DType::bf16) {
     const uint8_t* from = table.q + row * table.row_stride;
     for (int i = static_cast<int>(threadIdx.x); i < cols; i += kThreads) {
-      if constexpr (F == DType::f32) to[i] = reinterpret_cast<const float*>(from)[i];
-      if constexpr (F == DType::f16) to[i] = __half2float(reinterpret_cast<const __half*>(from)[i]);
-      if constexpr (F == DType::bf16) to[i] = __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(from)[i]);
+      if constexpr (F == DType::f32) to[i] = reinterpret_cast<const float*>(from)[i] * scale;
+      if constexpr (F == DType::f16) to[i] = __half2float(reinterpret_cast<const __half*>(from)[i]) * scale;
+      if constexpr (F == DType::bf16) to[i] = __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(from)[i]) * scale;
     }
   } else {
     for (int g = static_cast<int>(threadIdx.x); g < table.groups; g += kThreads) {
@@ -44,7 +44,7 @@ __global__ void embed_kernel(Planes table, const int32_t* ids, int64_t vocabular
 #pragma unroll
       for (int i = 0; i < kGroup; i += 4) {
         *reinterpret_cast<float4*>(to + g * kGroup + i) =
-            make_float4(values[i], values[i + 1], values[i + 2], values[i + 3]);
+            make_float4(values[i] * scale, values[i + 1] * scale, values[i + 2] * scale, values[i + 3] * scale);
       }
     }
   }
@@ -230,9 +230,9 @@ LaunchShape shape(int64_t blocks) {
 }  // namespace
 
 void launch_embed(const LaunchContext& c, const Planes& table, DType dtype, int64_t vocabulary, const int32_t* ids,
-                  int tokens, int64_t cols, float* out) {
+                  int tokens, int64_t cols, float scale, float* out) {
   with_dtype(dtype, [&]<DType F>() {
-    launch(c, shape(tokens), embed_kernel<F>, table, ids, vocabulary, static_cast<int>(cols), out);
+    launch(c, shape(tokens), embed_kernel<F>, table, ids, vocabulary, static_cast<int>(cols), scale, out);
   });
 }
 

@@ -19,7 +19,7 @@ __host__ __device__ constexpr int column_bytes(Activation a, int units) {
 
 // Types of weights that this kernel multiplies: F16's activations may need two columns each, F32 has no tiles.
 __host__ __device__ constexpr bool has_columns(DType dtype) {
-  return dtype != DType::f32 && dtype != DType::f16;
+  return dtype != DType::f32 && dtype != DType::f16 && !has_codebook(dtype);
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
