@@ -23,9 +23,7 @@ PackedRow pack(DType dtype, const std::vector<uint8_t>& row, int groups) {
               std::vector<uint8_t>(count * static_cast<size_t>(bytes.h), 0xff),
               std::vector<uint8_t>(count * static_cast<size_t>(bytes.s), 0xff),
               std::vector<uint8_t>(count / 8 * static_cast<size_t>(bytes.d), 0xff)};
-  for (int g = 0; g < groups; ++g) {
-    pack_group(dtype, row.data(), g, p.q.data(), p.h.data(), p.s.data(), p.d.data(), groups);
-  }
+  device::pack_row<LevelOrder>(dtype, row.data(), {p.q.data(), p.h.data(), p.s.data(), p.d.data(), groups});
   return p;
 }
 
@@ -38,7 +36,7 @@ TEST(WeightLayout, PackingAnyBytesAndBackGivesTheSameBytes) {
     for (uint8_t& byte : row) byte = static_cast<uint8_t>(random());
     const PackedRow p = pack(dtype, row, kGroups);
     std::vector<uint8_t> back(row.size(), 0xff);
-    unpack_canonical_row(dtype, p.q.data(), p.h.data(), p.s.data(), p.d.data(), kGroups, back.data());
+    device::unpack_row<LevelOrder>(dtype, {p.q.data(), p.h.data(), p.s.data(), p.d.data(), kGroups}, back.data());
     EXPECT_EQ(back, row) << dtype_name(dtype);
   }
 }
@@ -55,7 +53,7 @@ std::vector<float> values_of(DType dtype, const PackedRow& p, int groups) {
         level = static_cast<int8_t>(p.q[static_cast<size_t>((v / 16 * groups + g) * 16 + v % 16)]);
       } else {
         if (bytes.q != 0) level = (p.q[static_cast<size_t>(g * 16 + v % 16)] >> (v / 16 * 4)) & 15;
-        const int high = get_bits(p.h.data() + g * bytes.h, plane_high_field(dtype, v));
+        const int high = device::get_bits(p.h.data() + g * bytes.h, LevelOrder::high(format_of(dtype).bits, v));
         level += high << (bytes.q != 0 ? 4 : 0);
         level -= level_offset(dtype);
       }
