@@ -72,7 +72,6 @@ class AppleDevice final : public Device {
   [[nodiscard]] std::string description() const override { return description_; }
   [[nodiscard]] uint64_t free_memory() const override;
   [[nodiscard]] std::byte* allocate(size_t bytes) override;
-  void free(void* data) noexcept override;
   void prepare(const KernelId& kernel) override { (void)pipeline(kernel); }
   void dispatch(const Dispatch& what) override;
   void barrier() override;
@@ -85,6 +84,7 @@ class AppleDevice final : public Device {
     MTL::Buffer* buffer = nullptr;
     size_t offset = 0;
   };
+  void release(void* data) noexcept override;
   [[nodiscard]] Place find(const void* data, int64_t bytes) const;
   // Compiled when the first kernel is wanted.
   [[nodiscard]] MTL::Library& library();
@@ -169,7 +169,7 @@ std::byte* AppleDevice::allocate(size_t bytes) {
   return data;
 }
 
-void AppleDevice::free(void* data) noexcept {
+void AppleDevice::release(void* data) noexcept {
   const auto found = buffers_.find(static_cast<const std::byte*>(data));
   if (found == buffers_.end()) return;
   if (resident_) {  // it keeps what it has until it is committed

@@ -1,11 +1,13 @@
 // Whether two recorded ops are the same: same op, same addresses, shapes, counts and values.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "backend/plan.h"
 
-namespace inferno::cuda {
+namespace inferno::device {
 
 namespace detail {
 
@@ -51,4 +53,8 @@ template <typename Args>
          a.visit([&](const auto& x) { return same_args(x, b.args<std::remove_cvref_t<decltype(x)>>()); });
 }
 
-}  // namespace inferno::cuda
+[[nodiscard]] inline bool same_ops(const std::vector<OpRecord>& a, const std::vector<OpRecord>& b) {
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), same_op);
+}
+
+}  // namespace inferno::device
