@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "address_sanitizer.h"
 #include "backend/factory.h"
 #include "backend/metal/kernels/args.h"
 #include "backend/metal/weight_planes.h"
@@ -116,7 +117,11 @@ enum class Mistake : uint8_t {
   swapped_buffers,
   wrong_args_field,
   one_group_less,
-  one_tile_of_tokens_less
+  one_tile_of_tokens_less,
+  one_token_less,
+  one_token_more,
+  one_row_less,
+  one_row_more
 };
 class FaultyDevice final : public metal::Device {
  public:
@@ -136,9 +141,12 @@ class FaultyDevice final : public metal::Device {
         what.kernel.kernel == metal::Kernel::linear_many) {
       if (mistake_ == Mistake::one_group_less && what.groups.x > 1) --changed.groups.x;
       if (mistake_ == Mistake::one_tile_of_tokens_less && what.groups.y > 1) --changed.groups.y;
-      if (mistake_ == Mistake::wrong_args_field) {
-        reinterpret_cast<metal::LinearArgs*>(args.data())->weight.groups -= 1;
-      }
+      auto* fields = reinterpret_cast<metal::LinearArgs*>(args.data());
+      if (mistake_ == Mistake::wrong_args_field) --fields->weight.groups;
+      if (mistake_ == Mistake::one_token_less) --fields->tokens;
+      if (mistake_ == Mistake::one_token_more) ++fields->tokens;
+      if (mistake_ == Mistake::one_row_less) --fields->weight.rows;
+      if (mistake_ == Mistake::one_row_more) ++fields->weight.rows;
     }
     changed.args = args;
     changed.buffers = buffers;
@@ -188,6 +196,21 @@ TEST(MetalMistakes, AnEdgeThatNoThreadgroupCoversIsNoticed) {
   for (const int64_t tokens : kTokens) EXPECT_FALSE(passes_with(Mistake::one_group_less, tokens));
   EXPECT_FALSE(passes_with(Mistake::one_tile_of_tokens_less, 33));
 }
+// The kernels compare with these numbers to find where their last tile ends; with one token it is full.
+TEST(MetalMistakes, AnEdgeTileThatEndsOneTooEarlyIsNoticed) {
+  for (const int64_t tokens : {2, 33}) {
+    EXPECT_FALSE(passes_with(Mistake::one_token_less, tokens));
+    EXPECT_FALSE(passes_with(Mistake::one_row_less, tokens));
+  }
+}
+#if INFERNO_ADDRESS_SANITIZER
+TEST(MetalMistakesDeathTest, AnEdgeTileThatEndsOneTooLateIsNoticed) {
+  for (const int64_t tokens : {2, 33}) {
+    EXPECT_DEATH((void)passes_with(Mistake::one_token_more, tokens), "heap-buffer-overflow");
+    EXPECT_DEATH((void)passes_with(Mistake::one_row_more, tokens), "heap-buffer-overflow");
+  }
+}
+#endif
 
 // The kernels are the shipped ones; the emulator lets their threads run past a barrier.
 TEST(MetalMistakesDeathTest, ABarrierThatAKernelLacksIsNoticed) {

@@ -62,6 +62,16 @@ struct Messages : NS::Object {
   }
 };
 
+// The newest of Apple's families that a GPU of family 7 or later is of. Families that these headers do not name yet are
+// numbered on.
+int family_of(MTL::Device& device) {
+  constexpr int kNewest = 99;
+  int family = 7;
+  while (family < kNewest && device.supportsFamily(static_cast<MTL::GPUFamily>(MTL::GPUFamilyApple1 + family)))
+    ++family;
+  return family;
+}
+
 class AppleDevice final : public Device {
  public:
   AppleDevice();
@@ -123,7 +133,8 @@ AppleDevice::AppleDevice() {
   nothing_ = NS::TransferPtr(device_->newBuffer(16, MTL::ResourceStorageModeShared));
   if (!queue_ || !nothing_) fail("backend \"metal\": {} gives no command queue; use `backend` parallel", name);
   make_residency_set();
-  description_ = fmt::format("{}, {} for the GPU{}", name, format_bytes(device_->recommendedMaxWorkingSetSize()),
+  description_ = fmt::format("{}, family Apple {}, {} for the GPU{}", name, family_of(*device_.get()),
+                             format_bytes(device_->recommendedMaxWorkingSetSize()),
                              device_->hasUnifiedMemory() ? ", unified memory" : "");
 }
 
