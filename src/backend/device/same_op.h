@@ -16,7 +16,8 @@ inline bool same(const Tensor& a, const Tensor& b) {
 }
 inline bool same(const KvLayerView& a, const KvLayerView& b) {
   return a.k == b.k && a.v == b.v && a.pages == b.pages && a.page_size == b.page_size && a.kv_heads == b.kv_heads &&
-         a.head_dim == b.head_dim && a.dtype == b.dtype && a.v_head_dim == b.v_head_dim && a.v_in_k == b.v_in_k;
+         a.head_dim == b.head_dim && a.dtype == b.dtype && a.v_head_dim == b.v_head_dim && a.v_in_k == b.v_in_k &&
+         a.stored_dim == b.stored_dim;
 }
 // All of a batch that the host knows; the arrays' contents are read on the device.
 inline bool same(const StepBatch& a, const StepBatch& b) {
