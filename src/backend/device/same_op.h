@@ -36,6 +36,7 @@ bool same(const T& a, const T& b) {
 template <typename Args>
 [[nodiscard]] bool same_args(const Args& x, const Args& y) {
   // Equal bytes are the common case; padding between fields may differ in equal args.
+  // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): other bytes are compared field by field
   if (std::memcmp(&x, &y, sizeof(Args)) == 0) return true;
   bool equal = true;
   const auto* base = reinterpret_cast<const char*>(&x);
