@@ -6,13 +6,16 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "address_sanitizer.h"
 #include "backend/factory.h"
 #include "backend/metal/kernels/args.h"
 #include "backend/metal/weight_planes.h"
+#include "backend/op_fields.h"
 #include "backend/placement.h"
 #include "base/error.h"
 #include "base/thread_sanitizer.h"
@@ -114,7 +117,11 @@ enum class Mistake : uint8_t {
   swapped_buffers,
   wrong_args_field,
   one_group_less,
-  one_tile_of_tokens_less
+  one_tile_of_tokens_less,
+  one_token_less,
+  one_token_more,
+  one_row_less,
+  one_row_more
 };
 class FaultyDevice final : public metal::Device {
  public:
@@ -122,7 +129,6 @@ class FaultyDevice final : public metal::Device {
   [[nodiscard]] std::string description() const override { return "faulty"; }
   [[nodiscard]] uint64_t free_memory() const override { return device_.free_memory(); }
   [[nodiscard]] std::byte* allocate(size_t bytes) override { return device_.allocate(bytes); }
-  void free(void* data) noexcept override { device_.free(data); }
   void prepare(const metal::KernelId& kernel) override { device_.prepare(kernel); }
   void dispatch(const metal::Dispatch& what) override {
     metal::Dispatch changed = what;
@@ -135,9 +141,12 @@ class FaultyDevice final : public metal::Device {
         what.kernel.kernel == metal::Kernel::linear_many) {
       if (mistake_ == Mistake::one_group_less && what.groups.x > 1) --changed.groups.x;
       if (mistake_ == Mistake::one_tile_of_tokens_less && what.groups.y > 1) --changed.groups.y;
-      if (mistake_ == Mistake::wrong_args_field) {
-        reinterpret_cast<metal::LinearArgs*>(args.data())->weight.groups -= 1;
-      }
+      auto* fields = reinterpret_cast<metal::LinearArgs*>(args.data());
+      if (mistake_ == Mistake::wrong_args_field) --fields->weight.groups;
+      if (mistake_ == Mistake::one_token_less) --fields->tokens;
+      if (mistake_ == Mistake::one_token_more) ++fields->tokens;
+      if (mistake_ == Mistake::one_row_less) --fields->weight.rows;
+      if (mistake_ == Mistake::one_row_more) ++fields->weight.rows;
     }
     changed.args = args;
     changed.buffers = buffers;
@@ -151,6 +160,8 @@ class FaultyDevice final : public metal::Device {
   [[nodiscard]] double last_seconds() const override { return device_.last_seconds(); }
 
  private:
+  void release(void* data) noexcept override { device_.free(data); }
+
   test::EmulatedDevice device_;
   Mistake mistake_;
 };
@@ -185,6 +196,21 @@ TEST(MetalMistakes, AnEdgeThatNoThreadgroupCoversIsNoticed) {
   for (const int64_t tokens : kTokens) EXPECT_FALSE(passes_with(Mistake::one_group_less, tokens));
   EXPECT_FALSE(passes_with(Mistake::one_tile_of_tokens_less, 33));
 }
+// The kernels compare with these numbers to find where their last tile ends; with one token it is full.
+TEST(MetalMistakes, AnEdgeTileThatEndsOneTooEarlyIsNoticed) {
+  for (const int64_t tokens : {2, 33}) {
+    EXPECT_FALSE(passes_with(Mistake::one_token_less, tokens));
+    EXPECT_FALSE(passes_with(Mistake::one_row_less, tokens));
+  }
+}
+#if INFERNO_ADDRESS_SANITIZER
+TEST(MetalMistakesDeathTest, AnEdgeTileThatEndsOneTooLateIsNoticed) {
+  for (const int64_t tokens : {2, 33}) {
+    EXPECT_DEATH((void)passes_with(Mistake::one_token_more, tokens), "heap-buffer-overflow");
+    EXPECT_DEATH((void)passes_with(Mistake::one_row_more, tokens), "heap-buffer-overflow");
+  }
+}
+#endif
 
 // The kernels are the shipped ones; the emulator lets their threads run past a barrier.
 TEST(MetalMistakesDeathTest, ABarrierThatAKernelLacksIsNoticed) {
@@ -290,6 +316,126 @@ TEST(MetalBackend, AStepsResultIsThereAfterSynchronizing) {
   placed.download(tested);
   const auto scalar = create_backend("scalar", {.fused = false});
   for (const FieldDifference& d : compare_written(image, run_on(*scalar, image), tested)) EXPECT_LT(d.nmse, 1e-10);
+}
+
+// ---- steps
+
+OpImage small_mlp(uint32_t seed) {
+  return mlp_case({.tokens = 1, .width = 64, .ffn = 96}, seed);
+}
+// What the op left in the backend's memory is what its definition gives.
+void expect_right(const PlacedOp& placed, const OpImage& image) {
+  OpImage tested = image.clone();
+  placed.download(tested);
+  const auto scalar = create_backend("scalar", {.fused = false});
+  const double limit = nmse_limit(image.record(), Numerics::definition);
+  for (const FieldDifference& d : compare_written(image, run_on(*scalar, image), tested)) {
+    EXPECT_FALSE(d.beyond(limit)) << d.field;
+  }
+}
+
+TEST(MetalSteps, AStepThatRepeatsHasTheSameCommandsAndReadsWhatIsThereNow) {
+  auto device = std::make_unique<test::EmulatedDevice>();
+  const test::EmulatedDevice& counter = *device;
+  metal::MetalBackend backend(std::move(device));
+  const OpImage image = small_mlp(1);
+  WeightCopies weights(backend);
+  PlacedOp placed(image, backend, weights);
+  for (int64_t step = 1; step <= 3; ++step) {
+    placed.run();
+    expect_right(placed, image);
+    EXPECT_EQ(counter.dispatches(), 5 * step);
+    EXPECT_EQ(counter.barriers(), 3 * step);
+    placed.reset();  // the residual, which a step replaces by its result
+  }
+}
+
+TEST(MetalSteps, StepsMayAlternate) {
+  metal::MetalBackend backend(std::make_unique<test::EmulatedDevice>());
+  const OpImage images[] = {small_mlp(1), linear_case({.tokens = 2, .k = 64, .n = {32}}, 2)};
+  WeightCopies weights(backend);
+  PlacedOp placed[] = {{images[0], backend, weights}, {images[1], backend, weights}};
+  for (const int which : {0, 1, 1, 0, 0}) {
+    placed[which].reset();
+    placed[which].run();
+    expect_right(placed[which], images[which]);
+  }
+}
+
+// Keeps what is freed, and notices a kernel that uses it.
+class KeepingDevice final : public test::EmulatedDevice {
+ public:
+  void dispatch(const metal::Dispatch& what) override {
+    for (const metal::Binding& b : what.buffers) EXPECT_EQ(freed_.count(b.data), 0U) << what.kernel.name();
+    EmulatedDevice::dispatch(what);
+  }
+
+ private:
+  void release(void* data) noexcept override { freed_.insert(data); }
+
+  std::set<const void*> freed_;
+};
+
+void record(metal::MetalBackend& backend, StepMode mode, std::initializer_list<const PlacedOp*> ops) {
+  backend.begin_step(mode);
+  for (const PlacedOp* op : ops) {
+    for (const OpRecord& record : op->records()) call_op(backend, record);
+  }
+  backend.end_step();
+  backend.synchronize();
+}
+
+// Ops that another backend placed: this one has planned none of them.
+class MetalScratch : public testing::Test {
+ protected:
+  void expect_both_right() {
+    expect_right(small_, small_image_);
+    expect_right(large_, large_image_);
+    small_.reset();
+    large_.reset();
+  }
+
+  metal::MetalBackend placed_with_{std::make_unique<test::EmulatedDevice>()};
+  WeightCopies weights_{placed_with_};
+  OpImage small_image_ = small_mlp(1);
+  OpImage large_image_ = mlp_case({.tokens = 3, .width = 128, .ffn = 192}, 2);
+  PlacedOp small_{small_image_, placed_with_, weights_};
+  PlacedOp large_{large_image_, placed_with_, weights_};
+  metal::MetalBackend backend_{std::make_unique<KeepingDevice>()};
+};
+
+TEST_F(MetalScratch, MayGrowWithinAStep) {
+  for (int step = 0; step < 3; ++step) {
+    record(backend_, StepMode::run, {&small_, &large_});
+    expect_both_right();
+  }
+}
+
+TEST_F(MetalScratch, CommandsThatUseWhatWasFreedAreMadeAnew) {
+  record(backend_, StepMode::run, {&small_});
+  small_.reset();
+  record(backend_, StepMode::plan, {&large_});  // a larger region instead of the small one
+  record(backend_, StepMode::run, {&small_});
+  record(backend_, StepMode::run, {&large_});
+  expect_both_right();
+}
+
+TEST(MetalSteps, TimesAreOfEachOp) {
+  metal::MetalBackend backend(std::make_unique<test::EmulatedDevice>());
+  const OpImage image = small_mlp(1);
+  WeightCopies weights(backend);
+  PlacedOp placed(image, backend, weights);
+  placed.run();
+  placed.reset();
+  backend.set_timing(true);
+  placed.run();
+  expect_right(placed, image);
+  ASSERT_NE(backend.step_times(), nullptr);
+  EXPECT_EQ(backend.step_times()->ops.size(), 1U);
+  backend.set_timing(false);
+  placed.reset();
+  placed.run();
+  expect_right(placed, image);
 }
 
 TEST(MetalBackend, TheHostSeesItsMemoryAndItsResultsAreADevices) {

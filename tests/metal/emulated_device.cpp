@@ -15,7 +15,7 @@ std::byte* EmulatedDevice::allocate(size_t bytes) {
   return data;
 }
 
-void EmulatedDevice::free(void* data) noexcept {
+void EmulatedDevice::release(void* data) noexcept {
   memory_.erase(data);
 }
 

@@ -19,7 +19,6 @@ class EmulatedDevice : public metal::Device {
   [[nodiscard]] std::string description() const override { return "emulated"; }
   [[nodiscard]] uint64_t free_memory() const override { return uint64_t{1} << 32; }
   [[nodiscard]] std::byte* allocate(size_t bytes) override;
-  void free(void* data) noexcept override;
   void prepare(const metal::KernelId& kernel) override;
   void dispatch(const metal::Dispatch& what) override;
   void barrier() override;
@@ -37,6 +36,8 @@ class EmulatedDevice : public metal::Device {
   [[nodiscard]] int64_t dispatches() const { return dispatches_; }
 
  private:
+  void release(void* data) noexcept override;
+
   struct Encoded {
     emulator::Dispatch what;
     std::vector<std::byte> args;

@@ -11,15 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "address_sanitizer.h"
 #include "base/thread_sanitizer.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#define INFERNO_TEST_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define INFERNO_TEST_ASAN 1
-#endif
-#endif
 
 namespace emulator {
 namespace {
@@ -97,7 +90,7 @@ TEST(MetalEmulator, ABufferThatIsNotBoundIsAnErrorWithItsNumber) {
   EXPECT_NE(error_of([] { run("no_such_kernel", 8); }).find("no such kernel"), std::string::npos);
 }
 
-#if defined(INFERNO_TEST_ASAN)
+#if INFERNO_ADDRESS_SANITIZER
 TEST(MetalEmulatorDeathTest, WritingBeyondABufferIsReported) {
   EXPECT_DEATH(run("fault_beyond_edge", 8), "heap-buffer-overflow");
 }

@@ -56,7 +56,6 @@ CudaBackend::CudaBackend(Communicator* ranks) : ranks_(ranks), frees_(std::make_
   transfers_ = std::make_unique<Transfers>(frees_);
   loader_ = std::make_unique<WeightLoader>(context_, frees_);
   ops_ = std::make_unique<OpRunner>(context_, frees_);
-  plan_.reserve(kPlanCapacity);
   for (SeenPlan& plan : seen_) plan.ops.reserve(kPlanCapacity);
   upload_ring_ = pinned_memory(kRingBytes);
 }

@@ -22,6 +22,7 @@
 #include "backend/cuda/op_runner.h"
 #include "backend/cuda/rank_exchange.h"
 #include "backend/cuda/transfers.h"
+#include "backend/device/step_recorder.h"
 #include "backend/plan.h"
 #include "backend/step_times.h"
 
@@ -103,12 +104,10 @@ class CudaBackend final : public Backend {
   void launch_ops(bool timed);
   void launch(Graph& graph, bool timed);
   // The graph of this plan and its uploads, captured at the plan's second occurrence; null: launch op by op.
-  Graph* graph_for_plan();
+  Graph* graph_for_plan(const std::vector<OpRecord>& plan);
   void capture(Graph& graph);
   void remember_plan();
   void drop_graphs();
-  // The step diverges from the replay candidate: the ops that matched become the plan.
-  void abandon_replay();
   // Launches the fetch of staged uploads now instead of with the next step.
   void flush_uploads();
   void wait();
@@ -132,16 +131,15 @@ class CudaBackend final : public Backend {
   std::unique_ptr<RankExchange> exchange_;  // null: one rank
   std::unique_ptr<OpRunner> ops_;
 
-  std::vector<OpRecord> plan_;
+  device::StepRecorder step_{kPlanCapacity};
   std::bitset<kOpCount> in_flight_;  // kinds of the ops launched last, for error messages
   bool in_step_ = false;
   bool planning_ = false;
   bool sync_each_op_ = false;  // INFERNO_CUDA_SYNC: synchronize after every op, so that a failure names it
 
   std::vector<Graph> graphs_;
-  Graph* replay_candidate_ = nullptr;  // its first matched_ops_ ops are those of this step so far; plan_ is empty
-  size_t matched_ops_ = 0;
-  std::array<SeenPlan, 4> seen_;  // replaced round-robin: steps of a few sizes may alternate
+  Graph* replay_candidate_ = nullptr;  // the step is compared with its ops
+  std::array<SeenPlan, 4> seen_;       // replaced round-robin: steps of a few sizes may alternate
   size_t next_seen_ = 0;
   SeenPlan* last_seen_ = nullptr;  // the last launch's; null if it is not in seen_
   uint64_t graphs_frees_ = 0;      // frees_ when the graphs were captured

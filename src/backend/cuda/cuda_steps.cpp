@@ -6,7 +6,7 @@
 
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/error.h"
-#include "backend/cuda/same_op.h"
+#include "backend/device/same_op.h"
 #include "base/error.h"
 
 namespace inferno::cuda {
@@ -36,10 +36,6 @@ bool changes_state(const std::vector<OpRecord>& ops) {
   });
 }
 
-bool same_ops(const std::vector<OpRecord>& a, const std::vector<OpRecord>& b) {
-  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), same_op);
-}
-
 // "linear", or of several: "one of embed, attention (INFERNO_CUDA_SYNC=1 tells which)".
 std::string names_of(const std::bitset<kOpCount>& ops) {
   std::string names;
@@ -57,7 +53,6 @@ std::string names_of(const std::bitset<kOpCount>& ops) {
 void CudaBackend::begin_step(StepMode mode) {
   INFERNO_CHECK(!in_step_);
   use_device();
-  plan_.clear();
   times_.clear();
   stamped_ = 0;
   replayed_ = false;
@@ -66,13 +61,13 @@ void CudaBackend::begin_step(StepMode mode) {
   const auto last = std::max_element(graphs_.begin(), graphs_.end(),
                                      [](const Graph& a, const Graph& b) { return a.last_use < b.last_use; });
   replay_candidate_ = planning_ || timing_ || last == graphs_.end() ? nullptr : &*last;
-  matched_ops_ = 0;
+  step_.begin(replay_candidate_ == nullptr ? nullptr : &replay_candidate_->ops);
 }
 
 void CudaBackend::end_step() {
   use_device();
   const auto end = [this] {
-    plan_.clear();
+    step_.begin();
     replay_candidate_ = nullptr;
     in_step_ = false;
     planning_ = false;
@@ -130,12 +125,6 @@ void CudaBackend::wait_for_delivery() {
   transfers_->on_stream_idle();
 }
 
-void CudaBackend::abandon_replay() {
-  if (replay_candidate_ == nullptr) return;
-  plan_.assign(replay_candidate_->ops.begin(), replay_candidate_->ops.begin() + static_cast<ptrdiff_t>(matched_ops_));
-  replay_candidate_ = nullptr;
-}
-
 template <typename Args>
 void CudaBackend::record(const Args& args) {
   if (planning_) {
@@ -151,32 +140,20 @@ void CudaBackend::record(const Args& args) {
     ops_->reserve(op);
     return;
   }
-  if (replay_candidate_ != nullptr) {
-    const std::vector<OpRecord>& ops = replay_candidate_->ops;
-    if (matched_ops_ < ops.size() && ops[matched_ops_].op() == OpOf<Args>::kId &&
-        same_args(ops[matched_ops_].args<Args>(), args)) {
-      ++matched_ops_;
-      return;
-    }
-    abandon_replay();
-  }
-  INFERNO_CHECK(plan_.size() < kPlanCapacity);
-  plan_.emplace_back().assign(args);
+  step_.record(args);
   if (in_step_) return;
   use_device();
   execute();
 }
 
 void CudaBackend::execute() {
-  if (replay_candidate_ != nullptr && matched_ops_ == 0) return;
-  if (replay_candidate_ == nullptr && plan_.empty()) return;
+  if (step_.empty()) return;
   const bool timed = timing_ && in_step_;
   Graph* graph = replay_candidate_;
-  if (graph == nullptr || matched_ops_ != graph->ops.size() || graph->uploads != transfers_->staged() ||
-      graphs_frees_ != frees_->value) {
-    abandon_replay();
-    graph = timed && changes_state(plan_) ? nullptr : graph_for_plan();
+  if (!step_.repeats() || graph->uploads != transfers_->staged() || graphs_frees_ != frees_->value) {
+    graph = graph_for_plan(step_.ops());
   }
+  if (timed && changes_state(step_.ops())) graph = nullptr;  // a timed step runs as a graph and op by op
   replay_candidate_ = nullptr;
   delivered_ = {};
   if (graph != nullptr) {
@@ -184,12 +161,12 @@ void CudaBackend::execute() {
   } else {
     flush_uploads();
     in_flight_.reset();
-    for (const OpRecord& op : plan_) in_flight_.set(static_cast<size_t>(op.op()));
+    for (const OpRecord& op : step_.ops()) in_flight_.set(static_cast<size_t>(op.op()));
   }
   last_seen_ = nullptr;
   if (graph == nullptr || timed) launch_ops(timed);
-  if (graph == nullptr && may_capture(plan_)) remember_plan();
-  plan_.clear();
+  if (graph == nullptr && may_capture(step_.ops())) remember_plan();
+  step_.begin();
 }
 
 void CudaBackend::launch(Graph& graph, bool timed) {
@@ -215,16 +192,17 @@ void CudaBackend::launch(Graph& graph, bool timed) {
 }
 
 void CudaBackend::launch_ops(bool timed) {
+  const std::vector<OpRecord>& plan = step_.ops();
   ops_->start_chain();
   if (timed && stamped_ == 0) record_timestamp();
-  for (size_t i = 0; i < plan_.size();) {
-    const std::string_view op = op_name(plan_[i].op());
-    const size_t launched = ops_->run(std::span(plan_).subspan(i, sync_each_op_ ? 1 : plan_.size() - i));
+  for (size_t i = 0; i < plan.size();) {
+    const std::string_view op = op_name(plan[i].op());
+    const size_t launched = ops_->run(std::span(plan).subspan(i, sync_each_op_ ? 1 : plan.size() - i));
     check(cudaGetLastError(), op);
     if (sync_each_op_) check(cudaStreamSynchronize(context_.stream), op);
     for (size_t j = 0; timed && j < launched; ++j) {
       record_timestamp();
-      times_.ops.push_back(plan_[i + j]);
+      times_.ops.push_back(plan[i + j]);
       times_.fused.push_back(j > 0 || ops_->took_private() ? 1 : 0);
     }
     i += launched;
@@ -279,17 +257,17 @@ bool CudaBackend::captures_nothing() const {
   return exchange_ != nullptr && (!exchange_->runs_on_device() || (timing_ && ranks_->size() > 1));
 }
 
-CudaBackend::Graph* CudaBackend::graph_for_plan() {
+CudaBackend::Graph* CudaBackend::graph_for_plan(const std::vector<OpRecord>& plan) {
   if (captures_nothing()) return nullptr;
   if (graphs_frees_ != frees_->value) {
     drop_graphs();
-    for (SeenPlan& plan : seen_) plan.ops.clear();
+    for (SeenPlan& seen : seen_) seen.ops.clear();
     graphs_frees_ = frees_->value;  // dropping graphs may free memory
   }
   Graph* without_uploads = nullptr;
   bool uploads_vary = false;
   for (Graph& graph : graphs_) {
-    if (!same_ops(graph.ops, plan_)) continue;
+    if (!device::same_ops(graph.ops, plan)) continue;
     if (graph.uploads == transfers_->staged()) return &graph;
     if (graph.uploads.empty()) without_uploads = &graph;
     uploads_vary = true;
@@ -298,8 +276,8 @@ CudaBackend::Graph* CudaBackend::graph_for_plan() {
     flush_uploads();
     if (without_uploads != nullptr) return without_uploads;
   }
-  const auto seen =
-      std::find_if(seen_.begin(), seen_.end(), [&](const SeenPlan& plan) { return same_ops(plan.ops, plan_); });
+  const auto seen = std::find_if(seen_.begin(), seen_.end(),
+                                 [&](const SeenPlan& earlier) { return device::same_ops(earlier.ops, plan); });
   if (seen == seen_.end()) return nullptr;
   if (graphs_.size() >= kMaxGraphs) {
     const auto oldest = std::min_element(graphs_.begin(), graphs_.end(),
@@ -309,10 +287,10 @@ CudaBackend::Graph* CudaBackend::graph_for_plan() {
     graphs_.erase(oldest);
   }
   Graph graph;
-  graph.ops = plan_;
+  graph.ops = plan;
   graph.uploads = transfers_->staged();
   graph.download = seen->download;
-  for (const OpRecord& op : plan_) graph.kinds.set(static_cast<size_t>(op.op()));
+  for (const OpRecord& op : plan) graph.kinds.set(static_cast<size_t>(op.op()));
   capture(graph);
   graphs_.push_back(std::move(graph));
   seen->ops.clear();
@@ -343,7 +321,7 @@ void CudaBackend::capture(Graph& graph) {
 void CudaBackend::remember_plan() {
   last_seen_ = &seen_[next_seen_];
   next_seen_ = (next_seen_ + 1) % seen_.size();
-  std::swap(last_seen_->ops, plan_);
+  std::swap(last_seen_->ops, step_.ops());
   last_seen_->download = {};
 }
 

@@ -13,8 +13,6 @@ namespace {
 
 // Pieces large enough for the bus, small beside the model.
 constexpr size_t kStageBytes = size_t{16} << 20;
-// cuBLAS and 16-byte loads like planes that start at multiples of this.
-constexpr int64_t kPlaneAlignment = 256;
 // The product of a larger weight fills the device by itself, and such weights would leave too much of a chunk unused.
 constexpr size_t kLargestShared = size_t{8} << 20;
 constexpr size_t kChunkBytes = size_t{64} << 20;
@@ -40,7 +38,7 @@ WeightMemory WeightLoader::allocate(size_t bytes) {
     chunk_used_ = 0;
   }
   const size_t offset = chunk_used_;
-  chunk_used_ += static_cast<size_t>(round_up(static_cast<int64_t>(bytes), kPlaneAlignment));
+  chunk_used_ += static_cast<size_t>(round_up(static_cast<int64_t>(bytes), LevelOrder::kAlignment));
   return {chunk_, offset, bytes, frees_};
 }
 
@@ -91,34 +89,19 @@ CudaWeight::CudaWeight(const WeightSource& source, WeightUse uses, WeightLoader&
         "backend \"cuda\" has no kernels for weights of type {} ({}); use backend parallel, or a model of another type",
         dtype_name(dtype()), name());
   }
-  int64_t total = 0;
-  if (is_quantized(dtype())) {
-    const GroupBytes bytes = group_bytes(dtype());
-    planes_.groups = static_cast<int>(cols() / kGroup);
-    const int64_t groups = rows() * planes_.groups;
-    total = round_up(groups * bytes.q, kPlaneAlignment) + round_up(groups * bytes.h, kPlaneAlignment) +
-            round_up(groups * bytes.s, kPlaneAlignment) + round_up(groups / 8 * bytes.d, kPlaneAlignment);
-  } else {
-    planes_.row_stride = round_up(row_bytes(dtype(), cols()), 16);
-    total = rows() * planes_.row_stride;
-  }
-  memory_ = loader.allocate(static_cast<size_t>(total));
-  place_planes();
+  const device::PlaneLayout layout = device::plane_layout<LevelOrder>(dtype(), rows(), cols());
+  memory_ = loader.allocate(static_cast<size_t>(layout.bytes));
+  auto* begin = static_cast<uint8_t*>(memory_.data());
+  planes_ = {.q = begin + layout.q,
+             .h = begin + layout.h,
+             .s = begin + layout.s,
+             .d = begin + layout.d,
+             .row_stride = layout.row_stride,
+             .groups = static_cast<int>(layout.groups)};
   if (planes_.row_stride > row_bytes(dtype(), cols())) {
     check(cudaMemsetAsync(memory_.data(), 0, memory_.bytes(), loader.stream()), "loading a weight");
   }
   loader.load(source, planes_);
-}
-
-void CudaWeight::place_planes() {
-  auto* at = static_cast<uint8_t*>(memory_.data());
-  planes_.q = at;
-  if (!is_quantized(dtype())) return;
-  const GroupBytes bytes = group_bytes(dtype());
-  const int64_t groups = rows() * planes_.groups;
-  planes_.h = planes_.q + round_up(groups * bytes.q, kPlaneAlignment);
-  planes_.s = planes_.h + round_up(groups * bytes.h, kPlaneAlignment);
-  planes_.d = planes_.s + round_up(groups * bytes.s, kPlaneAlignment);
 }
 
 void CudaWeight::load_vector(const WeightSource& source, WeightLoader& loader) {
@@ -151,12 +134,13 @@ void CudaWeight::read_row(int64_t row, std::span<std::byte> out) const {
     return;
   }
   const GroupBytes bytes = group_bytes(dtype());
-  const std::vector<uint8_t> q = fetch(q_row(planes_, dtype(), row), int64_t{planes_.groups} * bytes.q);
-  const std::vector<uint8_t> h = fetch(h_row(planes_, dtype(), row), int64_t{planes_.groups} * bytes.h);
-  const std::vector<uint8_t> s = fetch(s_row(planes_, dtype(), row), int64_t{planes_.groups} * bytes.s);
-  const std::vector<uint8_t> d = fetch(d_row(planes_, dtype(), row), int64_t{planes_.groups} / 8 * bytes.d);
-  unpack_canonical_row(dtype(), q.data(), h.data(), s.data(), d.data(), planes_.groups,
-                       reinterpret_cast<uint8_t*>(out.data()));
+  const device::PlaneRow<uint8_t> at = row_of(planes_, dtype(), row);
+  const std::vector<uint8_t> q = fetch(at.q, int64_t{at.groups} * bytes.q);
+  const std::vector<uint8_t> h = fetch(at.h, int64_t{at.groups} * bytes.h);
+  const std::vector<uint8_t> s = fetch(at.s, int64_t{at.groups} * bytes.s);
+  const std::vector<uint8_t> d = fetch(at.d, int64_t{at.groups} / 8 * bytes.d);
+  device::unpack_row<LevelOrder>(dtype(), {q.data(), h.data(), s.data(), d.data(), at.groups},
+                                 reinterpret_cast<uint8_t*>(out.data()));
 }
 
 }  // namespace inferno::cuda

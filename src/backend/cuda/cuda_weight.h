@@ -78,7 +78,6 @@ class CudaWeight final : public Weight {
 
  private:
   void load_vector(const WeightSource& source, WeightLoader& loader);
-  void place_planes();
 
   WeightMemory memory_;
   Planes planes_;

@@ -24,9 +24,7 @@ PackedRow pack(DType dtype, const std::vector<uint8_t>& row, int groups) {
               std::vector<uint8_t>(count * static_cast<size_t>(bytes.h), 0xff),
               std::vector<uint8_t>(count * static_cast<size_t>(bytes.s), 0xff),
               std::vector<uint8_t>(count / 8 * static_cast<size_t>(bytes.d), 0xff)};
-  for (int g = 0; g < groups; ++g) {
-    pack_group(dtype, row.data(), g, p.q.data(), p.h.data(), p.s.data(), p.d.data(), groups);
-  }
+  device::pack_row<LevelOrder>(dtype, row.data(), {p.q.data(), p.h.data(), p.s.data(), p.d.data(), groups});
   return p;
 }
 
@@ -39,7 +37,7 @@ TEST(WeightLayout, PackingAnyBytesAndBackGivesTheSameBytes) {
     for (uint8_t& byte : row) byte = static_cast<uint8_t>(random());
     const PackedRow p = pack(dtype, row, kGroups);
     std::vector<uint8_t> back(row.size(), 0xff);
-    unpack_canonical_row(dtype, p.q.data(), p.h.data(), p.s.data(), p.d.data(), kGroups, back.data());
+    device::unpack_row<LevelOrder>(dtype, {p.q.data(), p.h.data(), p.s.data(), p.d.data(), kGroups}, back.data());
     EXPECT_EQ(back, row) << dtype_name(dtype);
   }
 }
@@ -56,7 +54,7 @@ std::vector<float> values_of(DType dtype, const PackedRow& p, int groups) {
         level = static_cast<int8_t>(p.q[static_cast<size_t>((v / 16 * groups + g) * 16 + v % 16)]);
       } else {
         if (bytes.q != 0) level = (p.q[static_cast<size_t>(g * 16 + v % 16)] >> (v / 16 * 4)) & 15;
-        const int high = get_bits(p.h.data() + g * bytes.h, plane_high_field(dtype, v));
+        const int high = device::get_bits(p.h.data() + g * bytes.h, LevelOrder::high(format_of(dtype).bits, v));
         level += high << (bytes.q != 0 ? 4 : 0);
         level -= level_offset(dtype);
         if (has_codebook(dtype)) level = kCodebooks[static_cast<int>(format_of(dtype).codebook)][level];
@@ -65,7 +63,8 @@ std::vector<float> values_of(DType dtype, const PackedRow& p, int groups) {
       const uint8_t* d = p.d.data() + g / 8 * bytes.d;
       float value = 0;
       if (bytes.d == 0) {
-        value = (has_byte_scale(dtype) ? std::ldexp(1.0F, s[0] - 128) : half(s)) * static_cast<float>(level);
+        const auto bits = static_cast<uint16_t>(s[0] | s[1] << 8);
+        value = (has_byte_scale(dtype) ? to_float(static_cast<bf16>(bits)) : half(s)) * static_cast<float>(level);
         if (bytes.s == 4) value = value + half(s + 2);
       } else {
         float scale = 0;
@@ -77,7 +76,7 @@ std::vector<float> values_of(DType dtype, const PackedRow& p, int groups) {
           scale = s[0];
           minimum = s[1];
         } else {
-          scale = static_cast<int8_t>(s[v / 16]);
+          scale = static_cast<int8_t>(s[dtype == DType::iq4_xs ? 0 : v / 16]);
         }
         value = half(d) * scale * static_cast<float>(level);
         if (bytes.d == 4) value = value - half(d + 2) * minimum;

@@ -62,6 +62,16 @@ struct Messages : NS::Object {
   }
 };
 
+// The newest of Apple's families that a GPU of family 7 or later is of. Families that these headers do not name yet are
+// numbered on.
+int family_of(MTL::Device& device) {
+  constexpr int kNewest = 99;
+  int family = 7;
+  while (family < kNewest && device.supportsFamily(static_cast<MTL::GPUFamily>(MTL::GPUFamilyApple1 + family)))
+    ++family;
+  return family;
+}
+
 class AppleDevice final : public Device {
  public:
   AppleDevice();
@@ -72,7 +82,6 @@ class AppleDevice final : public Device {
   [[nodiscard]] std::string description() const override { return description_; }
   [[nodiscard]] uint64_t free_memory() const override;
   [[nodiscard]] std::byte* allocate(size_t bytes) override;
-  void free(void* data) noexcept override;
   void prepare(const KernelId& kernel) override { (void)pipeline(kernel); }
   void dispatch(const Dispatch& what) override;
   void barrier() override;
@@ -85,6 +94,7 @@ class AppleDevice final : public Device {
     MTL::Buffer* buffer = nullptr;
     size_t offset = 0;
   };
+  void release(void* data) noexcept override;
   [[nodiscard]] Place find(const void* data, int64_t bytes) const;
   // Compiled when the first kernel is wanted.
   [[nodiscard]] MTL::Library& library();
@@ -123,7 +133,8 @@ AppleDevice::AppleDevice() {
   nothing_ = NS::TransferPtr(device_->newBuffer(16, MTL::ResourceStorageModeShared));
   if (!queue_ || !nothing_) fail("backend \"metal\": {} gives no command queue; use `backend` parallel", name);
   make_residency_set();
-  description_ = fmt::format("{}, {} for the GPU{}", name, format_bytes(device_->recommendedMaxWorkingSetSize()),
+  description_ = fmt::format("{}, family Apple {}, {} for the GPU{}", name, family_of(*device_.get()),
+                             format_bytes(device_->recommendedMaxWorkingSetSize()),
                              device_->hasUnifiedMemory() ? ", unified memory" : "");
 }
 
@@ -169,7 +180,7 @@ std::byte* AppleDevice::allocate(size_t bytes) {
   return data;
 }
 
-void AppleDevice::free(void* data) noexcept {
+void AppleDevice::release(void* data) noexcept {
   const auto found = buffers_.find(static_cast<const std::byte*>(data));
   if (found == buffers_.end()) return;
   if (resident_) {  // it keeps what it has until it is committed

@@ -87,7 +87,12 @@ class Device {
   // Zeroed, at a multiple of 16 bytes: whole pages of the cache are read beyond a sequence's end.
   [[nodiscard]] virtual std::byte* allocate(size_t bytes) = 0;
   // Nothing that uses it may be encoded or running.
-  virtual void free(void* data) noexcept = 0;
+  void free(void* data) noexcept {
+    ++frees_;
+    release(data);
+  }
+  // How often that was: commands that were made before may name memory that is no more.
+  [[nodiscard]] uint64_t frees() const { return frees_; }
 
   // Makes the kernel ready, so that dispatching it allocates nothing.
   virtual void prepare(const KernelId& kernel) = 0;
@@ -99,6 +104,11 @@ class Device {
   virtual void wait() = 0;
   // Seconds the GPU spent on what was committed last; after wait().
   [[nodiscard]] virtual double last_seconds() const = 0;
+
+ private:
+  virtual void release(void* data) noexcept = 0;
+
+  uint64_t frees_ = 0;
 };
 
 // The system's default GPU. Without one, or without what the kernels need of it: an Error in one line.

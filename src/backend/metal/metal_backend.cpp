@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "backend/device/op_kernels.h"
 #include "backend/device/products.h"
@@ -12,6 +13,8 @@
 
 namespace inferno::metal {
 namespace {
+
+constexpr size_t kStepOps = 4096;
 
 // Arguments that no kernel has.
 std::string_view lacking(const OpRecord& record) {
@@ -27,9 +30,12 @@ std::string_view lacking(const OpRecord& record) {
 }  // namespace
 
 MetalBackend::MetalBackend(std::unique_ptr<Device> device)
-    : device_(std::move(device)), ops_(std::make_unique<OpEncoder>(*device_)) {}
+    : device_(std::move(device)), ops_(std::make_unique<OpEncoder>(*device_)), step_(kStepOps) {
+  encoded_.reserve(kStepOps);
+}
 
 MetalBackend::~MetalBackend() {
+  step_.begin();
   settle();
 }
 
@@ -113,24 +119,62 @@ void MetalBackend::begin_step(StepMode mode) {
   in_step_ = true;
   planning_ = mode == StepMode::plan;
   times_.clear();
+  step_.begin(timing_ ? nullptr : &encoded_);
 }
 
 void MetalBackend::end_step() {
-  if (!planning_) {
-    device_->commit();
-    ops_->on_commit();
+  const auto end = [this] {
+    step_.begin();
+    in_step_ = false;
+    planning_ = false;
+  };
+  try {
+    execute();
+  } catch (...) {
+    end();
+    throw;
   }
-  in_step_ = false;
-  planning_ = false;
+  end();
 }
 
 void MetalBackend::synchronize() {
   wait();
 }
 
+void MetalBackend::execute() {
+  if (step_.empty()) return;
+  try {
+    if (timing_ && in_step_) {
+      run_timed(step_.ops());
+    } else {
+      if (!step_.repeats() || encoded_frees_ != device_->frees()) encode_step();
+      ops_->submit();
+      device_->commit();
+    }
+  } catch (...) {
+    step_.begin();  // what failed is not tried again
+    throw;
+  }
+  step_.begin();
+}
+
+void MetalBackend::encode(const OpRecord& record) {
+  if (record.op() != OpId::all_reduce) INFERNO_CHECK(ops_->encode(record));  // there is one rank
+}
+
+void MetalBackend::encode_step() {
+  std::vector<OpRecord>& ops = step_.ops();
+  encoded_.clear();
+  encoded_frees_ = device_->frees();
+  ops_->begin();
+  for (const OpRecord& op : ops) encode(op);
+  // Scratch memory that grew on the way has left only the commands after it.
+  if (encoded_frees_ == device_->frees()) std::swap(encoded_, ops);
+}
+
 void MetalBackend::wait() {
+  execute();
   device_->wait();
-  ops_->on_commit();
 }
 
 void MetalBackend::settle() noexcept {
@@ -157,21 +201,15 @@ void MetalBackend::plan(const OpRecord& record) {
   ops_->reserve(record);
 }
 
-void MetalBackend::run(const OpRecord& record) {
-  if (record.op() != OpId::all_reduce) INFERNO_CHECK(ops_->encode(record));  // there is one rank
-}
-
 template <typename Args>
 void MetalBackend::record(const Args& args) {
-  OpRecord op;
-  op.assign(args);
-  if (planning_ || !in_step_) plan(op);
-  if (planning_) return;
-  if (timing_ && in_step_) {
-    run_timed(op);
-  } else {
-    run(op);
+  if (planning_ || !in_step_) {
+    OpRecord op;
+    op.assign(args);
+    plan(op);
   }
+  if (planning_) return;
+  step_.record(args);
   if (!in_step_) wait();
 }
 
@@ -182,18 +220,22 @@ void MetalBackend::set_timing(bool on) {
   times_.clear();
 }
 
-void MetalBackend::run_timed(const OpRecord& record) {
-  wait();
-  run(record);
-  wait();
-  const double seconds = device_->last_seconds();
-  const uint64_t from = times_.times.empty() ? 0 : times_.times.back().end;
-  const uint64_t to = from + static_cast<uint64_t>(seconds * 1e6 * times_.ticks_per_us);
-  times_.ops.push_back(record);
-  times_.fused.push_back(0);
-  times_.times.push_back({.begin = from, .end = to});
+void MetalBackend::run_timed(const std::vector<OpRecord>& ops) {
+  encoded_.clear();
+  device_->wait();
+  for (const OpRecord& op : ops) {
+    ops_->begin();
+    encode(op);
+    ops_->submit();
+    device_->wait();
+    const uint64_t from = times_.times.empty() ? 0 : times_.times.back().end;
+    const uint64_t to = from + static_cast<uint64_t>(device_->last_seconds() * 1e6 * times_.ticks_per_us);
+    times_.ops.push_back(op);
+    times_.fused.push_back(0);
+    times_.times.push_back({.begin = from, .end = to});
+    times_.end = to;
+  }
   times_.dispatches.assign(1, 0);
-  times_.end = to;
 }
 
 const StepTimes* MetalBackend::step_times() const {

@@ -1,7 +1,8 @@
 // The Metal backend: weights, activations and the cache are in memory that the CPU and an Apple GPU share.
 //
-// Ops are encoded as they are recorded, into one command buffer for a step, which end_step commits; nothing waits for
-// it before upload, download or synchronize. All products have activations in f32, more than the contract's 8 bits
+// A step is recorded and, at end_step, encoded into one command buffer and committed; nothing waits for it before
+// upload, download or synchronize. Its commands are kept: a step with the same addresses and counts as the last one, as
+// steps of decode are, is encoded from them. All products have activations in f32, more than the contract's 8 bits
 // (is_wide).
 #pragma once
 
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/device/step_recorder.h"
 #include "backend/metal/device.h"
 #include "backend/metal/op_encoder.h"
 #include "backend/plan.h"
@@ -65,14 +67,22 @@ class MetalBackend final : public Backend {
   template <typename Args>
   void record(const Args& args);
   void plan(const OpRecord& record);
-  void run(const OpRecord& record);
-  void run_timed(const OpRecord& record);
+  // Runs what was recorded.
+  void execute();
+  void encode(const OpRecord& record);
+  // The commands of what was recorded, unless the last step's are the same.
+  void encode_step();
+  void run_timed(const std::vector<OpRecord>& ops);
+  // Executes, and waits for everything.
   void wait();
   // The same where nobody can be told of a failure.
   void settle() noexcept;
 
   std::unique_ptr<Device> device_;
   std::unique_ptr<OpEncoder> ops_;
+  device::StepRecorder step_;
+  std::vector<OpRecord> encoded_;  // what the commands of ops_ are for; empty: for nothing that may run again
+  uint64_t encoded_frees_ = 0;     // the device's, when they were made
   bool in_step_ = false;
   bool planning_ = false;
   bool timing_ = false;

@@ -130,26 +130,30 @@ bool OpEncoder::encode(const OpRecord& record) {
 Binding OpEncoder::floats(Region region, int64_t count) {
   const int64_t bytes = count * int64_t{sizeof(float)};
   const auto grow = [&](Memory& memory) {
-    device_.wait();
-    on_commit();
-    if (memory.data != nullptr) device_.free(memory.data);
-    memory = {};
+    if (memory.data != nullptr) {
+      if (!planning_) {  // commands so far may use the old memory
+        submit();
+        begin();
+      }
+      device_.wait();
+      device_.free(memory.data);
+      memory = {};
+    }
     memory = {.data = device_.allocate(static_cast<size_t>(bytes)), .size = static_cast<size_t>(bytes)};
   };
   return {.data = regions_.get(region, bytes, grow).data, .bytes = bytes};
 }
 
-void OpEncoder::order(std::span<const Binding> buffers) {
-  const bool waits = std::any_of(buffers.begin(), buffers.end(), [&](const Binding& b) {
+bool OpEncoder::order(std::span<const Binding> buffers) {
+  bool waits = std::any_of(buffers.begin(), buffers.end(), [&](const Binding& b) {
     return std::any_of(touched_.begin(), touched_.end(),
                        [&](const Binding& t) { return (b.written || t.written) && overlap(b, t); });
   });
-  if (waits || touched_.size() + buffers.size() > kMaxTouched) {
-    device_.barrier();
-    touched_.clear();
-  }
+  waits = waits || touched_.size() + buffers.size() > kMaxTouched;
+  if (waits) touched_.clear();
   std::copy_if(buffers.begin(), buffers.end(), std::back_inserter(touched_),
                [](const Binding& b) { return b.data != nullptr; });
+  return waits;
 }
 
 template <typename Args>
@@ -160,12 +164,12 @@ void OpEncoder::dispatch(KernelId kernel, GridSize groups, uint32_t threads, con
     return;
   }
   const std::span<const Binding> bound(buffers.begin(), buffers.size());
-  order(bound);
-  device_.dispatch({.kernel = kernel,
-                    .groups = groups,
-                    .threads = threads,
-                    .args = std::as_bytes(std::span(&args, 1)),
-                    .buffers = bound});
+  commands_.add({.kernel = kernel,
+                 .groups = groups,
+                 .threads = threads,
+                 .args = std::as_bytes(std::span(&args, 1)),
+                 .buffers = bound},
+                order(bound));
 }
 
 // ---- parts of ops

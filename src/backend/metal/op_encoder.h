@@ -1,13 +1,14 @@
 // Ops as kernels: which an op is made of, their grids and scratch memory, and where the GPU has to wait.
 //
-// A barrier is encoded only where a kernel touches memory that another wrote, or writes what another reads, since the
-// last one; so the projections of q, k and v run side by side. One token, up to eight and more have kernels of their
+// A kernel waits only where it touches memory that another wrote, or writes what another reads, since the last barrier;
+// so the projections of q, k and v run side by side. One token, up to eight and more have kernels of their
 // own.
 #pragma once
 
 #include <vector>
 
 #include "backend/device/workspace.h"
+#include "backend/metal/command_list.h"
 #include "backend/metal/device.h"
 #include "backend/metal/kernels/args.h"
 #include "backend/metal/metal_weight.h"
@@ -27,10 +28,16 @@ class OpEncoder {
 
   // Makes the op's kernels ready and allocates its scratch memory.
   void reserve(const OpRecord& record);
-  // Encodes the op. False: it has no kernels.
+  // Commands of ops from here on: those before are forgotten, and have been committed wherever what follows depends on
+  // them.
+  void begin() {
+    commands_.clear();
+    touched_.clear();
+  }
+  // Adds the op's commands. False: it has no kernels.
   [[nodiscard]] bool encode(const OpRecord& record);
-  // What was encoded has been committed: what follows is ordered after it.
-  void on_commit() { touched_.clear(); }
+  // Gives the commands since begin() to the device, whenever it is called.
+  void submit() const { commands_.give(device_); }
 
  private:
   // Scratch memory by purpose; it only grows.
@@ -54,7 +61,8 @@ class OpEncoder {
   template <typename Args>
   void dispatch(KernelId kernel, GridSize groups, uint32_t threads, const Args& args,
                 std::initializer_list<Binding> buffers);
-  void order(std::span<const Binding> buffers);
+  // Notes what a kernel touches; whether it has to wait for those before it.
+  [[nodiscard]] bool order(std::span<const Binding> buffers);
 
   void norm(Binding x, const Weight* weight, int64_t rows, int64_t cols, float eps, Binding out);
   // The rows of x, normed where there is a norm.
@@ -85,6 +93,7 @@ class OpEncoder {
   Device& device_;
   device::Workspace<Region, Memory> regions_;
   bool planning_ = false;
+  CommandList commands_;
   std::vector<Binding> touched_;  // by kernels since the last barrier
 };
 

@@ -231,8 +231,8 @@ void install_device() {
   constexpr const char* kKind = Device::kKind;
   method(kKind, "name", [](Device*, SEL) { return autoreleased<String>("Emulated GPU"); });
   method(kKind, "supportsFamily:", [](Device* self, SEL, intptr_t family) {
-    constexpr intptr_t kApple7 = 1007;
-    return family <= kApple7 && self->is.apple7;
+    constexpr intptr_t kApple = 1000;
+    return family > kApple && family <= kApple + self->is.family;
   });
   method(kKind, "hasUnifiedMemory", [](Device*, SEL) { return true; });
   method(kKind, "recommendedMaxWorkingSetSize", [](Device* self, SEL) -> uint64_t { return self->is.memory; });

@@ -14,7 +14,7 @@ namespace fake {
 // What the next device is like.
 struct DeviceKind {
   bool exists = true;
-  bool apple7 = true;               // its family
+  int family = 9;                   // of Apple's; 0: none of them
   size_t memory = size_t{1} << 33;  // recommended, and all there is
   bool compiles = true;             // the kernels
   size_t simd_width = 32;

@@ -41,7 +41,10 @@ std::string refusal() {
 }
 
 TEST(MetalHost, SaysWhatItRunsOn) {
-  EXPECT_EQ(make_metal_backend()->description(), "Emulated GPU, 8.0 GiB for the GPU, unified memory");
+  const Next next;
+  EXPECT_EQ(make_metal_backend()->description(), "Emulated GPU, family Apple 9, 8.0 GiB for the GPU, unified memory");
+  next->family = 7;
+  EXPECT_EQ(make_metal_backend()->description(), "Emulated GPU, family Apple 7, 8.0 GiB for the GPU, unified memory");
 }
 
 TEST(MetalHost, NoGpuIsOneLine) {
@@ -52,7 +55,7 @@ TEST(MetalHost, NoGpuIsOneLine) {
 
 TEST(MetalHost, AGpuOfAnotherFamilyIsOneLine) {
   const Next next;
-  next->apple7 = false;
+  next->family = 6;
   EXPECT_EQ(refusal(),
             "backend \"metal\" needs a GPU of Apple silicon (family Apple 7, M1 or later), and Emulated GPU is none; "
             "use `backend` parallel");

@@ -8,25 +8,25 @@
 
 namespace emulator {
 
-struct FunctionConstant {
+struct ForeignConstant {
   void* data;
   size_t bytes;
 };
 // By number.
-inline std::map<int, FunctionConstant>& function_constants() {
-  static std::map<int, FunctionConstant> all;
+inline std::map<int, ForeignConstant>& foreign_constants() {
+  static std::map<int, ForeignConstant> all;
   return all;
 }
 struct ConstantRegistration {
   template <typename T>
   ConstantRegistration(int number, T& variable) {
-    function_constants()[number] = {&variable, sizeof variable};
+    foreign_constants()[number] = {&variable, sizeof variable};
   }
 };
 template <typename T>
 void set_function_constant(int number, T value) {
-  const auto found = function_constants().find(number);
-  if (found == function_constants().end() || found->second.bytes != sizeof value) {
+  const auto found = foreign_constants().find(number);
+  if (found == foreign_constants().end() || found->second.bytes != sizeof value) {
     throw std::runtime_error("no function constant " + std::to_string(number) + " of this size");
   }
   std::memcpy(found->second.data, &value, sizeof value);

@@ -209,9 +209,7 @@ struct Part {
     Scales r{};
     r.sa = r.sb = 1;
     if constexpr (has_byte_scale(F)) {
-      // 2^(e - 128), as bf16 has it.
-      const uint32_t e = scale & 0xffU;
-      r.d = bf16_low(e < 2 ? 0x20U << e : (e - 1) << 7);
+      r.d = bf16_low(scale & 0xffffU);
     } else if constexpr (kBytes.d == 0) {
       r.d = half_bits(scale & 0xffffU);
       if constexpr (kBytes.s == 4) {
@@ -227,6 +225,8 @@ struct Part {
       } else if constexpr (F == DType::q4_k || F == DType::q5_k) {
         r.sa = r.sb = static_cast<int>(scale & 0xffU);
         r.ma = r.mb = static_cast<int>(scale >> 8);
+      } else if constexpr (F == DType::iq4_xs) {
+        r.sa = r.sb = static_cast<int8_t>(scale & 0xffU);
       } else {
         r.sa = static_cast<int8_t>(scale & 0xffU);
         r.sb = static_cast<int8_t>(scale >> 8);

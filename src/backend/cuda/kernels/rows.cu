@@ -212,9 +212,7 @@ __global__ void pack_kernel(const uint8_t* canonical, int64_t first, int64_t cou
   const int g = static_cast<int>(item % w.groups);
   constexpr WeightFormat kFormat = format_of(F);
   const int64_t row_bytes = int64_t{w.groups} * kGroup / kFormat.block * kFormat.bytes;
-  const int64_t to = first + row;
-  pack_group(F, canonical + row * row_bytes, g, q_row(w, F, to), h_row(w, F, to), s_row(w, F, to), d_row(w, F, to),
-             w.groups);
+  device::pack_group<F, LevelOrder>(canonical + row * row_bytes, g, row_of(w, F, first + row));
 }
 
 // One block per row, with a thread for every eight values.

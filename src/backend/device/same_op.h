@@ -1,11 +1,13 @@
 // Whether two recorded ops are the same: same op, same addresses, shapes, counts and values.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "backend/plan.h"
 
-namespace inferno::cuda {
+namespace inferno::device {
 
 namespace detail {
 
@@ -14,7 +16,8 @@ inline bool same(const Tensor& a, const Tensor& b) {
 }
 inline bool same(const KvLayerView& a, const KvLayerView& b) {
   return a.k == b.k && a.v == b.v && a.pages == b.pages && a.page_size == b.page_size && a.kv_heads == b.kv_heads &&
-         a.head_dim == b.head_dim && a.dtype == b.dtype && a.v_head_dim == b.v_head_dim && a.v_in_k == b.v_in_k;
+         a.head_dim == b.head_dim && a.dtype == b.dtype && a.v_head_dim == b.v_head_dim && a.v_in_k == b.v_in_k &&
+         a.stored_dim == b.stored_dim;
 }
 // All of a batch that the host knows; the arrays' contents are read on the device.
 inline bool same(const StepBatch& a, const StepBatch& b) {
@@ -33,6 +36,7 @@ bool same(const T& a, const T& b) {
 template <typename Args>
 [[nodiscard]] bool same_args(const Args& x, const Args& y) {
   // Equal bytes are the common case; padding between fields may differ in equal args.
+  // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): other bytes are compared field by field
   if (std::memcmp(&x, &y, sizeof(Args)) == 0) return true;
   bool equal = true;
   const auto* base = reinterpret_cast<const char*>(&x);
@@ -51,4 +55,8 @@ template <typename Args>
          a.visit([&](const auto& x) { return same_args(x, b.args<std::remove_cvref_t<decltype(x)>>()); });
 }
 
-}  // namespace inferno::cuda
+[[nodiscard]] inline bool same_ops(const std::vector<OpRecord>& a, const std::vector<OpRecord>& b) {
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), same_op);
+}
+
+}  // namespace inferno::device
