@@ -32,7 +32,9 @@ class Evaluator::Block {
 
 class Evaluator::Capture {
  public:
-  explicit Capture(Evaluator& evaluator) : evaluator_(evaluator), outer_(std::exchange(evaluator.out_, &text_)) {}
+  // Inlined, g++ 13 warns of a pointer that outlives what it points to; the destructor takes it back.
+  [[gnu::noinline]] explicit Capture(Evaluator& evaluator)
+      : evaluator_(evaluator), outer_(std::exchange(evaluator.out_, &text_)) {}
   ~Capture() { evaluator_.out_ = outer_; }
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
