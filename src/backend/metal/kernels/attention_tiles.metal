@@ -123,6 +123,7 @@ kernel void attention_tiles(constant AttentionArgs& args [[buffer(0)]], device c
         float weight = sees ? precise::exp(score - top) : 0.0f;
         float total = simd_sum(weight);
         float keep = top == -INFINITY ? 1.0f : precise::exp(before - top);
+        simdgroup_barrier(mem_flags::mem_threadgroup);  // all lanes have read the maximum that lane 0 replaces
         if (lane < keys) scores[r * kMostKeys + lane] = weight;
         if (lane == 0) {
           maxima[r] = top;

@@ -73,6 +73,7 @@ kernel void sample_scan(constant SampleArgs& args [[buffer(0)]], device const fl
       model_largest[at] = top;
       model_sums[at] = sum;
     }
+    simdgroup_barrier(mem_flags::mem_threadgroup);  // all lanes have read what edits replace
   }
   for (int i = int(lane); i < row.edits_count; i += 32) {  // each token has one
     device const TokenEditArgs& edit = edits[row.edits_begin + i];
