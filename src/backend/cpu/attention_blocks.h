@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 
 #include "backend/cpu/cpu_ops.h"
 #include "base/checked.h"
@@ -31,6 +32,7 @@ struct AttentionPlan {
   const AttentionKernel* kernel = nullptr;
   int64_t group = 0;             // query heads per kv head
   int64_t tokens_per_block = 0;  // tokens whose group fits the kernel's query block
+  int64_t next_head = 0;         // a worker's next item should be so many kv heads on; 0: unknown
 };
 
 inline AttentionPlan plan_of(const AttentionArgs& a, const KernelTable& kernels, int workers) {
@@ -42,6 +44,7 @@ inline AttentionPlan plan_of(const AttentionArgs& a, const KernelTable& kernels,
   while (items() < kItemsPerWorker * workers && plan.tokens_per_block * plan.group >= 2 * kMinQueries) {
     plan.tokens_per_block /= 2;
   }
+  plan.next_head = workers;
   return plan;
 }
 
@@ -72,34 +75,60 @@ inline Partial partial_at(float* memory, int64_t queries) {
   return {memory, memory + queries, memory + 2 * queries};
 }
 
-// One span by the kernel, for queries that see its first visible[i] positions.
-inline void run_span(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, int64_t kv_head,
-                     int64_t span, const int32_t* visible, const Partial& out, void* scratch) noexcept {
-  const int64_t d = a.kv.head_dim;
-  const int64_t queries = block.tokens * plan.group;
-  const void* k_pages[kMaxPagesPerSpan];
-  const void* v_pages[kMaxPagesPerSpan];
-  const int32_t* table = a.batch.block_table + int64_t{block.sequence} * a.batch.max_pages;
-  const int64_t len = a.batch.kv_len[block.sequence];
-  const int64_t first = span * kAttentionSpan;
-  const int64_t pages = ceil_div(std::min(len - first, kAttentionSpan), a.kv.page_size);
+// One span of one kv head.
+struct SpanPlace {
+  int64_t kv_head = 0;
+  int64_t span = 0;
+};
+// The same and what a worker knows of its other work.
+struct SpanTurn {
+  SpanPlace at;
+  std::optional<SpanPlace> next = {};  // of the same sequence, to be prefetched meanwhile
+  bool prefetched = false;             // was the next before
+};
+
+struct SpanPages {
+  const void* k[kMaxPagesPerSpan];
+  const void* v[kMaxPagesPerSpan];
+  int64_t positions = 0;
+};
+inline void find_pages(const AttentionArgs& a, int32_t sequence, const SpanPlace& place, SpanPages& found) {
+  const int32_t* table = a.batch.block_table + int64_t{sequence} * a.batch.max_pages;
+  const int64_t first = place.span * kAttentionSpan;
+  found.positions = std::min(a.batch.kv_len[sequence] - first, kAttentionSpan);
+  const int64_t pages = ceil_div(found.positions, a.kv.page_size);
   for (int64_t p = 0; p < pages; ++p) {
-    const int64_t offset = a.kv.row_offset(int64_t{table[first / a.kv.page_size + p]} * a.kv.page_size, kv_head);
-    k_pages[p] = static_cast<const char*>(a.kv.k) + offset;
-    v_pages[p] = static_cast<const char*>(a.kv.v) + offset;
+    const int64_t slot = int64_t{table[first / a.kv.page_size + p]} * a.kv.page_size;
+    const int64_t offset = a.kv.row_offset(slot, place.kv_head);
+    found.k[p] = static_cast<const char*>(a.kv.k) + offset;
+    found.v[p] = static_cast<const char*>(a.kv.v) + offset;
   }
+}
+
+// One span by the kernel, for queries that see its first visible[i] positions.
+inline void run_span(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, const SpanTurn& turn,
+                     const int32_t* visible, const Partial& out, void* scratch) noexcept {
+  const int64_t d = a.kv.head_dim;
+  SpanPages pages;
+  find_pages(a, block.sequence, turn.at, pages);
+  SpanPages next;
+  if (turn.next) find_pages(a, block.sequence, *turn.next, next);
   SpanTask task{};
-  task.q = a.q.f32() + block.first_token * a.q.cols() + kv_head * plan.group * d;
+  task.q = a.q.f32() + block.first_token * a.q.cols() + turn.at.kv_head * plan.group * d;
   task.token_stride = a.q.cols();
   task.group = plan.group;
-  task.queries = queries;
+  task.queries = block.tokens * plan.group;
   task.head_dim = d;
   task.visible = visible;
-  task.k_pages = k_pages;
-  task.v_pages = v_pages;
+  task.k_pages = pages.k;
+  task.v_pages = pages.v;
   task.page_size = a.kv.page_size;
   task.row_bytes = a.kv.row_bytes();
   task.scale = a.scale;
+  task.next_k_pages = next.k;
+  task.next_v_pages = next.v;
+  task.next_positions = next.positions;
+  task.prefetched = turn.prefetched;
   task.m = out.m;
   task.l = out.l;
   task.o = out.o;
@@ -133,8 +162,8 @@ inline BlockMemory block_memory(std::byte* local, int64_t queries, int64_t head_
 [[nodiscard]] int64_t general_scratch_bytes(const AttentionArgs& a, const AttentionPlan& plan);
 // The spans that the block's queries see some of.
 [[nodiscard]] Range general_spans(const AttentionArgs& a, const QueryBlock& block);
-void run_general_span(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, int64_t kv_head,
-                      int64_t span, const Partial& out, void* scratch, const KernelTable& kernels) noexcept;
+void run_general_span(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, const SpanTurn& turn,
+                      const Partial& out, void* scratch, const KernelTable& kernels) noexcept;
 // The results, from those of all spans; overwrites total.o.
 void finish_general(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, int64_t kv_head,
                     const Partial& total, const KernelTable& kernels) noexcept;

@@ -15,14 +15,15 @@
 namespace inferno::cpu {
 namespace {
 
-void run_causal_span(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, int64_t kv_head,
-                     int64_t span, const Partial& out, void* scratch) noexcept {
+void run_causal_span(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, const SpanTurn& turn,
+                     const Partial& out, void* scratch) noexcept {
+  const int64_t first = turn.at.span * kAttentionSpan;
   int32_t visible[kMaxQueryBlock];
   for (int64_t i = 0; i < block.tokens * plan.group; ++i) {
     const int64_t position = a.batch.pos[block.first_token + i / plan.group];
-    visible[i] = static_cast<int32_t>(std::clamp<int64_t>(position + 1 - span * kAttentionSpan, 0, kAttentionSpan));
+    visible[i] = static_cast<int32_t>(std::clamp<int64_t>(position + 1 - first, 0, kAttentionSpan));
   }
-  run_span(a, plan, block, kv_head, span, visible, out, scratch);
+  run_span(a, plan, block, turn, visible, out, scratch);
 }
 
 // The spans that the block's queries see some of.
@@ -31,12 +32,12 @@ Range spans_of(const AttentionArgs& a, const QueryBlock& block) {
   return {0, a.batch.pos[block.first_token + block.tokens - 1] / kAttentionSpan + 1};
 }
 
-void run_one_span(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, int64_t kv_head,
-                  int64_t span, const Partial& out, void* scratch, const KernelTable& kernels) noexcept {
+void run_one_span(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, const SpanTurn& turn,
+                  const Partial& out, void* scratch, const KernelTable& kernels) noexcept {
   if (is_plain(a)) {
-    run_causal_span(a, plan, block, kv_head, span, out, scratch);
+    run_causal_span(a, plan, block, turn, out, scratch);
   } else {
-    run_general_span(a, plan, block, kv_head, span, out, scratch, kernels);
+    run_general_span(a, plan, block, turn, out, scratch, kernels);
   }
 }
 
@@ -71,9 +72,25 @@ int64_t max_spans(const AttentionArgs& a) {
 void attend(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, int64_t kv_head,
             const BlockMemory& memory, const KernelTable& kernels) noexcept {
   const Range spans = spans_of(a, block);
-  run_one_span(a, plan, block, kv_head, spans.begin, memory.total, memory.scratch, kernels);
+  // A short span gives no time to prefetch another.
+  const auto is_long = [&](int64_t span) {
+    return span == spans.begin || a.batch.kv_len[block.sequence] - span * kAttentionSpan >= kAttentionSpan / 2;
+  };
+  const auto turn = [&](int64_t span) {
+    SpanTurn t = {.at = {kv_head, span}};
+    if (block.tokens > 1) return t;
+    const bool heads = plan.next_head > 0;
+    t.prefetched = span > spans.begin ? is_long(span) : heads && kv_head >= plan.next_head;
+    if (span + 1 < spans.end && is_long(span + 1)) {
+      t.next = SpanPlace{kv_head, span + 1};
+    } else if (heads && kv_head + plan.next_head < a.kv.kv_heads && is_long(span)) {
+      t.next = SpanPlace{kv_head + plan.next_head, spans.begin};
+    }
+    return t;
+  };
+  run_one_span(a, plan, block, turn(spans.begin), memory.total, memory.scratch, kernels);
   for (int64_t span = spans.begin + 1; span < spans.end; ++span) {
-    run_one_span(a, plan, block, kv_head, span, memory.span, memory.scratch, kernels);
+    run_one_span(a, plan, block, turn(span), memory.span, memory.scratch, kernels);
     merge(memory.total, memory.span, block.tokens * plan.group, a.kv.value_dim(), kernels);
   }
   finish(a, plan, block, kv_head, memory.total, kernels);
@@ -135,8 +152,8 @@ void run(const AttentionArgs& a, const Worker& w) noexcept {
       const Range spans = spans_of(a, block);
       for (int64_t i = 0; i < spans.size(); ++i, ++piece) {
         if (piece % w.nth != w.ith) continue;
-        run_one_span(a, plan, block, kv_head, spans.begin + i, partial_at(partials + (at + i) * stride, plan.group),
-                     memory.scratch, *w.kernels);
+        run_one_span(a, plan, block, {.at = {kv_head, spans.begin + i}},
+                     partial_at(partials + (at + i) * stride, plan.group), memory.scratch, *w.kernels);
       }
     }
   });

@@ -97,9 +97,9 @@ Range general_spans(const AttentionArgs& a, const QueryBlock& block) {
 
 // Positions ascend within a block, and so do the ends of windows: the queries that see the span
 // from its first position come first, and those that do not see it at all last.
-void run_general_span(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, int64_t kv_head,
-                      int64_t span, const Partial& out, void* scratch, const KernelTable& kernels) noexcept {
-  const Range all = {span * kAttentionSpan, (span + 1) * kAttentionSpan};
+void run_general_span(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, const SpanTurn& turn,
+                      const Partial& out, void* scratch, const KernelTable& kernels) noexcept {
+  const Range all = {turn.at.span * kAttentionSpan, (turn.at.span + 1) * kAttentionSpan};
   int32_t visible[kMaxQueryBlock];
   int64_t token = 0;
   for (; token < block.tokens && kernels_fit(a); ++token) {
@@ -111,13 +111,13 @@ void run_general_span(const AttentionArgs& a, const AttentionPlan& plan, const Q
   if (token > 0) {
     QueryBlock first = block;
     first.tokens = token;
-    run_span(a, plan, first, kv_head, span, visible, out, scratch);
+    run_span(a, plan, first, turn, visible, out, scratch);
   }
   for (; token < block.tokens; ++token) {
     const Range range = visible_range(a, block, token);
     const Range positions = {std::max(range.begin, all.begin), std::min(range.end, all.end)};
     if (positions.begin < positions.end) {
-      run_rows(a, plan, block, token, kv_head, positions, out, scratch, kernels);
+      run_rows(a, plan, block, token, turn.at.kv_head, positions, out, scratch, kernels);
     } else {
       fill_unseen(out, {token * plan.group, (token + 1) * plan.group}, a.kv.value_dim());
     }

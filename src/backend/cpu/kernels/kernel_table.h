@@ -94,9 +94,14 @@ struct SpanTask {
   int64_t page_size;  // positions per page
   int64_t row_bytes;  // between two positions of a page
   float scale;
-  float* m;  // [queries]
-  float* l;  // [queries]
-  float* o;  // [queries, head_dim]
+  // What this thread is expected to read next, for kernels that prefetch: so many positions of these pages, or none.
+  const void* const* next_k_pages;
+  const void* const* next_v_pages;
+  int64_t next_positions;
+  bool prefetched;  // this span was the next of a task before
+  float* m;         // [queries]
+  float* l;         // [queries]
+  float* o;         // [queries, head_dim]
   void* scratch;
 };
 // Query i of a task. Internal linkage, like every function of this header: see the top.

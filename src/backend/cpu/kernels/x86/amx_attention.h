@@ -9,19 +9,14 @@
 // query does not see count as weight zero.
 #pragma once
 
-#include "backend/cpu/kernels/x86/amx_tiles.h"
-#include "backend/cpu/kernels/x86/attention.h"
-#include "backend/cpu/kernels/x86/gemm.h"
+#include "backend/cpu/kernels/x86/amx_attention_few.h"
 
 namespace inferno {
 namespace {
 
 inline constexpr int64_t kAmxQueries = 64;  // of a task; values are interleaved once for all of them
 inline constexpr int64_t kTileQueries = 16;
-inline constexpr int64_t kPairQueries = 32;    // two tiles of queries are processed together
-inline constexpr int64_t kTileDims = 32;       // of one product
-inline constexpr int64_t kTilePositions = 16;  // rows of keys in a tile
-inline constexpr int64_t kPairPositions = 32;  // positions of one product with values
+inline constexpr int64_t kPairQueries = 32;  // two tiles of queries are processed together
 
 // Offsets into the scratch memory of a task: for a pair of query tiles, and the values for all pairs.
 struct AmxSpanMemory {
@@ -51,33 +46,6 @@ inline AmxSpanMemory amx_span_memory(void* scratch, int64_t head_dim) {
 inline int64_t amx_span_bytes(int64_t head_dim) {
   return kPairQueries * (head_dim * 2 + kAttentionSpan * 6) + (kAttentionSpan + 2 * kTilePositions) * head_dim * 2 +
          4 * kTileBytes;
-}
-
-// 2^t for t that is not above the rounding of 0, within 3 units in the last place; NaN stays NaN.
-inline __m512 exp2_512(__m512 t) {
-  // (With t on the right the larger one keeps NaN.)
-  t = _mm512_max_ps(_mm512_set1_ps(-151.0F), t);
-  const __m512 shift = _mm512_set1_ps(0x1.8p23F);  // adding it rounds to an integer
-  const __m512 n = _mm512_sub_ps(_mm512_add_ps(t, shift), shift);
-  const __m512 r = _mm512_sub_ps(t, n);
-  // Fitted to the smallest largest relative error on [-1/2, 1/2].
-  __m512 p = _mm512_set1_ps(0x1.5bba0cp-10F);
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.3cea88p-7F));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.c6b752p-5F));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.ebf9bcp-3F));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0x1.62e42ap-1F));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0F));
-  return _mm512_scalef_ps(p, n);
-}
-
-// Two floats per lane rounded to bf16, the first in the low half. Subnormals become zero, as in the tile products.
-inline __m512i bf16_pairs(__m512 first, __m512 second) {
-  const __m512bh halves = _mm512_cvtne2ps_pbh(second, first);  // all of the first, then all of the second
-  __m512i bits;
-  __builtin_memcpy(&bits, &halves, sizeof bits);
-  alignas(64) static constexpr uint16_t kOrder[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-                                                      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-  return _mm512_permutexvar_epi16(_mm512_load_si512(kOrder), bits);
 }
 
 // v[r] lane c -> v[c] lane r, 32 bits each.
@@ -118,38 +86,11 @@ inline void pack_queries(const SpanTask& task, int64_t first, uint8_t* to) {
     __m512i v[16];
     for (int i = 0; i < 16; ++i) {
       const int64_t query = first + i;
-      v[i] = _mm512_setzero_si512();
-      if (query >= task.queries) continue;
-      const float* q = span_query(task, query) + d;
-      // Pairs of neighbours: even lanes first, odd lanes second.
-      const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-      const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
-      const __m512 low = _mm512_loadu_ps(q);
-      const __m512 high = _mm512_loadu_ps(q + 16);
-      v[i] = bf16_pairs(_mm512_permutex2var_ps(low, even, high), _mm512_permutex2var_ps(low, odd, high));
+      v[i] = query < task.queries ? query_pairs(span_query(task, query) + d) : _mm512_setzero_si512();
     }
     transpose_16(v);
     for (int i = 0; i < 16; ++i) _mm512_storeu_si512(to + 64 * i, v[i]);
   }
-}
-
-// The rows of 16 positions as the left side of a product.
-struct KeyTile {
-  const uint8_t* at;
-  int64_t stride;
-};
-inline KeyTile key_tile(const SpanTask& task, int64_t p, int64_t rows, uint8_t* memory) {
-  const uint8_t* row[kTilePositions];
-  find_rows(task, task.k_pages, p, kTilePositions, rows, row);
-  if (p + kTilePositions <= rows && p % task.page_size + kTilePositions <= task.page_size) {
-    return {row[0], task.row_bytes};
-  }
-  const int64_t bytes = task.head_dim * 2;
-  for (int64_t i = 0; i < kTilePositions; ++i) {
-    __builtin_memcpy(memory + i * bytes, row[i], static_cast<size_t>(bytes));
-  }
-  memory_barrier();
-  return {memory, bytes};
 }
 
 // Scores of positions [0, rows) in whole tiles for kTiles (1 or 2) tiles of queries.
@@ -213,7 +154,7 @@ inline void query_tile_softmax(const SpanTask& task, int64_t first, int64_t rows
   }
   // The scale is positive: the largest score stays the largest. 2^t = e^(scale * (score - largest)).
   const __m512 most = _mm512_mul_ps(_mm512_max_ps(top[0], top[1]), _mm512_set1_ps(task.scale));
-  const __m512 factor = _mm512_set1_ps(task.scale * 0x1.715476p+0F);
+  const __m512 factor = _mm512_set1_ps(task.scale * kLog2E);
   const __m512 offset = _mm512_mul_ps(_mm512_max_ps(top[0], top[1]), factor);
   __m512 sum = _mm512_setzero_ps();
   const auto weight = [&](int64_t at) {
@@ -329,11 +270,13 @@ inline void attend(const SpanTask& task, int64_t first, const AmxSpanMemory& m) 
 }
 
 inline int64_t amx_attention_scratch(int64_t queries, int64_t head_dim) {
-  return head_dim % kTileDims == 0 ? amx_span_bytes(head_dim) : attention_scratch(queries, head_dim);
+  if (head_dim % kTileDims != 0) return attention_scratch(queries, head_dim);
+  return queries <= kFewQueries ? few_span_bytes(head_dim) : amx_span_bytes(head_dim);
 }
 
 inline void run_amx_attention(const SpanTask& task) noexcept {
   if (task.head_dim % kTileDims != 0) return run_attention<DType::bf16>(task);
+  if (task.queries <= kFewQueries) return attend_few(task);
   const AmxSpanMemory m = amx_span_memory(task.scratch, task.head_dim);
   configure_tiles(64);
   interleave_values(task, max_visible(task), m.values);

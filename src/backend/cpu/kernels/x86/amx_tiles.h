@@ -20,6 +20,12 @@ struct alignas(64) TileConfig {
   uint8_t rows[16];
 };
 
+inline void load_tile_config(const TileConfig& config) {
+  // Some compilers' intrinsic declares only the first bytes as read.
+  __asm__ volatile("" : : "r"(&config) : "memory");
+  _tile_loadconfig(&config);
+}
+
 // Tiles 0-3 collect sums; those from 4 on are left sides of `depth` bytes a row, those from `first_right` on right
 // sides. Left sides and sums have `rows` rows.
 inline void configure_tiles(int depth, int rows = kTileTokens, int first_right = 6) {
@@ -30,9 +36,7 @@ inline void configure_tiles(int depth, int rows = kTileTokens, int first_right =
     config.rows[i] = static_cast<uint8_t>(right ? depth / 4 : rows);
     config.row_bytes[i] = static_cast<uint16_t>(i < 4 || right ? 64 : depth);
   }
-  // Some compilers' intrinsic declares only the first bytes as read.
-  __asm__ volatile("" : : "r"(&config) : "memory");
-  _tile_loadconfig(&config);
+  load_tile_config(config);
 }
 
 // A compiler barrier: not every tile intrinsic tells the compiler which memory it reads and writes.
