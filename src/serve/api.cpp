@@ -54,17 +54,18 @@ HttpResponse profile(const ServedModel& model) {
 
 }  // namespace
 
-Api::Api(Models& models, const ApiOptions& options, Post on_loop, Post on_worker, Post on_embedder)
+Api::Api(Models& models, const ApiOptions& options, const Posts& posts)
     : context_{.models = models,
                .max_sequences = options.max_sequences,
                .max_sequences_per_key = options.max_sequences_per_key,
                .show_prompts = options.show_prompts,
                .lookup = options.lookup,
                .max_draft = options.max_draft,
-               .on_loop = std::move(on_loop),
-               .on_worker = std::move(on_worker),
-               .on_embedder = std::move(on_embedder),
-               .keys = std::vector<CompletionContext::PerKey>(options.keys.size())},
+               .on_loop = posts.loop,
+               .on_worker = posts.worker,
+               .on_embedder = posts.embedder,
+               .keys = std::vector<CompletionContext::PerKey>(options.keys.size()),
+               .outbox{posts.loop, posts.loop_later}},
       access_(options.keys, options.local, options.origins),
       info_{.models = models, .created = unix_now(), .seed = options.seed},
       seed_(options.seed),

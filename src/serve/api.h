@@ -34,7 +34,7 @@ struct ApiOptions {
 class Api {
  public:
   // The models outlive it.
-  Api(Models& models, const ApiOptions& options, Post on_loop, Post on_worker, Post on_embedder);
+  Api(Models& models, const ApiOptions& options, const Posts& posts);
   Api(const Api&) = delete;
   Api& operator=(const Api&) = delete;
 

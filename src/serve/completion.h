@@ -22,6 +22,7 @@
 #include "serve/http.h"
 #include "serve/metrics.h"
 #include "serve/models.h"
+#include "serve/outbox.h"
 #include "serve/reply.h"
 #include "serve/waiting_body.h"
 
@@ -43,13 +44,14 @@ struct CompletionContext {
   int32_t max_draft = kMostDraft;     // at a time
   Post on_loop;
   Post on_worker;
-  Post on_embedder;  // what keeps a worker busy for whole steps of a model
+  Post on_embedder;
   std::atomic<int64_t> sequences{0};
   std::atomic<int64_t> embeddings{0};      // requests for them that are open
   std::atomic<bool> closed{false};         // nothing is submitted any more
   std::vector<PerKey> keys = {};           // [API key]
   std::atomic<uint64_t> waiting_bytes{0};  // of bodies that no worker has read yet
   Metrics metrics;                         // the loop's
+  Outbox outbox;                           // last: what is left in it ends before all else
 };
 
 class CompletionJob final : public Exchange, public ModelWaiter, public std::enable_shared_from_this<CompletionJob> {

@@ -221,7 +221,7 @@ void CompletionJob::post_failure(const ApiError& error) noexcept try {
 
 void CompletionJob::notify() {
   if (std::exchange(notified_, true)) return;
-  context_.on_loop([self = shared_from_this()] { self->deliver(); });
+  context_.outbox.add([self = shared_from_this()] { self->deliver(); });
 }
 
 void CompletionJob::add_progress(int32_t choice, const PromptProgress& progress) {

@@ -78,9 +78,11 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
   void count_buffered();
 
   // ---- out (connection_out.cpp)
+  [[nodiscard]] bool add(std::string_view text);
   void send(std::string_view text);
   void flush();
   void write_some();
+  void flush_soon();
   void on_flushed();
   void linger();
   void drop();
@@ -101,6 +103,7 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
   Phase phase_ = Phase::idle;
   bool reading_ = false;
   bool writing_ = false;
+  bool will_flush_ = false;
   bool end_of_input_ = false;
   bool heard_ = false;  // anything from the client, of TLS
   bool keep_alive_ = true;

@@ -1,5 +1,6 @@
 // Answers on their way to the client.
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/post.hpp>
 #include <new>
 #include <utility>
 
@@ -55,8 +56,8 @@ void Connection::write(std::string_view text) {
   if (phase_ != Phase::streaming || text.empty()) return;
   if (out_.size() + sending_.size() - sent_ > shared_.options.max_unsent_bytes) return drop();
   answered_ += text.size();
-  if (!chunked_) return send(text);
-  send(fmt::format("{:x}\r\n{}\r\n", text.size(), text));
+  if (!add(chunked_ ? fmt::format("{:x}\r\n{}\r\n", text.size(), text) : std::string(text))) return drop();
+  flush_soon();
 }
 
 void Connection::end(const RequestNote& note) {
@@ -68,13 +69,24 @@ void Connection::end(const RequestNote& note) {
   send(chunked_ ? "0\r\n\r\n" : "");
 }
 
+bool Connection::add(std::string_view text) {
+  if (tls_ != nullptr) return tls_->send(text, out_);
+  out_ += text;
+  return true;
+}
+
 void Connection::send(std::string_view text) {
-  if (tls_ == nullptr) {
-    out_ += text;
-  } else if (!tls_->send(text, out_)) {
-    return drop();
-  }
+  if (!add(text)) return drop();
   flush();
+}
+
+// After what the loop is doing now, so that tokens that came together are sent together.
+void Connection::flush_soon() {
+  if (writing_ || std::exchange(will_flush_, true)) return;
+  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    self->will_flush_ = false;
+    self->flush();
+  });
 }
 
 // A few bytes that may be lost: nobody waits for them.

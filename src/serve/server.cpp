@@ -29,6 +29,7 @@ constexpr size_t kWorkers = 2;
 constexpr int kBacklog = 4096;
 constexpr std::chrono::milliseconds kAcceptPause{100};  // when no file descriptor is left
 constexpr std::chrono::milliseconds kDrainLook{10};
+constexpr std::chrono::milliseconds kGatherTime{2};    // between looks for what engines have for clients
 constexpr std::chrono::milliseconds kIdleLook{1000};   // for models that nobody uses
 constexpr std::chrono::milliseconds kAbortTime{2000};  // for what was aborted to tell its client
 
@@ -78,6 +79,7 @@ class Server::Impl {
   asio::steady_timer accept_timer_;
   asio::steady_timer drain_timer_;
   asio::steady_timer idle_timer_;
+  asio::steady_timer gather_timer_;
   std::optional<Clock::time_point> drain_end_;
   bool aborted_ = false;
 };
@@ -138,17 +140,25 @@ Server::Impl::Impl(std::vector<ModelSource> models, const ServerOptions& options
            .any_name = options.any_model},
           [this](std::function<void()> work) { asio::post(io_, std::move(work)); },
           [this](std::function<void()> work) { asio::post(*loader_, guarded(std::move(work))); }),
-      api_(
-          models_, api_options(options), [this](std::function<void()> work) { asio::post(io_, std::move(work)); },
-          [this](std::function<void()> work) { asio::post(*workers_, guarded(std::move(work))); },
-          [this](std::function<void()> work) { asio::post(*embedder_, guarded(std::move(work))); }),
+      api_(models_, api_options(options),
+           {.loop = [this](std::function<void()> work) { asio::post(io_, std::move(work)); },
+            .loop_later =
+                [this](std::function<void()> work) {
+                  gather_timer_.expires_after(kGatherTime);
+                  gather_timer_.async_wait([work = std::move(work)](const ErrorCode& error) {
+                    if (!error) work();
+                  });
+                },
+            .worker = [this](std::function<void()> work) { asio::post(*workers_, guarded(std::move(work))); },
+            .embedder = [this](std::function<void()> work) { asio::post(*embedder_, guarded(std::move(work))); }}),
       shared_{.api = api_, .options = options_, .tls = tls_.get()},
       io_(1),
       acceptor_(io_),
       signals_(io_),
       accept_timer_(io_),
       drain_timer_(io_),
-      idle_timer_(io_) {
+      idle_timer_(io_),
+      gather_timer_(io_) {
   listen();
   const BlockSignals block;
   workers_.emplace(kWorkers);

@@ -46,9 +46,10 @@ class ServeApi : public ::testing::Test {
                         {}};
   Api api_{models_,
            {.keys = {}},
-           [this](std::function<void()> work) { loop_.push_back(std::move(work)); },
-           [this](std::function<void()> work) { workers_.push_back(std::move(work)); },
-           [this](std::function<void()> work) { workers_.push_back(std::move(work)); }};
+           {.loop = [this](std::function<void()> work) { loop_.push_back(std::move(work)); },
+            .loop_later = [this](std::function<void()> work) { loop_.push_back(std::move(work)); },
+            .worker = [this](std::function<void()> work) { workers_.push_back(std::move(work)); },
+            .embedder = [this](std::function<void()> work) { workers_.push_back(std::move(work)); }}};
   std::shared_ptr<Answers> answers_ = std::make_shared<Answers>();
 };
 
