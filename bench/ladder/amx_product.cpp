@@ -33,12 +33,12 @@ Memory memory(int64_t bytes) {
 
 template <InterleavedFormat kFormat, TileSchedule32 kSchedule>
 void multiply_32(const Slab& slab) {
-  multiply_part_32<kFormat, kSchedule>(slab, 0, token_tiles(slab.task.tokens), 0, slab.count);
+  multiply_part_32<AmxPanel<kFormat>, kSchedule>(slab, 0, token_tiles(slab.task.tokens), 0, slab.count);
 }
 
 template <InterleavedFormat kFormat, TileSchedule32 kSchedule>
 void pipelined(const Slab& slab) {
-  multiply_pipelined_32<kFormat, kSchedule>(slab, token_tiles(slab.task.tokens), slab.count);
+  multiply_pipelined_32<AmxPanel<kFormat>, kSchedule>(slab, token_tiles(slab.task.tokens), slab.count);
 }
 
 // ---- blocks of 256

@@ -3,6 +3,7 @@
 # and gcc 12 expands it wrongly on some cores.
 set(kernels
   ${CMAKE_CURRENT_LIST_DIR}/select.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/interleaved/byte_panels.cpp
   ${CMAKE_CURRENT_LIST_DIR}/interleaved/interleaved.cpp
   ${CMAKE_CURRENT_LIST_DIR}/interleaved/plain.cpp
   ${CMAKE_CURRENT_LIST_DIR}/scalar/scalar_attention.cpp

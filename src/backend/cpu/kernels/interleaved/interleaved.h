@@ -89,4 +89,15 @@ struct InterleavedBlock {
 // with zeros to a multiple of 32. 32 columns of a panel are a right side of a matrix tile product.
 [[nodiscard]] const WeightLayout& tile_panel_layout();
 
+// Q8_0 in panels of 16 rows. For each two blocks of 32 columns: the levels of the one, of the other, then d of both,
+// f16[16] each; the last block may be alone. Levels: for each 4 columns the rows 0, 1, ... 15 with 4 columns each, so
+// that a block of a panel is a right side of a matrix tile product, and every vector of it is aligned.
+struct BytePanel {
+  static constexpr int64_t kRows = 16;
+  static constexpr int64_t kLevelBytes = kRows * 32;  // of a block
+  static constexpr int64_t kDBytes = kRows * 2;
+  static constexpr int64_t kPairBytes = 2 * (kLevelBytes + kDBytes);
+};
+[[nodiscard]] const WeightLayout& byte_panel_layout();
+
 }  // namespace inferno

@@ -13,6 +13,10 @@ void fill_amx(KernelTable& table) {
                         kPanelRows,     amx_scratch<kFormat>,       run_amx<kFormat>,
                         kPrefetchTokens};
   });
+  table.linear[static_cast<int>(DType::q8_0)] = {
+      "amx",          &byte_panel_layout(), &kTokenTiles<32, kPanelStreamTokens + 1>,
+      kPanelRows,     stored_panel_scratch, run_stored_panels,
+      kPrefetchTokens};
   fill_amx_bf16(table, "amx");
   fill_amx_attention(table, "amx");
 }

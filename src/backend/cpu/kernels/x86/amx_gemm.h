@@ -6,7 +6,7 @@
 // of them is scaled.
 //
 // Panels of several times 16 rows, a slab, are unpacked into L2 and multiplied by all tokens, up to two tiles of them
-// at a time.
+// at a time. Q8_0 is stored in panels and needs no unpacking.
 //
 // The tiles are configured when a kernel starts and released when it ends: a kernel leaves no state in the thread.
 #pragma once
@@ -52,10 +52,40 @@ inline void run_amx(const LinearTask& task) noexcept {
     }
     memory_barrier();
     if constexpr (kFormat.block == 32) {
-      multiply_slab_32<kFormat>(slab);
+      multiply_slab_32<AmxPanel<kFormat>>(slab);
     } else {
       multiply_slab_256<kFormat>(slab);
     }
+    memory_barrier();
+  }
+  _tile_release();
+}
+
+inline constexpr int64_t kStoredSlabPanels = kSlabPanels<kFormatQ8_0>;
+
+inline int64_t stored_panel_scratch(int64_t k, int64_t tokens) {
+  return tokens <= kPanelStreamTokens ? tokens * (k / 32) * 4 : kAmxResultBytes + kAmxSumBytes<kFormatQ8_0>;
+}
+
+inline void run_stored_panels(const LinearTask& task) noexcept {
+  if (task.tokens <= kPanelStreamTokens) return stream_byte_panels(task);
+  auto* results = static_cast<uint8_t*>(task.scratch);
+  uint8_t* sums = results + kAmxResultBytes;
+  const int64_t panel_bytes = byte_panel_bytes(task.k);
+  const auto panel_at = [&](int64_t row) {
+    return static_cast<const uint8_t*>(task.weight) + row / kPanelRows * panel_bytes;
+  };
+  const auto count_at = [&](int64_t row) {
+    const int64_t left = (task.row_end - row + kPanelRows - 1) / kPanelRows;
+    return left < 0 ? 0 : left < kStoredSlabPanels ? left : kStoredSlabPanels;
+  };
+  configure_tiles(32);
+  for (int64_t row = task.row_begin; row < task.row_end; row += kStoredSlabPanels * kPanelRows) {
+    const int64_t next = row + kStoredSlabPanels * kPanelRows;
+    const Slab slab = {
+        task, row, count_at(row), panel_at(row), panel_bytes, results, as<float>(sums), panel_at(next), count_at(next)};
+    memory_barrier();
+    multiply_slab_32<StoredPanel>(slab);
     memory_barrier();
   }
   _tile_release();

@@ -86,19 +86,18 @@ template <int kTile, TileSchedule32 kSchedule>
 }
 
 // A part of one block: 16 / kPanels tokens, whose scales are dx (and their sums of q at dx + 16), times kPanels
-// panels; w is the first panel's block.
-template <InterleavedFormat kFormat, int kPanels>
-[[gnu::always_inline]] inline void scale_block_32(const float* dx, const uint8_t* w, int64_t panel_bytes,
-                                                  const uint8_t* results, __m512 (&sums)[16]) {
-  const __m512 dw[2] = {_mm512_loadu_ps(floats(w + AmxPanel<kFormat>::kD)),
-                        _mm512_loadu_ps(floats(w + (kPanels - 1) * panel_bytes + AmxPanel<kFormat>::kD))};
+// panels.
+template <typename Panel, int kPanels>
+[[gnu::always_inline]] inline void scale_block_32(const float* dx, const uint8_t* panel, int64_t panel_bytes,
+                                                  int64_t block, const uint8_t* results, __m512 (&sums)[16]) {
+  const __m512 dw[2] = {Panel::d(panel, block), Panel::d(panel + (kPanels - 1) * panel_bytes, block)};
 #pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) {
     const __m512 token = _mm512_set1_ps(dx[i / kPanels]);
     sums[i] = chain_512(sums[i], load_512(results + 64 * i), dw[i % kPanels], token);
-    if constexpr (kFormat.minimums) {
+    if constexpr (Panel::kMinimums) {
       static_assert(TokenTile<32>::kSums == TokenTile<32>::kD + 64);
-      const __m512 m = _mm512_loadu_ps(floats(w + i % kPanels * panel_bytes + AmxPanel<kFormat>::kM));
+      const __m512 m = Panel::m(panel + i % kPanels * panel_bytes, block);
       sums[i] = chain_512(sums[i], sixteen_columns(dx + 16 + i / kPanels), m, token);
     }
   }
@@ -117,25 +116,26 @@ inline void finish_32(const Slab& slab, int64_t tile, int64_t panel, const float
 struct Group32 {
   int64_t tile, panel;
   int64_t first, count;  // blocks
-  const uint8_t* next_w;
+  const uint8_t* next_panel;
+  int64_t next_first;
   const uint8_t* next_x;  // null: the same as now
 };
 
 // A group added to sums [kTiles * 16][kPanels][16].
-template <InterleavedFormat kFormat, TileSchedule32 kSchedule>
+template <typename Panel, TileSchedule32 kSchedule>
 inline void multiply_group_32(const Slab& slab, const Group32& g, float* sums) {
   constexpr int64_t kX = TokenTile<32>::kBytes;
-  constexpr int64_t kW = AmxPanel<kFormat>::kBytes;
   constexpr int kParts = kSchedule.tiles * kSchedule.panels;
   const int64_t tile_bytes = token_tile_bytes<32>(slab.task.k);
   const uint8_t* x = static_cast<const uint8_t*>(slab.task.activations) + g.tile * tile_bytes + g.first * kX;
-  const uint8_t* w = slab.panels + g.panel * slab.panel_bytes + g.first * kW;
+  const uint8_t* panel = slab.panels + g.panel * slab.panel_bytes;
   for (int64_t b = 0; b < g.count; ++b) {
+    const uint8_t* w = Panel::levels(panel, g.first + b);
     uint8_t* to = slab.results + b * kParts * kTileBytes;
-    multiply_and_store<0, kSchedule>(x + b * kX, tile_bytes, w + b * kW, slab.panel_bytes, to, b > 0);
-    multiply_and_store<1, kSchedule>(x + b * kX, tile_bytes, w + b * kW, slab.panel_bytes, to, b > 0);
-    multiply_and_store<2, kSchedule>(x + b * kX, tile_bytes, w + b * kW, slab.panel_bytes, to, b > 0);
-    multiply_and_store<3, kSchedule>(x + b * kX, tile_bytes, w + b * kW, slab.panel_bytes, to, b > 0);
+    multiply_and_store<0, kSchedule>(x + b * kX, tile_bytes, w, slab.panel_bytes, to, b > 0);
+    multiply_and_store<1, kSchedule>(x + b * kX, tile_bytes, w, slab.panel_bytes, to, b > 0);
+    multiply_and_store<2, kSchedule>(x + b * kX, tile_bytes, w, slab.panel_bytes, to, b > 0);
+    multiply_and_store<3, kSchedule>(x + b * kX, tile_bytes, w, slab.panel_bytes, to, b > 0);
   }
   uint8_t* last = slab.results + (g.count - 1) * kParts * kTileBytes;
   store_rest<1, kSchedule>(last);
@@ -149,12 +149,12 @@ inline void multiply_group_32(const Slab& slab, const Group32& g, float* sums) {
     for (int i = 0; i < 16; ++i) s[i] = g.first == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(sums + 16 * i);
     for (int64_t b = 0; b < g.count; ++b) {
       if constexpr (kSchedule.prefetch) {
-        if (part < kSchedule.panels) prefetch_lines<kW>(g.next_w + part * slab.panel_bytes + b * kW);
+        if (part < kSchedule.panels) Panel::prefetch(g.next_panel + part * slab.panel_bytes, g.next_first + b);
         const int tile = part - (kParts - kSchedule.tiles);
         if (tile >= 0 && g.next_x != nullptr) prefetch_lines<kX>(g.next_x + tile * tile_bytes + b * kX);
       }
-      scale_block_32<kFormat, kSchedule.panels>(floats(dx + b * kX), w + b * kW, slab.panel_bytes,
-                                                slab.results + (b * kParts + part) * kTileBytes, s);
+      scale_block_32<Panel, kSchedule.panels>(floats(dx + b * kX), panel, slab.panel_bytes, g.first + b,
+                                              slab.results + (b * kParts + part) * kTileBytes, s);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < 16; ++i) _mm512_storeu_ps(sums + 16 * i, s[i]);
@@ -167,37 +167,39 @@ struct Pass32 {
   int64_t tile, panel, end;
 };
 
-template <InterleavedFormat kFormat, TileSchedule32 kSchedule>
+template <typename Panel, TileSchedule32 kSchedule>
 inline void multiply_pass_32(const Slab& slab, const Pass32& pass, const Pass32& next_pass) {
   const int64_t blocks = slab.task.k / 32;
   const int64_t tile_bytes = token_tile_bytes<32>(slab.task.k);
   const auto x_at = [&](int64_t tile, int64_t block) {
     return static_cast<const uint8_t*>(slab.task.activations) + tile * tile_bytes + block * TokenTile<32>::kBytes;
   };
-  const auto w_at = [&](int64_t panel, int64_t block) {
-    return slab.panels + panel * slab.panel_bytes + block * AmxPanel<kFormat>::kBytes;
-  };
+  const auto panel_at = [&](int64_t panel) { return slab.panels + panel * slab.panel_bytes; };
   const auto sums_of = [&](int64_t panel) {
     return slab.sums + (panel - pass.panel) * kSchedule.tiles * kTileTokens * kPanelRows;
   };
+  int64_t step = pass.panel / kSchedule.panels * ((blocks + kSchedule.blocks - 1) / kSchedule.blocks);
   for (int64_t first = 0; first < blocks; first += kSchedule.blocks) {
     const int64_t left = blocks - first;
-    for (int64_t panel = pass.panel; panel < pass.end; panel += kSchedule.panels) {
+    for (int64_t panel = pass.panel; panel < pass.end; panel += kSchedule.panels, ++step) {
+      if (kSchedule.tiles == 1 && pass.tile == 0) slab.prefetch_next(step);
       // Early enough for lines from the last-level cache.
       if (kSchedule.prefetch && left <= 2 * kSchedule.blocks && (left > kSchedule.blocks || first == 0)) {
         prefetch_outputs(slab, pass.tile, kSchedule.tiles, panel, kSchedule.panels);
       }
-      Group32 g = {pass.tile, panel, first, left < kSchedule.blocks ? left : kSchedule.blocks, nullptr, nullptr};
+      Group32 g = {pass.tile, panel, first, left < kSchedule.blocks ? left : kSchedule.blocks, nullptr, 0, nullptr};
       if (panel + kSchedule.panels < pass.end) {
-        g.next_w = w_at(panel + kSchedule.panels, first);
+        g.next_panel = panel_at(panel + kSchedule.panels);
+        g.next_first = first;
       } else if (left > kSchedule.blocks) {
-        g.next_w = w_at(pass.panel, first + kSchedule.blocks);
+        g.next_panel = panel_at(pass.panel);
+        g.next_first = first + kSchedule.blocks;
         g.next_x = x_at(pass.tile, first + kSchedule.blocks);
       } else {
-        g.next_w = w_at(next_pass.panel, 0);
+        g.next_panel = panel_at(next_pass.panel);
         g.next_x = x_at(next_pass.tile, 0);
       }
-      multiply_group_32<kFormat, kSchedule>(slab, g, sums_of(panel));
+      multiply_group_32<Panel, kSchedule>(slab, g, sums_of(panel));
     }
   }
   for (int64_t panel = pass.panel; panel < pass.end; panel += kSchedule.panels) {
@@ -211,7 +213,7 @@ inline void multiply_pass_32(const Slab& slab, const Pass32& pass, const Pass32&
 }
 
 // Tiles [tile, last_tile) x panels [first_panel, last_panel), multiples of kSchedule.tiles and kSchedule.panels.
-template <InterleavedFormat kFormat, TileSchedule32 kSchedule>
+template <typename Panel, TileSchedule32 kSchedule>
 inline void multiply_part_32(const Slab& slab, int64_t tile, int64_t last_tile, int64_t first_panel,
                              int64_t last_panel) {
   const auto pass_at = [&](int64_t at_tile, int64_t at_panel) {
@@ -222,7 +224,7 @@ inline void multiply_part_32(const Slab& slab, int64_t tile, int64_t last_tile, 
     for (int64_t panel = first_panel; panel < last_panel; panel += kSchedule.pass) {
       const Pass32 pass = pass_at(tile, panel);
       const int64_t next_tile = tile + kSchedule.tiles < last_tile ? tile + kSchedule.tiles : tile;
-      multiply_pass_32<kFormat, kSchedule>(
+      multiply_pass_32<Panel, kSchedule>(
           slab, pass, pass.end < last_panel ? pass_at(tile, pass.end) : pass_at(next_tile, first_panel));
     }
   }

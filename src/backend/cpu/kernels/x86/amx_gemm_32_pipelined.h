@@ -7,7 +7,7 @@
 namespace inferno {
 namespace {
 
-template <InterleavedFormat kFormat, TileSchedule32 kSchedule>
+template <typename Panel, TileSchedule32 kSchedule>
 class PipelinedProduct32 {
  public:
   // Before the first group there is an empty one: its addresses are computed, not read.
@@ -44,7 +44,6 @@ class PipelinedProduct32 {
  private:
   static_assert(kSchedule.tiles == 2 && kSchedule.panels == 2 && kSchedule.blocks == 2);
   static constexpr int64_t kX = TokenTile<32>::kBytes;
-  static constexpr int64_t kW = AmxPanel<kFormat>::kBytes;
   static constexpr int64_t kBlockResults = 4 * kTileBytes;
   static constexpr int64_t kResults = kSchedule.blocks * kBlockResults;
   static_assert(2 * kResults <= kMaxResults32);
@@ -53,7 +52,7 @@ class PipelinedProduct32 {
     int64_t tile = 0, panel = 0;
     int64_t first = 0, count = 0;  // blocks
     const uint8_t* x = nullptr;
-    const uint8_t* w = nullptr;
+    const uint8_t* w = nullptr;  // the first panel
     float* sums = nullptr;
   };
   Group group(int64_t tile, int64_t pass, int64_t panel, int64_t first) const {
@@ -63,7 +62,7 @@ class PipelinedProduct32 {
             first,
             left < kSchedule.blocks ? left : kSchedule.blocks,
             static_cast<const uint8_t*>(slab_.task.activations) + tile * tile_bytes_ + first * kX,
-            slab_.panels + panel * slab_.panel_bytes + first * kW,
+            slab_.panels + panel * slab_.panel_bytes,
             slab_.sums + (panel - pass) * 2 * kTileTokens * kPanelRows};
   }
 
@@ -71,9 +70,9 @@ class PipelinedProduct32 {
   template <int kPart, int kB>
   [[gnu::always_inline]] void prefetch(const Group& g) const {
     if constexpr (kPart < 2) {
-      prefetch_lines<kW>(g.w + kPart * slab_.panel_bytes + kB * kW);
+      Panel::prefetch(g.w + kPart * slab_.panel_bytes, g.first + kB);
     } else {
-      prefetch_lines<kFormat.minimums ? kX : TokenTile<32>::kSums>(g.x + (kPart - 2) * tile_bytes_ + kB * kX);
+      prefetch_lines<Panel::kMinimums ? kX : TokenTile<32>::kSums>(g.x + (kPart - 2) * tile_bytes_ + kB * kX);
     }
   }
 
@@ -90,15 +89,16 @@ class PipelinedProduct32 {
       constexpr int kProduct = kPart * kSchedule.blocks + kB;
       constexpr int64_t kBlock = kProduct / 4;
       if (kBlock < now.count) {
-        multiply_and_store<kProduct % 4, kSchedule>(now.x + kBlock * kX, tile_bytes_, now.w + kBlock * kW,
-                                                    slab_.panel_bytes, to + kBlock * kBlockResults, kBlock > 0);
+        multiply_and_store<kProduct % 4, kSchedule>(now.x + kBlock * kX, tile_bytes_,
+                                                    Panel::levels(now.w, now.first + kBlock), slab_.panel_bytes,
+                                                    to + kBlock * kBlockResults, kBlock > 0);
       }
       if constexpr (kSchedule.prefetch) {
         if (kPart < 2 || next.x != now.x) prefetch<kPart, kB>(next);
       }
       if (kB < previous_.count) {
-        scale_block_32<kFormat, 2>(floats(dx + kB * kX), previous_.w + kB * kW, slab_.panel_bytes,
-                                   from + (kB * 4 + kPart) * kTileBytes, s);
+        scale_block_32<Panel, 2>(floats(dx + kB * kX), previous_.w, slab_.panel_bytes, previous_.first + kB,
+                                 from + (kB * 4 + kPart) * kTileBytes, s);
       }
     };
     one.template operator()<0>();
@@ -114,6 +114,7 @@ class PipelinedProduct32 {
     uint8_t* to = slab_.results + number_ % 2 * kResults;
     const uint8_t* from = slab_.results + (number_ + 1) % 2 * kResults;
     if (kSchedule.prefetch && now.first + now.count == blocks) prefetch_outputs(slab_, now.tile, 2, now.panel, 2);
+    slab_.prefetch_next(number_);
     part<0>(now, next, to, from);
     part<1>(now, next, to, from);
     part<2>(now, next, to, from);
@@ -141,22 +142,25 @@ class PipelinedProduct32 {
   int64_t number_ = 0;
 };
 
-template <InterleavedFormat kFormat, TileSchedule32 kSchedule>
+template <typename Panel, TileSchedule32 kSchedule>
 inline void multiply_pipelined_32(const Slab& slab, int64_t tiles, int64_t panels) {
-  if (tiles > 0 && panels > 0) PipelinedProduct32<kFormat, kSchedule>(slab).run(tiles, panels);
+  if (tiles > 0 && panels > 0) PipelinedProduct32<Panel, kSchedule>(slab).run(tiles, panels);
 }
 
 inline constexpr TileSchedule32 kPipelined32 = {2, 2, 2, 4, true, true};
 
-template <InterleavedFormat kFormat>
-inline void multiply_slab_32(const Slab& slab) {
+template <typename Panel>
+inline void multiply_slab_32(Slab slab) {
   const int64_t tiles = token_tiles(slab.task.tokens);
   const int64_t even_tiles = tiles / 2 * 2;
   const int64_t even_panels = slab.count / 2 * 2;
-  multiply_pipelined_32<kFormat, kPipelined32>(slab, even_tiles, even_panels);
-  multiply_part_32<kFormat, TileSchedule32{2, 1}>(slab, 0, even_tiles, even_panels, slab.count);
-  multiply_part_32<kFormat, TileSchedule32{1, 2}>(slab, even_tiles, tiles, 0, even_panels);
-  multiply_part_32<kFormat, TileSchedule32{1, 1}>(slab, even_tiles, tiles, even_panels, slab.count);
+  // Of all pairs of tiles; of a single one.
+  const int64_t blocks = slab.task.k / 32;
+  slab.steps = even_panels / 2 * (tiles > 1 ? even_tiles / 2 * ((blocks + 1) / 2) : (blocks + 3) / 4);
+  multiply_pipelined_32<Panel, kPipelined32>(slab, even_tiles, even_panels);
+  multiply_part_32<Panel, TileSchedule32{2, 1}>(slab, 0, even_tiles, even_panels, slab.count);
+  multiply_part_32<Panel, TileSchedule32{1, 2}>(slab, even_tiles, tiles, 0, even_panels);
+  multiply_part_32<Panel, TileSchedule32{1, 1}>(slab, even_tiles, tiles, even_panels, slab.count);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #pragma once
 
 #include "backend/cpu/kernels/x86/amx_tiles.h"
-#include "backend/cpu/kernels/x86/gemm.h"
+#include "backend/cpu/kernels/x86/panel_stream.h"
 
 namespace inferno {
 namespace {
@@ -25,6 +25,27 @@ struct AmxPanel {
   static constexpr int kM = kD + 64;
   static constexpr int kMins = kM + (kFormat.minimums ? 64 : 0);
   static constexpr int kBytes = kMins + (kScaled && kFormat.minimums ? 32 * kSubs : 0);
+
+  // Of blocks of 32, by their number.
+  static constexpr bool kMinimums = kFormat.minimums;
+  static const uint8_t* levels(const uint8_t* panel, int64_t block) { return panel + block * kBytes; }
+  static __m512 d(const uint8_t* panel, int64_t block) { return _mm512_loadu_ps(floats(levels(panel, block) + kD)); }
+  static __m512 m(const uint8_t* panel, int64_t block) { return _mm512_loadu_ps(floats(levels(panel, block) + kM)); }
+  [[gnu::always_inline]] static void prefetch(const uint8_t* panel, int64_t block) {
+    prefetch_lines<kBytes>(levels(panel, block));
+  }
+};
+
+// Q8_0 as it is stored, instead of unpacked.
+struct StoredPanel {
+  static constexpr bool kMinimums = false;
+  static const uint8_t* levels(const uint8_t* panel, int64_t block) { return panel_levels(panel, block); }
+  static __m512 d(const uint8_t* panel, int64_t block) { return panel_d(panel, block); }
+  static __m512 m(const uint8_t* /*panel*/, int64_t /*block*/) { return _mm512_setzero_ps(); }
+  [[gnu::always_inline]] static void prefetch(const uint8_t* panel, int64_t block) {
+    prefetch_lines<BytePanel::kLevelBytes>(levels(panel, block));
+    if (block % 2 == 0) _mm_prefetch(levels(panel, block) + 2 * BytePanel::kLevelBytes, _MM_HINT_T0);
+  }
 };
 
 template <InterleavedFormat kFormat>

@@ -45,7 +45,7 @@ inline void memory_barrier() {
 }
 
 // ---- activations
-// Few tokens: rows, as the other kernels read them. From kAmxTokens on: tiles of 16 tokens, the last one padded with
+// Few tokens: rows, as the other kernels read them. From kFrom on: tiles of 16 tokens, the last one padded with
 // zero tokens; in a tile one block after another, all that a product of a block needs contiguous.
 
 template <int kBlock>
@@ -205,15 +205,14 @@ inline void pack_zero_token(int64_t k, uint8_t* tile, int64_t row) {
   }
 }
 
-template <int kBlock>
+template <int kBlock, int64_t kFrom = kAmxTokens<kBlock>>
 inline int64_t tiled_bytes(int64_t tokens, int64_t k) {
-  return tokens < kAmxTokens<kBlock> ? rows_bytes<kBlock>(tokens, k)
-                                     : token_tiles(tokens) * token_tile_bytes<kBlock>(k);
+  return tokens < kFrom ? rows_bytes<kBlock>(tokens, k) : token_tiles(tokens) * token_tile_bytes<kBlock>(k);
 }
-template <int kBlock>
+template <int kBlock, int64_t kFrom = kAmxTokens<kBlock>>
 inline void prepare_tiles(const float* x, int64_t x_stride, int64_t tokens, int64_t k, int64_t begin, int64_t end,
                           void* buffer) noexcept {
-  if (tokens < kAmxTokens<kBlock>) return prepare_rows<kBlock>(x, x_stride, tokens, k, begin, end, buffer);
+  if (tokens < kFrom) return prepare_rows<kBlock>(x, x_stride, tokens, k, begin, end, buffer);
   const int64_t filled = end < tokens ? end : token_tiles(tokens) * kTileTokens;
   for (int64_t t = begin; t < filled; ++t) {
     uint8_t* tile = static_cast<uint8_t*>(buffer) + t / kTileTokens * token_tile_bytes<kBlock>(k);
@@ -224,11 +223,11 @@ inline void prepare_tiles(const float* x, int64_t x_stride, int64_t tokens, int6
     }
   }
 }
-template <int kBlock>
+template <int kBlock, int64_t kFrom = kAmxTokens<kBlock>>
 inline constexpr ActivationLayout kTokenTiles = {kBlock == 32 ? "8 bits per 32, tiles" : "8 bits per 256, tiles",
                                                  1,
-                                                 tiled_bytes<kBlock>,
-                                                 prepare_tiles<kBlock>,
+                                                 tiled_bytes<kBlock, kFrom>,
+                                                 prepare_tiles<kBlock, kFrom>,
                                                  kBlock,
                                                  prepare_columns<kBlock>};
 

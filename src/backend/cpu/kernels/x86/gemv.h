@@ -54,7 +54,7 @@ class Prefetcher {
       end_ = at_ + next_->bytes;
       ++next_;
     }
-    prefetch_lines<kBytes, kPolicy.to_l1>(at_);
+    prefetch_lines<kBytes, false>(at_);
     at_ += kBytes;
   }
 
