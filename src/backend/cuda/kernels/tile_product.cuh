@@ -94,9 +94,13 @@ __device__ __forceinline__ void multiply_tile(const TileParams& a, const TilePro
   }
   wait_for_previous();
   if (a.p.norm != nullptr) {  // there are no more units than stages
+    // Blocks of quantized weights mostly have one unit, and no registers for the values of more.
+    if constexpr (is_plain(F) && N <= 16) activations.convert_all(count, unit_of, slot_of, norm);
 #pragma unroll
     for (int i = 0; i < kStages; ++i) {
-      if (i < count) activations.convert(unit_of(i), slot_of(i), norm[i]);
+      if constexpr (!is_plain(F) || N > 16) {
+        if (i < count) activations.convert(unit_of(i), slot_of(i), norm[i]);
+      }
       commit_copies();
     }
     activations.store_squares(shared.squares);
