@@ -187,11 +187,13 @@ void bench_ops(Backend& backend) {
     backend.set_timing(false);
     ModelRun batch(backend, small_model(type), {.context = 320, .max_sequences = 128});
     for (int32_t s = 0; s < 128; ++s) batch.prefill(s, prompt_of(192));
-    batch.decode(128);
-    backend.set_timing(true);
-    batch.decode(128);
-    print_ops(backend, fmt::format("decode of 128 streams at depth 192 {}", type).c_str());
-    backend.set_timing(false);
+    for (const int32_t streams : {1, 2, 8, 32, 128}) {
+      batch.decode(streams);
+      backend.set_timing(true);
+      for (int i = 0; i < 3; ++i) batch.decode(streams);
+      print_ops(backend, fmt::format("decode of {} streams at depth 192 {}", streams, type).c_str());
+      backend.set_timing(false);
+    }
   }
 }
 

@@ -101,8 +101,8 @@ void OpRunner::run_fused(const QkvRopeStoreArgs& a, const AttentionArgs& b, std:
   d.raw = project_heads(a);
   d.norms = {vector_or_null(a.q_norm), vector_or_null(a.k_norm), a.eps};
   d.rope = a.rope;
+  if (b.private_result) narrow_output(d.task, after);
   if (batch_attention_supports(context_, b.kv, d.task.q_heads, b.batch.tokens)) {
-    if (b.private_result) narrow_output(d.task, after);
     enqueue([&](const LaunchContext& c) { require_mapped(launch_batch_attention(c, d)); });
   } else {
     enqueue([&](const LaunchContext& c) { launch_decode_attention(c, d); });

@@ -4,7 +4,8 @@
 // One producer thread keeps TMA copies of tiles of 64 positions of K and V in flight, across pairs; the cache of
 // earlier steps is read before wait_for_previous(). Four consumer warps compute the pair's heads from the raw
 // projections (QK-norm, rotation, the new rows of the cache); each processes 16 positions of every tile with its own
-// running maximum and sum, and the four are merged at the end. The heads of a group are the rows of a tensor-core tile.
+// running maximum and sum (head_softmax.cuh), and the four are merged at the end.
+#include "backend/cuda/kernels/head_softmax.cuh"
 #include "backend/cuda/kernels/heads.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/tensor_map.cuh"
@@ -19,8 +20,6 @@ constexpr int kTile = kMapRows;
 constexpr int kTailRows = 16;
 constexpr int kTileRow = 128;  // bytes of a row of a tile: 64 values
 constexpr int kMaxGroup = 8;   // query heads per kv head
-constexpr int kStages = 3;
-constexpr int kBlocksPerSm = 2;
 constexpr float kLog2e = 1.4426950408889634F;
 
 struct Params {
@@ -30,7 +29,7 @@ struct Params {
 };
 
 // Shared memory; `group` query heads.
-template <int kDim>
+template <int kDim, int kStages>
 struct Layout {
   static constexpr int kMatrix = kTile * kDim * 2;  // K or V of a stage: [half][64 rows]
   static constexpr int kQueries = 2 * kStages * kMatrix;
@@ -46,7 +45,7 @@ __device__ __forceinline__ uint32_t swizzled(int row, int piece) {
   return static_cast<uint32_t>(piece / 8 * kTile * kTileRow + row * kTileRow + ((piece % 8 ^ (row & 7)) << 4));
 }
 
-template <int kDim>
+template <int kDim, int kStages>
 __device__ __forceinline__ void produce(const Params& p, uint32_t stages, uint32_t full, uint32_t empty) {
   const AttentionTask& a = p.a.task;
   const KvLayerView& kv = a.kv;
@@ -61,14 +60,14 @@ __device__ __forceinline__ void produce(const Params& p, uint32_t stages, uint32
           (table[first / kv.page_size] * kv.kv_heads + item % kv.kv_heads) * kv.page_size + first % kv.page_size;
       const auto stage = static_cast<uint32_t>(n % kStages);
       const uint32_t barrier = full + stage * 8;
-      const uint32_t to = stages + stage * 2 * Layout<kDim>::kMatrix;
+      const uint32_t to = stages + stage * 2 * Layout<kDim, kStages>::kMatrix;
       wait_barrier(empty + stage * 8, n / kStages % 2 ^ 1);
       const auto copy = [&](const CUtensorMap& k, const CUtensorMap& v, int at) {
 #pragma unroll
         for (int half = 0; half < kDim / 64; ++half) {
           const auto offset = static_cast<uint32_t>((half * kTile + at) * kTileRow);
           copy_box(to + offset, &k, half * 64, row + at, barrier);
-          copy_box(to + Layout<kDim>::kMatrix + offset, &v, half * 64, row + at, barrier);
+          copy_box(to + Layout<kDim, kStages>::kMatrix + offset, &v, half * 64, row + at, barrier);
         }
       };
       if (cached - first >= kTile) {
@@ -83,45 +82,61 @@ __device__ __forceinline__ void produce(const Params& p, uint32_t stages, uint32
   }
 }
 
-// The heads of a pair from the raw projections, each by one warp: queries, then the new key and value.
-template <typename T, int kDim>
-__device__ __forceinline__ void make_heads(const Params& p, int64_t t, int kv_head, uint8_t* shared, int warp,
-                                           int lane) {
-  using L = Layout<kDim>;
-  constexpr int kWords = kDim / 64;
-  const AttentionTask& a = p.a.task;
-  const KvLayerView& kv = a.kv;
-  const int group = a.q_heads / kv.kv_heads;
-  const bool half_split = p.a.rope.pairing == RopePairing::half_split;
-  auto* queries = reinterpret_cast<T*>(shared + L::kQueries);
-  auto* own = reinterpret_cast<float*>(shared + L::kOwn);
-  for (int h = warp; h < group + 2; h += kWarps) {
-    const bool query = h < group;
-    const bool key = h == group;
-    const void* raw = query ? p.a.raw.q : key ? p.a.raw.k : p.a.raw.v;
-    const int64_t at = query ? t * p.a.raw.q_stride + (kv_head * group + h) * kDim + 2 * lane
-                             : t * p.a.raw.kv_stride + kv_head * kDim + 2 * lane;
-    float2 v[kWords];
+// Which token and kv head a pair is, and where they are: depends on no other kernel of the step.
+struct Pair {
+  int64_t t = 0;
+  int kv_head = 0;
+  int cached = 0;  // positions before the token's own
+  int slot = -1;
+
+  __device__ __forceinline__ Pair(const AttentionTask& a, int item)
+      : t(item / a.kv.kv_heads), kv_head(item % a.kv.kv_heads), cached(a.batch.pos[t]), slot(a.batch.slot[t]) {}
+};
+
+// One head of a pair, in a warp's registers: of the group's queries, then the key and the value.
+template <int kDim>
+struct PairHead {
+  static constexpr int kWords = kDim / 64;
+  float2 v[kWords];
+  HeadFactors<kDim> factors;
+
+  __device__ __forceinline__ void load_factors(const Params& p, const Pair& pair, int h, int group, int lane) {
+    if (h > group) return;
+    factors.load(h < group ? p.a.norms.q : p.a.norms.k,
+                 static_cast<const float*>(p.a.rope.table.data) + int64_t{pair.cached} * kDim,
+                 p.a.rope.pairing == RopePairing::half_split, lane);
+  }
+  // After wait_for_previous().
+  __device__ __forceinline__ void load_raw(const Params& p, const Pair& pair, int h, int group, int lane) {
+    const RawHeads& raw = p.a.raw;
+    const void* from = h < group ? raw.q : h == group ? raw.k : raw.v;
+    const int64_t at = 2 * lane + (h < group ? pair.t * raw.q_stride + (pair.kv_head * group + h) * kDim
+                                             : pair.t * raw.kv_stride + pair.kv_head * kDim);
 #pragma unroll
     for (int w = 0; w < kWords; ++w) {
-      v[w] = p.a.raw.dtype == DType::f32 ? load_pair(static_cast<const float*>(raw) + at + w * 64)
-                                         : load_pair(static_cast<const __nv_bfloat16*>(raw) + at + w * 64);
+      v[w] = raw.dtype == DType::f32 ? load_pair(static_cast<const float*>(from) + at + w * 64)
+                                     : load_pair(static_cast<const __nv_bfloat16*>(from) + at + w * 64);
     }
-    if (query || key) {
-      const float* norm = query ? p.a.norms.q : p.a.norms.k;
-      const float* cos_sin = static_cast<const float*>(p.a.rope.table.data) + int64_t{a.batch.pos[t]} * kDim;
-      HeadFactors<kDim> factors;
-      factors.load(norm, cos_sin, half_split, lane);
-      factors.apply(v, norm != nullptr, p.a.norms.eps, half_split, lane);
+  }
+  // Normalizes and rotates it; queries into shared memory, key and value there and into the cache.
+  template <typename T, typename L>
+  __device__ __forceinline__ void finish(const Params& p, const Pair& pair, int h, int group, uint8_t* shared,
+                                         int lane) {
+    const KvLayerView& kv = p.a.task.kv;
+    if (h <= group) {
+      const float* norm = h < group ? p.a.norms.q : p.a.norms.k;
+      factors.apply(v, norm != nullptr, p.a.norms.eps, p.a.rope.pairing == RopePairing::half_split, lane);
     }
-    if (query) {
+    if (h < group) {
+      auto* queries = reinterpret_cast<T*>(shared + L::kQueries);
 #pragma unroll
       for (int w = 0; w < kWords; ++w) store_pair(queries + h * kDim + w * 64 + 2 * lane, v[w]);
-      continue;
+      return;
     }
-    const int slot = a.batch.slot[t];
-    T* row = static_cast<T*>(key ? kv.k : kv.v) +
-             ((int64_t{slot / kv.page_size} * kv.kv_heads + kv_head) * kv.page_size + slot % kv.page_size) * kDim;
+    auto* own = reinterpret_cast<float*>(shared + L::kOwn);
+    const int slot = pair.slot;
+    T* row = static_cast<T*>(h == group ? kv.k : kv.v) +
+             ((int64_t{slot / kv.page_size} * kv.kv_heads + pair.kv_head) * kv.page_size + slot % kv.page_size) * kDim;
 #pragma unroll
     for (int w = 0; w < kWords; ++w) {
       if (slot >= 0) store_pair(row + w * 64 + 2 * lane, v[w]);
@@ -129,46 +144,35 @@ __device__ __forceinline__ void make_heads(const Params& p, int64_t t, int kv_he
                  make_float2(widen(static_cast<T>(v[w].x)), widen(static_cast<T>(v[w].y))));
     }
   }
-}
+};
 
 // A warp's running sums over its positions.
 template <typename T, int kDim>
 struct Running {
   uint32_t query[kDim / 16][2];
-  float o[kDim / 8][2] = {};
-  float row_max = -INFINITY;  // of row lane / 4, in units of log2
-  float row_sum = 0;          // of that row, this lane's columns
+  float o[kDim / 16][4] = {};  // columns 16 n + g and that plus 8, of heads 2c and 2c + 1
+  HeadSoftmax softmax;
 
   // 16 positions of a tile, from `row` on; `seen` of them count.
   __device__ __forceinline__ void add(uint32_t keys, uint32_t values, int row, int seen, float factor, int lane) {
     const int c = lane % 4;
     const int matrix = lane / 8;
     const int matrix_row = lane % 8;
-    float s[2][4] = {};
+    float even[4] = {};
+    float odd[4] = {};
 #pragma unroll
     for (int step = 0; step < kDim / 16; ++step) {
       uint32_t k[4];
-      load_matrices(k, keys + swizzled(row + matrix / 2 * 8 + matrix_row, step * 2 + matrix % 2));
-      mma<T>(s[0], query[step][0], 0, query[step][1], 0, k[0], k[1]);
-      mma<T>(s[1], query[step][0], 0, query[step][1], 0, k[2], k[3]);
+      load_matrices(k, keys + swizzled(row + matrix % 2 * 8 + matrix_row, step * 2 + matrix / 2));
+      mma<T>(step % 2 == 0 ? even : odd, k[0], k[1], k[2], k[3], query[step][0], query[step][1]);
     }
-    float score[4];  // positions 2c, 2c + 1, 2c + 8, 2c + 9
+    float score[4];  // positions g, g, g + 8, g + 8
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
-      score[n] = 2 * c + n % 2 + n / 2 * 8 < seen ? s[n / 2][n % 2] * factor : -INFINITY;
+      score[n] = lane / 4 + n / 2 * 8 < seen ? (even[n] + odd[n]) * factor : -INFINITY;
     }
-    float high = fmaxf(fmaxf(score[0], score[1]), fmaxf(score[2], score[3]));
-    high = fmaxf(high, __shfl_xor_sync(kFullMask, high, 1));
-    high = fmaxf(high, __shfl_xor_sync(kFullMask, high, 2));
-    const float new_max = fmaxf(row_max, high);  // finite: at least one position is seen
-    const float rescale = fast_exp2(row_max - new_max);
-    row_max = new_max;
-    float weight[4];
-#pragma unroll
-    for (int n = 0; n < 4; ++n) weight[n] = fast_exp2(score[n] - row_max);
-    row_sum = row_sum * rescale + (weight[0] + weight[1]) + (weight[2] + weight[3]);
-    const uint32_t p0 = pack_pair<T>(weight[0], weight[1]);
-    const uint32_t p1 = pack_pair<T>(weight[2], weight[3]);
+    uint32_t weights[2];
+    const float2 rescale = softmax.add<T>(score, weights);
     // Rows that are not seen count as zero, whatever the cache holds there: 0 * NaN is not 0.
     const auto pair_mask = [&](int at) { return (at < seen ? 0xffffU : 0U) | (at + 1 < seen ? 0xffff0000U : 0U); };
     const uint32_t low = pair_mask(2 * c);
@@ -176,22 +180,15 @@ struct Running {
 #pragma unroll
     for (int n = 0; n < kDim / 16; ++n) {
       uint32_t v[4];
-      load_matrices_transposed(v, values + swizzled(row + matrix % 2 * 8 + matrix_row, n * 2 + matrix / 2));
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        float acc[4] = {o[2 * n + i][0] * rescale, o[2 * n + i][1] * rescale, 0, 0};
-        mma<T>(acc, p0, 0, p1, 0, v[2 * i] & low, v[2 * i + 1] & up);
-        o[2 * n + i][0] = acc[0];
-        o[2 * n + i][1] = acc[1];
-      }
+      load_matrices_transposed(v, values + swizzled(row + matrix / 2 * 8 + matrix_row, n * 2 + matrix % 2));
+      HeadSoftmax::multiply<T>(o[n], rescale, v[0] & low, v[1] & low, v[2] & up, v[3] & up, weights);
     }
   }
 };
 
 // The token's own position: score s, weight 1 at maximum s. It is the last term of the sums.
-template <typename T, int kDim>
+template <typename T, int kDim, typename L>
 __device__ __forceinline__ void add_own(const AttentionTask& a, int group, uint8_t* shared, int warp, int lane) {
-  using L = Layout<kDim>;
   const auto* queries = reinterpret_cast<const T*>(shared + L::kQueries);
   const auto* own = reinterpret_cast<const float*>(shared + L::kOwn);
   auto* sums = reinterpret_cast<float*>(shared + L::kSums) + kWarps * group * kDim;
@@ -211,9 +208,8 @@ __device__ __forceinline__ void add_own(const AttentionTask& a, int group, uint8
 }
 
 // Adds up the warps' sums of a pair and writes the result.
-template <int kDim>
+template <int kDim, typename L>
 __device__ __forceinline__ void finish(const AttentionTask& a, int64_t t, int kv_head, int group, uint8_t* shared) {
-  using L = Layout<kDim>;
   const auto* row_maxima = reinterpret_cast<const float*>(shared + L::kRowMaxima);
   const auto* row_sums = reinterpret_cast<const float*>(shared + L::kRowSums);
   const auto* sums = reinterpret_cast<const float*>(shared + L::kSums);
@@ -241,9 +237,9 @@ __device__ __forceinline__ void finish(const AttentionTask& a, int64_t t, int kv
   }
 }
 
-template <typename T, int kDim>
+template <typename T, int kDim, int kStages>
 __device__ __forceinline__ void consume(const Params& p, uint8_t* shared, uint32_t full, uint32_t empty) {
-  using L = Layout<kDim>;
+  using L = Layout<kDim, kStages>;
   const AttentionTask& a = p.a.task;
   const int kv_heads = a.kv.kv_heads;
   const int group = a.q_heads / kv_heads;
@@ -256,15 +252,32 @@ __device__ __forceinline__ void consume(const Params& p, uint8_t* shared, uint32
   for (int i = group * kDim + static_cast<int>(threadIdx.x); i < kMaxGroup * kDim; i += kComputing) {
     queries[i] = narrow<T>(0.0F);
   }
+  // The heads of the next pair are loaded while this one's positions are processed.
+  const int items = a.batch.tokens * kv_heads;
+  const auto stride = static_cast<int>(gridDim.x);
+  Pair next(a, static_cast<int>(blockIdx.x));
+  PairHead<kDim> head;
+  if (warp < group + 2) head.load_factors(p, next, warp, group, lane);
   wait_for_previous();
+  if (warp < group + 2) head.load_raw(p, next, warp, group, lane);
   int n = 0;  // tiles so far
-  for (int item = static_cast<int>(blockIdx.x); item < a.batch.tokens * kv_heads; item += static_cast<int>(gridDim.x)) {
-    const int64_t t = item / kv_heads;
-    const int kv_head = item % kv_heads;
-    const int cached = a.batch.pos[t];
-    make_heads<T, kDim>(p, t, kv_head, shared, warp, lane);
+  for (int item = static_cast<int>(blockIdx.x); item < items; item += stride) {
+    const Pair pair = next;
+    if (item + stride < items) next = Pair(a, item + stride);
+    for (int h = warp; h < group + 2; h += kWarps) {
+      if (h != warp) {
+        head.load_factors(p, pair, h, group, lane);
+        head.load_raw(p, pair, h, group, lane);
+      }
+      head.template finish<T, L>(p, pair, h, group, shared, lane);
+    }
+    const int cached = pair.cached;
     sync_barrier(1, kComputing);
-    add_own<T, kDim>(a, group, shared, warp, lane);
+    if (item + stride < items && warp < group + 2) {
+      head.load_factors(p, next, warp, group, lane);
+      head.load_raw(p, next, warp, group, lane);
+    }
+    add_own<T, kDim, L>(a, group, shared, warp, lane);
 
     Running<T, kDim> running;
 #pragma unroll
@@ -284,31 +297,33 @@ __device__ __forceinline__ void consume(const Params& p, uint8_t* shared, uint32
       __syncwarp();
       if (lane == 0) arrive(empty + stage * 8);
     }
-    running.row_sum += __shfl_xor_sync(kFullMask, running.row_sum, 1);
-    running.row_sum += __shfl_xor_sync(kFullMask, running.row_sum, 2);
-    if (g < group) {
-      auto* sums = reinterpret_cast<float*>(shared + L::kSums) + (warp * group + g) * kDim;
+    running.softmax.finish();
 #pragma unroll
-      for (int i = 0; i < kDim / 8; ++i) {
-        *reinterpret_cast<float2*>(sums + i * 8 + 2 * c) = make_float2(running.o[i][0], running.o[i][1]);
+    for (int i = 0; i < 2; ++i) {
+      const int h = 2 * c + i;
+      if (h >= group) break;
+      auto* sums = reinterpret_cast<float*>(shared + L::kSums) + (warp * group + h) * kDim + g;
+#pragma unroll
+      for (int j = 0; j < kDim / 16; ++j) {
+        sums[j * 16] = running.o[j][i];
+        sums[j * 16 + 8] = running.o[j][i + 2];
       }
-      if (c == 0) {
-        reinterpret_cast<float*>(shared + L::kRowMaxima)[warp * kMaxGroup + g] = running.row_max;
-        reinterpret_cast<float*>(shared + L::kRowSums)[warp * kMaxGroup + g] = running.row_sum;
+      if (g == 0) {
+        reinterpret_cast<float*>(shared + L::kRowMaxima)[warp * kMaxGroup + h] = running.softmax.high[i];
+        reinterpret_cast<float*>(shared + L::kRowSums)[warp * kMaxGroup + h] = running.softmax.sum[i];
       }
     }
     sync_barrier(1, kComputing);
-    finish<kDim>(a, t, kv_head, group, shared);
+    finish<kDim, L>(a, pair.t, pair.kv_head, group, shared);
     sync_barrier(1, kComputing);  // the next pair's heads and sums reuse the memory
   }
 }
 
-template <typename T, int kDim>
-__global__ void __launch_bounds__(kComputing + kWarp, kBlocksPerSm)
-    batch_attention_kernel(const __grid_constant__ Params p) {
+template <typename T, int kDim, int kStages>
+__global__ void __launch_bounds__(kComputing + kWarp, 3) batch_attention_kernel(const __grid_constant__ Params p) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ uint8_t unaligned[];
-  using L = Layout<kDim>;
+  using L = Layout<kDim, kStages>;
   uint8_t* shared = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
   const uint32_t full = shared_address(shared) + L::kBarriers;
   const uint32_t empty = full + kStages * 8;
@@ -322,23 +337,41 @@ __global__ void __launch_bounds__(kComputing + kWarp, kBlocksPerSm)
   __syncthreads();
   let_next_start();
   if (threadIdx.x >= kComputing) {
-    if (threadIdx.x == kComputing) produce<kDim>(p, shared_address(shared), full, empty);
+    if (threadIdx.x == kComputing) produce<kDim, kStages>(p, shared_address(shared), full, empty);
     wait_for_previous();
   } else {
-    consume<T, kDim>(p, shared, full, empty);
+    consume<T, kDim, kStages>(p, shared, full, empty);
   }
 #endif
 }
 
-template <typename T, int kDim>
+// Many pairs per multiprocessor: three blocks share it, each with fewer tiles in flight, so that one has heads to
+// prepare or sums to merge while others wait for memory. Else two, whose first tiles are all of a short sequence.
+constexpr int kManyStages = 2;
+constexpr int kFewStages = 3;
+
+template <typename T, int kDim, int kStages>
 void launch_typed(const LaunchContext& c, const Params& p) {
   const AttentionTask& task = p.a.task;
   const int items = task.batch.tokens * task.kv.kv_heads;
-  const int blocks = items < c.sm_count * kBlocksPerSm ? items : c.sm_count * kBlocksPerSm;
+  const int most = c.sm_count * (kStages == kManyStages ? 3 : 2);
   launch(c,
-         {dim3(static_cast<unsigned>(blocks)), dim3(kComputing + kWarp),
-          Layout<kDim>::bytes(task.q_heads / task.kv.kv_heads)},
-         batch_attention_kernel<T, kDim>, p);
+         {dim3(static_cast<unsigned>(items < most ? items : most)), dim3(kComputing + kWarp),
+          Layout<kDim, kStages>::bytes(task.q_heads / task.kv.kv_heads)},
+         batch_attention_kernel<T, kDim, kStages>, p);
+}
+
+template <typename T, int kDim>
+void launch_with(const LaunchContext& c, const Params& p) {
+  constexpr int kMany = 6;  // pairs per multiprocessor
+  constexpr int kThird = 75 * 1024;
+  const AttentionTask& task = p.a.task;
+  const bool many = task.batch.tokens * task.kv.kv_heads >= kMany * c.sm_count;
+  if (many && Layout<kDim, kManyStages>::bytes(task.q_heads / task.kv.kv_heads) <= kThird) {
+    launch_typed<T, kDim, kManyStages>(c, p);
+  } else {
+    launch_typed<T, kDim, kFewStages>(c, p);
+  }
 }
 
 }  // namespace
@@ -356,7 +389,7 @@ bool launch_batch_attention(const LaunchContext& c, const DecodeAttention& task)
   if (!map_cache(task.task.kv, kTile, &p.k, &p.v) || !map_cache(task.task.kv, kTailRows, &p.k_tail, &p.v_tail))
     return false;
   const auto with_type = [&]<typename T>() {
-    task.task.kv.head_dim == 128 ? launch_typed<T, 128>(c, p) : launch_typed<T, 64>(c, p);
+    task.task.kv.head_dim == 128 ? launch_with<T, 128>(c, p) : launch_with<T, 64>(c, p);
   };
   if (task.task.kv.dtype == DType::bf16) {
     with_type.template operator()<__nv_bfloat16>();

@@ -1,10 +1,10 @@
 // Attention of one token per sequence over its cached positions, 16-bit caches with heads of 64 or 128.
 //
 // A block has one token, one kv head and one split of the positions; its warps process tiles of 16 positions
-// round-robin, each with its own running maximum and sum. The heads of a group are the rows of a tensor-core tile. A
-// dot product does not depend on the order of its terms, so lane c of a row may hold 16 contiguous bytes as its part of
-// the head, and the columns of V may be in the order in which lanes load them. The cache of earlier steps is read
-// before wait_for_previous(); the next tile's keys are prefetched while this tile's values are used, and vice versa.
+// round-robin, each with its own running maximum and sum (head_softmax.cuh). A dot product does not depend on the order
+// of its terms, so lane c of a row may hold 16 contiguous bytes as its part of the head, and the columns of V may be in
+// the order in which lanes load them. The cache of earlier steps is read before wait_for_previous(); the next tile's
+// keys are prefetched while this tile's values are used, and vice versa.
 //
 // Fused: the kernel starts from the raw projections. Each block normalizes and rotates its group's queries; split 0
 // also computes this token's key and value, stores them, and adds their term to the sum.
@@ -13,6 +13,7 @@
 // send them to each other, which is all that sequences of some hundred positions need. Beyond that, and elsewhere, they
 // are in device memory, and the last block to finish merges them.
 #include "backend/cuda/kernels/decode_merge.cuh"
+#include "backend/cuda/kernels/head_softmax.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 
 namespace inferno::cuda {
@@ -20,6 +21,11 @@ namespace {
 
 constexpr int kMaxSplits = 32;
 constexpr float kLog2e = 1.4426950408889634F;
+
+// Each quarter of a multiprocessor has 16,384 registers: beside two warps of this kernel there is room for the three of
+// nine warps that one of them gets of a product of several tokens, 96 registers each (stream_columns.cuh).
+constexpr int kFusedRegisters = 112;
+constexpr int kMostRegisters = 128;
 
 // Tiles of each warp up to which a sequence has one cluster: more would cost more than merging through device memory.
 constexpr int kClusterTiles = 3;
@@ -33,8 +39,20 @@ __device__ __forceinline__ int split_span(int positions, const DecodeParams& p) 
   return max(kWarps, (tiles + splits - 1) / splits) * kTile;
 }
 
+// Four elements of the result, in the type that the next product reads.
+__device__ __forceinline__ void store_result(const AttentionTask& a, int64_t at, float4 v) {
+  if (a.narrow_out == nullptr) {
+    *reinterpret_cast<float4*>(a.out + at) = v;
+    return;
+  }
+  const uint2 pairs = a.narrow_type == DType::bf16
+                          ? make_uint2(narrow_pair<__nv_bfloat16>(v.x, v.y), narrow_pair<__nv_bfloat16>(v.z, v.w))
+                          : make_uint2(narrow_pair<__half>(v.x, v.y), narrow_pair<__half>(v.z, v.w));
+  *reinterpret_cast<uint2*>(static_cast<uint16_t*>(a.narrow_out) + at) = pairs;
+}
+
 template <typename T, int kDim, int kWarps, bool kFused, bool kCluster>
-__global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
+__global__ void __maxnreg__(kFused ? kFusedRegisters : kMostRegisters)
     decode_attention_kernel(const __grid_constant__ DecodeParams p) {
   // A WarpTile per warp, at the end its o, [kMaxGroup][kDim] floats; then the inbox of a cluster's block.
   extern __shared__ __align__(16) uint8_t tiles[];
@@ -170,41 +188,28 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
 #pragma unroll
   for (int j = 0; j < kDim / 32; ++j) query[j] = *reinterpret_cast<const uint4*>(&queries[g][j * 32 + c * 8]);
   const float factor = a.scale * kLog2e;
-  float o[kDim / 64][8][2] = {};
-  float row_max = -INFINITY;  // of row g, in units of log2
-  float row_sum = 0;          // of row g, this lane's columns
+  float o[kDim / 64][4][4] = {};  // columns 64 h + 8 g + 2 m and the next, of heads 2c and 2c + 1
+  HeadSoftmax softmax;
 #pragma unroll 1
   for (int i = first_tile; i < end_tile; i += kWarps) {
-    float s[2][4] = {};
+    float even[4] = {};
+    float odd[4] = {};
     wait_copies<1>();
 #pragma unroll
-    for (int n = 0; n < 2; ++n) {
-#pragma unroll
-      for (int j = 0; j < kDim / 32; ++j) {
-        const uint4 k = tile.keys(n, j);
-        mma<T>(s[n], query[j].x, 0, query[j].y, 0, k.x, k.y);
-        mma<T>(s[n], query[j].z, 0, query[j].w, 0, k.z, k.w);
-      }
+    for (int j = 0; j < kDim / 32; ++j) {
+      const uint4 near = tile.keys(0, j);
+      const uint4 far = tile.keys(1, j);
+      mma<T>(even, near.x, far.x, near.y, far.y, query[j].x, query[j].y);
+      mma<T>(odd, near.z, far.z, near.w, far.w, query[j].z, query[j].w);
     }
     prefetch_keys(i + kWarps);
-    float score[4];  // positions 2c, 2c + 1, 2c + 8, 2c + 9
+    float score[4];  // positions g, g, g + 8, g + 8
 #pragma unroll
     for (int n = 0; n < 4; ++n) {
-      const int at = i * kTile + 2 * c + n % 2 + n / 2 * 8;
-      score[n] = at < end ? s[n / 2][n % 2] * factor : -INFINITY;
+      score[n] = i * kTile + g + n / 2 * 8 < end ? (even[n] + odd[n]) * factor : -INFINITY;
     }
-    float high = fmaxf(fmaxf(score[0], score[1]), fmaxf(score[2], score[3]));
-    high = fmaxf(high, __shfl_xor_sync(kFullMask, high, 1));
-    high = fmaxf(high, __shfl_xor_sync(kFullMask, high, 2));
-    const float new_max = fmaxf(row_max, high);  // finite: every tile has a position
-    const float rescale = fast_exp2(row_max - new_max);
-    row_max = new_max;
-    float weight[4];
-#pragma unroll
-    for (int n = 0; n < 4; ++n) weight[n] = fast_exp2(score[n] - row_max);
-    row_sum = row_sum * rescale + (weight[0] + weight[1]) + (weight[2] + weight[3]);
-    const uint32_t p0 = pack_pair<T>(weight[0], weight[1]);
-    const uint32_t p1 = pack_pair<T>(weight[2], weight[3]);
+    uint32_t weights[2];
+    const float2 rescale = softmax.add<T>(score, weights);
     wait_copies<1>();
 #pragma unroll
     for (int h = 0; h < kDim / 64; ++h) {
@@ -218,38 +223,33 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
       load_values(v2, 2);
       load_values(v3, 3);
 #pragma unroll
-      for (int n = 0; n < 8; ++n) {
-        // Column n of the lane's eight, of two positions each, as a pair.
-        const uint32_t pick = n % 2 == 0 ? 0x5410U : 0x7632U;
-        const uint32_t b0 = __byte_perm(v0[n / 2], v1[n / 2], pick);
-        const uint32_t b1 = __byte_perm(v2[n / 2], v3[n / 2], pick);
-        float acc[4] = {o[h][n][0] * rescale, o[h][n][1] * rescale, 0, 0};
-        mma<T>(acc, p0, 0, p1, 0, b0, b1);
-        o[h][n][0] = acc[0];
-        o[h][n][1] = acc[1];
+      for (int m = 0; m < 4; ++m) {
+        // Two columns of the lane's eight, each as pairs of two positions.
+        const auto low = [](uint32_t x, uint32_t y) { return __byte_perm(x, y, 0x5410U); };
+        const auto high = [](uint32_t x, uint32_t y) { return __byte_perm(x, y, 0x7632U); };
+        HeadSoftmax::multiply<T>(o[h][m], rescale, low(v0[m], v1[m]), high(v0[m], v1[m]), low(v2[m], v3[m]),
+                                 high(v2[m], v3[m]), weights);
       }
     }
     prefetch_values(i + kWarps);
   }
-  row_sum += __shfl_xor_sync(kFullMask, row_sum, 1);
-  row_sum += __shfl_xor_sync(kFullMask, row_sum, 2);
+  softmax.finish();
   const auto sums_of = [&](int w) { return reinterpret_cast<float*>(tiles + w * Tile::kBytes); };
   __syncwarp();
-  if (g < group) {
-    float* sums = sums_of(warp) + g * kDim;
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    const int head = 2 * c + n;
+    if (head >= group) break;
+    float* sums = sums_of(warp) + head * kDim + g * 8;
 #pragma unroll
     for (int h = 0; h < kDim / 64; ++h) {
 #pragma unroll
-      for (int n = 0; n < 8; n += 4) {
-        const auto put = [&](int column, int half) {
-          *reinterpret_cast<float4*>(sums + h * 64 + column * 8 + n) =
-              make_float4(o[h][n][half], o[h][n + 1][half], o[h][n + 2][half], o[h][n + 3][half]);
-        };
-        put(2 * c, 0);
-        put(2 * c + 1, 1);
+      for (int m = 0; m < 4; m += 2) {
+        *reinterpret_cast<float4*>(sums + h * 64 + m * 2) =
+            make_float4(o[h][m][n], o[h][m][n + 2], o[h][m + 1][n], o[h][m + 1][n + 2]);
       }
     }
-    if (c == 0) row_maxima[warp][g] = row_max, row_sums[warp][g] = row_sum;
+    if (g == 0) row_maxima[warp][head] = softmax.high[n], row_sums[warp][head] = softmax.sum[n];
   }
   __syncthreads();
 
@@ -275,8 +275,8 @@ __global__ void __launch_bounds__(kWarps* kWarp, 16 / kWarps)
   const int columns = group * kDim;
   const int stride = 4 * kWarps * kWarp;
   const int mine = 4 * static_cast<int>(threadIdx.x);
-  float* out = a.out + (t * a.q_heads + kv_head * group) * kDim;
-  const auto store = [&](int i, const PartialRow& r) { *reinterpret_cast<float4*>(out + i) = r.result(); };
+  const int64_t first_out = (t * a.q_heads + kv_head * group) * kDim;
+  const auto store = [&](int i, const PartialRow& r) { store_result(a, first_out + i, r.result()); };
   if (active == 1) {
     for (int i = mine; i < columns; i += stride) store(i, combined(i));
     return;

@@ -12,6 +12,13 @@ __device__ __forceinline__ void arrive_cluster() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 #endif
 }
+// The same for a thread whose accesses before it are over: a release would wait for all that is in flight.
+__device__ __forceinline__ void arrive_cluster_relaxed() {
+#if __CUDA_ARCH__ >= 900
+  __syncwarp();
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+}
 __device__ __forceinline__ void wait_cluster() {
 #if __CUDA_ARCH__ >= 900
   __syncwarp();

@@ -25,6 +25,8 @@ struct LaunchShape {
 inline constexpr int kStreamSlot = 110 * 1024;
 inline constexpr int kResidualSlot = 115 * 1024;
 inline constexpr int kAttentionSlot = 75 * 1024;
+// Products of some tens of tokens that add no residual: at most two blocks on a multiprocessor.
+inline constexpr int kTileSlot = 76 * 1024;
 // Of kernels that are bound by memory bandwidth: only attention fits beside one. Prefetching for two kernels at a time
 // gains nothing, and a multiprocessor with two blocks of one would delay all others.
 inline constexpr int kExclusiveSlot = 150 * 1024;

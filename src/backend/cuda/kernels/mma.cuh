@@ -41,6 +41,13 @@ __device__ __forceinline__ void load_matrices_transposed(uint32_t* r, uint32_t s
                : "r"(shared_address)
                : "memory");
 }
+// An 8 x 8 matrix of 16-bit values in a warp's registers: lane l has columns 2 (l % 4) and the next of row l / 4,
+// before and after.
+__device__ __forceinline__ uint32_t transposed(uint32_t pair) {
+  uint32_t result;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
+  return result;
+}
 
 // 16 bytes from global to shared memory, asynchronous; zeros if not `exists`.
 __device__ __forceinline__ void copy_async_16(uint32_t shared_address, const void* global, bool exists) {

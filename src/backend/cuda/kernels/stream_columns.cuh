@@ -9,7 +9,8 @@
 
 namespace inferno::cuda {
 
-// Two kernels share a multiprocessor's registers.
+// Two kernels share a multiprocessor's registers. With more than 96 attention would not fit beside this one (see
+// attention_decode.cu).
 inline constexpr int kColumnsResident = 2;
 
 // Bytes of one token's activations: the columns of eight (BF16: two) tokens are in different banks.
@@ -29,10 +30,21 @@ __host__ __device__ constexpr bool has_columns(DType dtype) {
 template <DType F>
 class ColumnActivations {
  public:
-  // Loads the first norm weights, which depend on no other kernel.
-  __device__ __forceinline__ ColumnActivations(const StreamParams& a, uint8_t* x, float* partial)
-      : p_(a.p), groups_(a.units * 32), shift_(a.token_shift), x_(x), column_bytes_(a.column_bytes), partial_(partial) {
-    load_all(first(), p_.norm, 1, weights_);
+  // Copies the norm's weights, which depend on no other kernel, to `norm`, shared memory for k values; it is free again
+  // after run().
+  __device__ __forceinline__ ColumnActivations(const StreamParams& a, uint8_t* x, float* partial, float* norm)
+      : p_(a.p),
+        groups_(a.units * 32),
+        shift_(a.token_shift),
+        x_(x),
+        column_bytes_(a.column_bytes),
+        partial_(partial),
+        norm_(norm) {
+    if (p_.norm == nullptr) return;
+    for (int i = 4 * static_cast<int>(threadIdx.x); i < p_.k; i += 4 * kStreamThreads) {
+      *reinterpret_cast<float4*>(norm_ + i) = *reinterpret_cast<const float4*>(p_.norm + i);
+    }
+    sync_first<kStreamThreads>();
   }
 
   // After wait_for_previous(). On return all threads see all columns.
@@ -47,16 +59,11 @@ class ColumnActivations {
 #pragma unroll 1
       for (int at = first(); at < pieces; at += kPieces * step()) {
         float values[kPieces][kValues];
-        load_all(at, from, 0, values);
-        if (at != first()) load_all(at, p_.norm, 1, weights_);
+        load_all(at, from, values);
 #pragma unroll
         for (int j = 0; j < kPieces; ++j) {
           if (at + j * step() >= pieces) break;
-#pragma unroll
-          for (int c = 0; c < kValues; ++c) {
-            squares = fmaf(values[j][c], values[j][c], squares);
-            values[j][c] *= weights_[j][c];
-          }
+          if (p_.norm != nullptr) scale(at + j * step(), values[j], squares);
           writer.put(at + j * step(), values[j]);
         }
       }
@@ -83,16 +90,26 @@ class ColumnActivations {
     return static_cast<int>(threadIdx.x) & ((kWarp << shift_) - 1);
   }
   [[nodiscard]] __device__ __forceinline__ int step() const { return kWarp << shift_; }
-  // Pieces from `at` on; `missing` where there is no array, zeros after its end.
-  __device__ __forceinline__ void load_all(int at, const float* from, float missing,
-                                           float (&v)[kPieces][kValues]) const {
+  // Multiplies a piece with its norm weights, and adds its squares.
+  __device__ __forceinline__ void scale(int piece, float* v, float& squares) const {
+    const int i = piece * kValues;
+    if (i >= p_.k) return;
+#pragma unroll
+    for (int c = 0; c < kValues; c += 4) {
+      const float4 w = *reinterpret_cast<const float4*>(norm_ + i + c);
+#pragma unroll
+      for (int n = 0; n < 4; ++n) squares = fmaf(v[c + n], v[c + n], squares);
+      v[c] *= w.x, v[c + 1] *= w.y, v[c + 2] *= w.z, v[c + 3] *= w.w;
+    }
+  }
+  // Pieces from `at` on, zeros after the end of the row.
+  __device__ __forceinline__ void load_all(int at, const float* from, float (&v)[kPieces][kValues]) const {
 #pragma unroll
     for (int j = 0; j < kPieces; ++j) {
       const int i = (at + j * step()) * kValues;
 #pragma unroll
       for (int c = 0; c < kValues; c += 4) {
-        float4 four = make_float4(missing, missing, missing, missing);
-        if (from != nullptr) four = i < p_.k ? load_fresh4(from + i + c) : make_float4(0, 0, 0, 0);
+        const float4 four = i < p_.k ? load_fresh4(from + i + c) : make_float4(0, 0, 0, 0);
         v[j][c] = four.x, v[j][c + 1] = four.y, v[j][c + 2] = four.z, v[j][c + 3] = four.w;
       }
     }
@@ -104,7 +121,7 @@ class ColumnActivations {
   uint8_t* x_;
   int column_bytes_;
   float* partial_;
-  float weights_[kPieces][kValues];
+  float* norm_;
 };
 
 // Tiles of BF16 rows: 16 rows, or 8 pairs with the gates in the upper half; a lane has 16 contiguous bytes of its rows
@@ -184,7 +201,7 @@ __device__ __forceinline__ void stream_columns(const StreamParams& a, int segmen
   }
   const VectorProduct& p = a.p;
   const Segment& s = w.s;
-  ColumnActivations<F> activations(a, w.x, w.partial);
+  ColumnActivations<F> activations(a, w.x, w.partial, w.sums);
   wait_for_previous();
 
   // A thread stores every kStreamThreads-th result, columns of a row first; always the same column.

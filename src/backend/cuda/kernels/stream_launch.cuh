@@ -83,6 +83,8 @@ bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
   a.batch_rows = kColumns > 1 && most_rows * sum_bytes > kBatchSumBytes ? kBatchSumBytes / sum_bytes : most_rows;
   a.sum_stride = a.batch_rows * kParts * kColumns;
   a.sum_bytes = align(a.batch_rows * sum_bytes);
+  // Norm weights have the memory before the sums do.
+  if (kColumns > 1 && p.norm != nullptr && a.sum_bytes < 4 * p.k) a.sum_bytes = align(4 * p.k);
   const int fixed = 2 * kMaxStages * 8 + 32 * 4 + a.sum_bytes + a.x_bytes;
   const int shared_slot = p.residual != nullptr ? kResidualSlot : kStreamSlot;
   const int room = shared_slot - fixed;
@@ -92,7 +94,9 @@ bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
   // Batches of quantized rows are multiplied whole; tiles need not be full.
   a.chunk_rows = kTiles ? (kSwiglu ? 8 : 16) : a.row_step * (kBatch / kParts);
   const int most = !kTiles ? kChunkBytes : ring / 2 > kLeastChunkBytes ? ring / 2 : kLeastChunkBytes;
-  while (a.chunk_rows > 1 && (a.chunk_rows >= 2 * most_rows || most_space(a.chunk_rows) > most)) a.chunk_rows /= 2;
+  // One chunk of several tokens' product may be the whole ring: less would leave rows of a tile unused.
+  const auto fits = [&](int rows) { return most_space(rows) <= (kColumns > 1 && rows >= most_rows ? ring : most); };
+  while (a.chunk_rows > 1 && (a.chunk_rows >= 2 * most_rows || !fits(a.chunk_rows))) a.chunk_rows /= 2;
   if (a.chunk_rows < a.row_quantum) a.chunk_rows = a.row_quantum;
   a.batch = kParts * divide_up(a.chunk_rows, a.row_step);
   while (1 << a.chunk_shift < a.chunk_rows) ++a.chunk_shift;

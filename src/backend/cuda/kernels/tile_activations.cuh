@@ -13,6 +13,12 @@ namespace inferno::cuda {
 // are zero. A thread has the same eight values of every kStep-th token.
 template <int N, int kValues>
 class TileActivations {
+  static constexpr int kPieces = kValues / 8;
+  static constexpr int kStep = kTileThreads / kPieces;
+  static_assert(kStep % 8 == 0 && kPieces <= kWarp);
+  static constexpr int kCount = N > kStep ? N / kStep : 1;  // tokens of a thread
+  static constexpr int kBatch = kCount < 4 ? kCount : 4;
+
  public:
   __device__ __forceinline__ explicit TileActivations(const TileProduct& p)
       : p_(p),
@@ -38,28 +44,27 @@ class TileActivations {
   // Converts f32 values times `weights`, and adds their squares.
   __device__ __forceinline__ void convert(int unit, uint32_t to, const float (&weights)[8]) {
     if (kStep > N && token_ >= N) return;
-    const auto* from = static_cast<const float*>(p_.x) + int64_t{token_} * p_.k + unit * kValues + piece_ * 8;
 #pragma unroll
     for (int first = 0; first < kCount; first += kBatch) {
       float v[kBatch][8];
+      load(unit, first, v);
+      put(to, first, v, weights);
+    }
+  }
+  // The same of `count` units, all of whose values are loaded at once.
+  template <int kUnits, typename UnitOf, typename SlotOf>
+  __device__ __forceinline__ void convert_all(int count, UnitOf unit_of, SlotOf slot_of,
+                                              const float (&weights)[kUnits][8]) {
+    static_assert(kCount == kBatch);
+    if (kStep > N && token_ >= N) return;
+    float v[kUnits][kBatch][8];
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        const int t = (first + i) * kStep;
-        load_fresh8(from + t * int64_t{p_.k}, token_ + t < p_.tokens ? 8 : 0, true, v[i]);
-      }
+    for (int i = 0; i < kUnits; ++i) {
+      if (i < count) load(unit_of(i), 0, v[i]);
+    }
 #pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-#pragma unroll
-        for (int n = 0; n < 8; ++n) {
-          squares_[first + i] = fmaf(v[i][n], v[i][n], squares_[first + i]);
-          v[i][n] *= weights[n];
-        }
-        const uint32_t at = to + place_ + (first + i) * kStep * 128;
-        asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at),
-                     "r"(pack_pair<__nv_bfloat16>(v[i][0], v[i][1])), "r"(pack_pair<__nv_bfloat16>(v[i][2], v[i][3])),
-                     "r"(pack_pair<__nv_bfloat16>(v[i][4], v[i][5])), "r"(pack_pair<__nv_bfloat16>(v[i][6], v[i][7]))
-                     : "memory");
-      }
+    for (int i = 0; i < kUnits; ++i) {
+      if (i < count) put(slot_of(i), 0, v[i], weights[i]);
     }
   }
   // Stores each token's squares of all units so far.
@@ -78,11 +83,30 @@ class TileActivations {
   }
 
  private:
-  static constexpr int kPieces = kValues / 8;
-  static constexpr int kStep = kTileThreads / kPieces;
-  static_assert(kStep % 8 == 0 && kPieces <= kWarp);
-  static constexpr int kCount = N > kStep ? N / kStep : 1;  // tokens of a thread
-  static constexpr int kBatch = kCount < 4 ? kCount : 4;
+  // Values of the thread's tokens from its `first`-th on.
+  __device__ __forceinline__ void load(int unit, int first, float (&v)[kBatch][8]) const {
+    const auto* from = static_cast<const float*>(p_.x) + int64_t{token_} * p_.k + unit * kValues + piece_ * 8;
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const int t = (first + i) * kStep;
+      load_fresh8(from + t * int64_t{p_.k}, token_ + t < p_.tokens ? 8 : 0, true, v[i]);
+    }
+  }
+  __device__ __forceinline__ void put(uint32_t to, int first, float (&v)[kBatch][8], const float (&weights)[8]) {
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+#pragma unroll
+      for (int n = 0; n < 8; ++n) {
+        squares_[first + i] = fmaf(v[i][n], v[i][n], squares_[first + i]);
+        v[i][n] *= weights[n];
+      }
+      const uint32_t at = to + place_ + (first + i) * kStep * 128;
+      asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(at),
+                   "r"(pack_pair<__nv_bfloat16>(v[i][0], v[i][1])), "r"(pack_pair<__nv_bfloat16>(v[i][2], v[i][3])),
+                   "r"(pack_pair<__nv_bfloat16>(v[i][4], v[i][5])), "r"(pack_pair<__nv_bfloat16>(v[i][6], v[i][7]))
+                   : "memory");
+    }
+  }
 
   const TileProduct& p_;
   int token_;

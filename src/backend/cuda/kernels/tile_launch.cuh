@@ -14,6 +14,7 @@ void launch_tiles(const LaunchContext& c, const TileProduct& p) {
   const TileShares shares = tile_shares(c, p);
   a.units = shares.units;
   a.splits = shares.splits;
+  while (1 << a.split_shift < a.splits) ++a.split_shift;
   for (int i = 0; i < kMaxSegments; ++i) a.first_tile[i + 1] = shares.first_tile[i + 1];
   constexpr int kWeightBytes = unit_bytes(F) > unit_bytes(F2) ? unit_bytes(F) : unit_bytes(F2);
   constexpr int kSlotBytes = N * tile_unit(F) * 2 + 2 * kWeightBytes;
@@ -28,9 +29,15 @@ void launch_tiles(const LaunchContext& c, const TileProduct& p) {
   const int count = divide_up(a.units, a.splits);
   const int ring = (count < tile_stages(F) ? count : tile_stages(F)) * a.slot_bytes;
   constexpr int kAlignment = 1024;
-  const int shared = (ring > kResultBytes ? ring : kResultBytes) + kSquaresBytes + kAlignment;
-  launch(c, {dim3(static_cast<unsigned>(a.first_tile[kMaxSegments] * a.splits)), dim3(kTileThreads), shared, a.splits},
-         tile_product_kernel<N, F, F2>, a);
+  int shared = (ring > kResultBytes ? ring : kResultBytes) + kSquaresBytes + kAlignment;
+  // Slots as in launch.cuh: no multiprocessor gets more blocks than its share.
+  const int blocks = a.first_tile[kMaxSegments] * a.splits;
+  if (p.tokens <= kFewTileTokens && blocks <= 2 * c.sm_count) {
+    const int slot = p.residual != nullptr && blocks <= c.sm_count ? kResidualSlot : kTileSlot;
+    if (shared < slot) shared = slot;
+  }
+  launch(c, {dim3(static_cast<unsigned>(blocks)), dim3(kTileThreads), shared, a.splits}, tile_product_kernel<N, F, F2>,
+         a);
 }
 
 template <int N>

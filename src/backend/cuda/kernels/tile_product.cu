@@ -28,7 +28,7 @@ TileShares tile_shares(const LaunchContext& c, const TileProduct& p) {
     s.first_tile[i + 1] = s.first_tile[i] + (counts ? (p.segment[i].rows + rows_of_tile - 1) / rows_of_tile : 0);
   }
   // Blocks of few tokens are two per multiprocessor. Clusters of blocks that have one alone do not fill all of them.
-  const int most_blocks = p.tokens <= 32 ? 2 * c.sm_count : c.sm_count * 7 / 8;
+  const int most_blocks = p.tokens <= kFewTileTokens ? 2 * c.sm_count : c.sm_count * 7 / 8;
   const int most = plain ? s.units / 2 : s.units;
   while (s.splits < kMaxSplits && 2 * s.splits <= most && s.first_tile[kMaxSegments] * s.splits * 2 <= most_blocks) {
     s.splits *= 2;
@@ -37,8 +37,7 @@ TileShares tile_shares(const LaunchContext& c, const TileProduct& p) {
 }
 
 bool tile_product_normalizes(const LaunchContext& c, const TileProduct& p) {
-  constexpr int kFewTokens = 32;  // with more, blocks that share a row would convert too much of it each
-  if (p.tokens > kFewTokens) return false;
+  if (p.tokens > kFewTileTokens) return false;  // blocks that share a row would convert too much of it each
   const TileShares s = tile_shares(c, p);
   return s.units <= s.splits * tile_stages(p.segment[0].dtype);
 }

@@ -20,12 +20,15 @@ namespace inferno::cuda {
 
 // Floats between the tokens of a tile's results in shared memory: a warp's stores are in different banks.
 inline constexpr int kResultStride = kTileRows + 4;
+inline constexpr int kQuadShift = 4;  // 2 to the power of this: fours of a warpgroup's rows
+static_assert(4 << kQuadShift == kGroupRows);
 inline constexpr int kSquaresBytes = 1024;  // of all tokens; the ring after them is aligned
 
 struct TileParams {
   TileProduct p;
   int units = 0;                          // of a row
   int splits = 1;                         // blocks that share a tile
+  int split_shift = 0;                    // the power of two that they are
   int slot_bytes = 0;                     // of a unit: activations, then weights of both warpgroups
   bool fours = false;                     // results are stored four at a time
   int first_tile[kMaxSegments + 1] = {};  // of each segment
@@ -39,6 +42,20 @@ struct TileShared {
 
   __device__ __forceinline__ explicit TileShared(uint32_t base) : squares(base), ring(base + kSquaresBytes) {}
 };
+
+// How far an operand's 16 values of `step` are after those of the first: tiles of 64 values, `rows` rows each.
+__device__ __forceinline__ uint64_t operand_step(int step, int rows) {
+  return static_cast<uint64_t>((step / 4 * (rows * 128) + step % 4 * 32) >> 4);
+}
+
+// A unit of plain weights.
+template <int N, int kSteps>
+__device__ __forceinline__ void multiply_unit(float (&acc)[N / 2], uint64_t weights, uint64_t tokens) {
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    multiply_columns(acc, weights + operand_step(step, kGroupRows), tokens + operand_step(step, N));
+  }
+}
 
 // The block's part of the products of its rows.
 template <int N, DType F>
@@ -77,9 +94,13 @@ __device__ __forceinline__ void multiply_tile(const TileParams& a, const TilePro
   }
   wait_for_previous();
   if (a.p.norm != nullptr) {  // there are no more units than stages
+    // Blocks of quantized weights mostly have one unit, and no registers for the values of more.
+    if constexpr (is_plain(F) && N <= 16) activations.convert_all(count, unit_of, slot_of, norm);
 #pragma unroll
     for (int i = 0; i < kStages; ++i) {
-      if (i < count) activations.convert(unit_of(i), slot_of(i), norm[i]);
+      if constexpr (!is_plain(F) || N > 16) {
+        if (i < count) activations.convert(unit_of(i), slot_of(i), norm[i]);
+      }
       commit_copies();
     }
     activations.store_squares(shared.squares);
@@ -92,6 +113,23 @@ __device__ __forceinline__ void multiply_tile(const TileParams& a, const TilePro
   }
 #pragma unroll
   for (int i = 0; i < N / 2; ++i) acc[i] = 0;
+  if constexpr (is_plain(F)) {
+    if (count <= kStages) {  // all is in shared memory
+      wait_copies<0>();
+      fence_async_shared();
+      __syncthreads();
+      wgmma_fence();
+#pragma unroll 1
+      for (int i = 0; i < count; ++i) {
+        multiply_unit<N, kSteps>(acc, operand(weights_in(slot_of(i))), operand(slot_of(i)));
+      }
+      wgmma_commit();
+      wgmma_wait<0>();
+      pin(acc);
+      __syncthreads();  // both warpgroups have read the activations
+      return;
+    }
+  }
 #pragma unroll 1
   for (int i = 0; i < count; ++i) {
     const uint32_t slot = slot_of(i);
@@ -103,16 +141,12 @@ __device__ __forceinline__ void multiply_tile(const TileParams& a, const TilePro
     __syncthreads();
     wgmma_fence();
     const uint64_t tokens = operand(slot);
-    const uint64_t weights = operand(weights_in(slot));
+    if constexpr (is_plain(F)) {
+      multiply_unit<N, kSteps>(acc, operand(weights_in(slot)), tokens);
+    } else {
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      const auto at = [&](int rows_of_tile) {
-        return static_cast<uint64_t>((step / 4 * (rows_of_tile * 128) + step % 4 * 32) >> 4);
-      };
-      if constexpr (is_plain(F)) {
-        multiply_columns(acc, weights + at(kGroupRows), tokens + at(N));
-      } else {
-        multiply_columns(acc, operands[step], tokens + at(N));
+      for (int step = 0; step < kSteps; ++step) {
+        multiply_columns(acc, operands[step], tokens + operand_step(step, N));
       }
     }
     wgmma_commit();
@@ -156,14 +190,14 @@ __device__ __forceinline__ float4 cluster_sum(uint32_t at, int splits) {
   return sum;
 }
 
-// Stores results of rows [row, row + 4) of a token, less where the weight ends.
+// Stores results of rows [row, row + 4) of a token, less where the weight ends. `extra`: bias and
+// residual, where four are stored at a time.
 __device__ __forceinline__ void store_four(const TileParams& a, const TileProduct::Segment& s, int token, int row,
-                                           float4 v) {
+                                           float4 v, float4 extra) {
   const TileProduct& p = a.p;
   const int64_t at = token * s.out_stride + row;
   if (a.fours) {
-    if (s.bias != nullptr) v = add(v, *reinterpret_cast<const float4*>(s.bias + row));
-    if (p.residual != nullptr) v = add(v, load_fresh4(p.residual + at));
+    v = add(v, extra);
     if (p.out_type == DType::bf16) {
       *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(s.out) + at) =
           make_uint2(pack_pair<__nv_bfloat16>(v.x, v.y), pack_pair<__nv_bfloat16>(v.z, v.w));
@@ -187,48 +221,80 @@ __device__ __forceinline__ void store_four(const TileParams& a, const TileProduc
   }
 }
 
-// Adds up the results of the cluster and stores this block's share of them.
+// Adds up the results of the cluster and stores this block's share of them: a thread has four rows of a token, or of
+// many tokens every kTileThreads-th four.
 template <int N>
 __device__ __forceinline__ void finish_tile(const TileParams& a, const TileProduct::Segment& s, int first_row, int rank,
                                             const TileShared& shared, const float (&acc)[N / 2]) {
   const TileProduct& p = a.p;
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % kWarp;
+  const int quad_shift = p.swiglu ? kQuadShift : kQuadShift + 1;  // fours of a token: 2 to the power of this
+  const int count = p.tokens << quad_shift;
+  const int share = (count + a.splits - 1) >> a.split_shift;
+  const int end = min((rank + 1) * share, count);
+  const int passes = (share + kTileThreads - 1) / kTileThreads;
+  int i = rank * share + thread;
+  int token = 0;
+  int row = 0;  // of the tile
+  bool exists = false;
+  float4 extra = make_float4(0, 0, 0, 0);
+  // Where the next result is, and what is added to it: loaded before it is waited for.
+  const auto begin = [&] {
+    token = i >> quad_shift;
+    row = (i - (token << quad_shift)) * 4;
+    exists = i < end && first_row + row < s.rows;
+    if (!exists || !a.fours) return;
+    extra = make_float4(0, 0, 0, 0);
+    if (s.bias != nullptr) extra = *reinterpret_cast<const float4*>(s.bias + first_row + row);
+    if (p.residual != nullptr) {
+      extra = add(extra, load_fresh4(p.residual + token * s.out_stride + first_row + row));
+    }
+  };
+  begin();
   // The ring's memory has no other use any more: results[token][row].
   const uint32_t results = shared.ring;
-  const int row = thread / kWarp * 16 + lane / 4;
+  const int my_row = thread / kWarp * 16 + lane / 4;
 #pragma unroll
-  for (int i = 0; i < N / 2; ++i) {
-    const int token = i / 4 * 8 + lane % 4 * 2 + i % 2;
-    const uint32_t at = results + static_cast<uint32_t>(token * kResultStride + row + i / 2 % 2 * 8) * 4U;
-    asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(acc[i]) : "memory");
+  for (int j = 0; j < N / 2; ++j) {
+    const int to_token = j / 4 * 8 + lane % 4 * 2 + j % 2;
+    const uint32_t at = results + static_cast<uint32_t>(to_token * kResultStride + my_row + j / 2 % 2 * 8) * 4U;
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(acc[j]) : "memory");
   }
   arrive_cluster();
   wait_cluster();
-  const int quads = (p.swiglu ? kGroupRows : kTileRows) / 4;
 #pragma unroll 1
-  for (int i = rank * kTileThreads + thread; i < p.tokens * quads; i += a.splits * kTileThreads) {
-    const int token = i / quads;
-    const int at_row = i % quads * 4;
-    if (first_row + at_row >= s.rows) continue;
-    const uint32_t from = results + static_cast<uint32_t>(token * kResultStride + at_row) * 4U;
-    float factor = 1;
-    if (p.norm != nullptr) {
-      float squares = 0;
+  for (int pass = 0; pass < passes; ++pass) {
+    if (pass > 0) {
+      i += kTileThreads;
+      begin();
+    }
+    float4 v = make_float4(0, 0, 0, 0);
+    if (exists) {
+      const uint32_t from = results + static_cast<uint32_t>(token * kResultStride + row) * 4U;
+      float squares[kMaxSplits] = {};
+      if (p.norm != nullptr) {
 #pragma unroll
-      for (int r = 0; r < kMaxSplits; ++r) {
-        if (r < a.splits) squares += load_one_from(address_in(shared.squares + token * 4, r));
+        for (int r = 0; r < kMaxSplits; ++r) {
+          if (r < a.splits) squares[r] = load_one_from(address_in(shared.squares + token * 4, r));
+        }
       }
-      factor = rsqrtf(squares / static_cast<float>(p.k) + p.eps);
+      v = cluster_sum(from, a.splits);
+      float4 up = v;
+      if (p.swiglu) up = cluster_sum(from + kGroupRows * 4, a.splits);
+      if (p.norm != nullptr) {
+        float sum = 0;
+#pragma unroll
+        for (int r = 0; r < kMaxSplits; ++r) sum += squares[r];
+        const float factor = rsqrtf(__fdividef(sum, static_cast<float>(p.k)) + p.eps);
+        v = scaled(v, factor);
+        up = scaled(up, factor);
+      }
+      if (p.swiglu) v = make_float4(swiglu(v.x, up.x), swiglu(v.y, up.y), swiglu(v.z, up.z), swiglu(v.w, up.w));
     }
-    float4 v = scaled(cluster_sum(from, a.splits), factor);
-    if (p.swiglu) {
-      const float4 up = scaled(cluster_sum(from + kGroupRows * 4, a.splits), factor);
-      v = make_float4(swiglu(v.x, up.x), swiglu(v.y, up.y), swiglu(v.z, up.z), swiglu(v.w, up.w));
-    }
-    store_four(a, s, token, first_row + at_row, v);
+    if (exists) store_four(a, s, token, first_row + row, v, extra);
   }
-  arrive_cluster();  // a block's shared memory is read until here
+  arrive_cluster_relaxed();  // a block's shared memory is read until here: what was read has been stored
   wait_cluster();
 }
 
@@ -236,7 +302,7 @@ __device__ __forceinline__ void finish_tile(const TileParams& a, const TileProdu
 
 // Segments are of type F or F2.
 template <int N, DType F, DType F2>
-__global__ void __launch_bounds__(kTileThreads, N <= 32 ? 2 : 1)
+__global__ void __launch_bounds__(kTileThreads, N <= kFewTileTokens ? 2 : 1)
     tile_product_kernel(const __grid_constant__ TileParams a) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   extern __shared__ uint8_t unaligned[];

@@ -9,6 +9,8 @@ namespace inferno::cuda {
 inline constexpr int kLeastTileTokens = 6;
 // 16-bit weights need not be unpacked: cuBLAS is faster with more than kMaxPlainTileTokens.
 inline constexpr int kMaxTileTokens = 128;
+// Two blocks share a multiprocessor, and normalize their input themselves.
+inline constexpr int kFewTileTokens = 32;
 inline constexpr int kMaxPlainTileTokens = 64;
 // out_i = x * w_i^T + bias_i (+ residual); SwiGLU: out_0 = silu(x w_0^T) * (x w_1^T). With `norm`, x is normalized
 // before.
