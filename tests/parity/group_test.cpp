@@ -79,6 +79,42 @@ TEST(Groups, PlantedErrorsAreFoundOnADeviceAsItsGroupsRunFused) {
   }
 }
 
+// Each number of sequences has its own kernels: a cluster of blocks per pair of token and kv head, one block, blocks
+// that loop over pairs, and more of those.
+TEST(Groups, DecodeOnADeviceHoldsForAnyNumberOfSequences) {
+  try {
+    (void)create_backend("cuda");
+  } catch (const Error& error) {
+    GTEST_SKIP() << error.what();
+  }
+  constexpr int32_t kCached[] = {0, 1, 15, 16, 63, 64, 65, 129, 200, 333};
+  for (const int32_t head_dim : {64, 128}) {
+    for (const int32_t group : {1, 2, 5, 8}) {
+      for (const int32_t sequences : {8, 20, 34, 200}) {
+        SCOPED_TRACE(std::to_string(sequences) + " sequences, " + std::to_string(group) + " heads of " +
+                     std::to_string(head_dim));
+        QkvShape shape{.attention = {.q_heads = 4 * group,
+                                     .kv_heads = 4,
+                                     .head_dim = head_dim,
+                                     .page_size = 64,
+                                     .kv = DType::bf16},
+                       .width = 256,
+                       .weight = group == 5 ? DType::q8_0 : DType::bf16,
+                       .qk_norm = true};
+        for (int32_t s = 0; s < sequences; ++s) {
+          shape.attention.sequences.push_back({.cached = kCached[s % std::ssize(kCached)], .queries = 1});
+        }
+        CheckingBackend backend(create_backend("cuda"), create_backend("scalar"), {.numerics = Numerics::definition});
+        const OpImage image = attention_block_case(shape, true, 1);
+        WeightCopies weights(backend);
+        PlacedOp placed(image, backend, weights);
+        placed.run();
+        EXPECT_FALSE(backend.first_divergence().has_value()) << backend.report();
+      }
+    }
+  }
+}
+
 // A backend that hides its memory from the host, as a device does.
 class Hidden final : public BackendDecorator {
  public:
