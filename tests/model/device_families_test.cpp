@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <tuple>
 
@@ -42,15 +43,17 @@ TEST_P(DeviceFamilies, LogitsAreTransformersInAnyChunks) {
   INFERNO_REQUIRE_TEST_DATA(name);
   for (const std::string& folder : find_data(name)) {
     const std::vector<float> expected = read_floats(folder + "/logits.f32");
-    const double unit = deviation(expected);
     auto engine = make_engine(folder + "/model.gguf", device(), DType::f32, true);
     const std::vector<float> whole = all_logits(*engine, kFamilyIds);
-    ASSERT_EQ(whole.size(), expected.size());
-    EXPECT_LE(max_difference(whole, expected) / unit, kLimit);
-    RecordProperty("difference", fmt::format("{:.1e}", max_difference(whole, expected) / unit));
-    // Steps of one token are recorded once, and repeated.
-    EXPECT_LE(max_difference(all_logits(*engine, kFamilyIds, 1), expected) / unit, kLimit) << "one by one";
-    EXPECT_LE(max_difference(all_logits(*engine, kFamilyIds, 7), expected) / unit, kLimit) << "in sevens";
+    double most = 0;
+    for (const int32_t chunk : {0, 1, 7}) {  // steps of one token are recorded once, and repeated
+      const std::vector<float> found = chunk == 0 ? whole : all_logits(*engine, kFamilyIds, chunk);
+      ASSERT_EQ(found.size(), expected.size());
+      const double difference = max_difference(found, expected) / deviation(expected);
+      EXPECT_LE(difference, kLimit) << "in steps of " << chunk;
+      most = std::max(most, difference);
+    }
+    RecordProperty("difference", fmt::format("{:.1e}", most));
     EXPECT_EQ(all_logits(*engine, kFamilyIds), whole) << "a second time";
   }
 }
