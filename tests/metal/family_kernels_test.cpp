@@ -82,6 +82,28 @@ TEST_F(MetalFamilies, AllPairsOfOneExpertGiveWhatTheirDefinitionGives) {
   expect_definition(moe_case(shape, 9));
 }
 
+// Of rows of zeros a router's logits are all 0, and biases make the experts differ.
+TEST_F(MetalFamilies, OfEqualExpertsTheFirstAreChosen) {
+  const OpImage image = moe_case({.tokens = 2, .experts = 70, .bias = true, .residual_is_out = false}, 4);
+  const auto run = [&](Backend& backend) {
+    WeightCopies weights(backend);
+    PlacedOp placed(image, backend, weights);
+    auto args = placed.records()[0].args<MoeMlpArgs>();
+    args.router_bias = nullptr;
+    std::fill_n(args.x.f32(), args.x.elements(), 0.0F);
+    for (const StepMode mode : {StepMode::plan, StepMode::run}) {
+      backend.begin_step(mode);
+      backend.moe_mlp(args);
+      backend.end_step();
+    }
+    backend.synchronize();
+    return std::vector<float>(args.out.f32(), args.out.f32() + args.out.elements());
+  };
+  const std::vector<float> expected = run(*scalar_);
+  const std::vector<float> found = run(backend_);
+  for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-4) << i;
+}
+
 // Up to eight tokens, which the router's product adds up in the same order as one.
 TEST_F(MetalFamilies, ATokensExpertsDoNotDependOnItsMates) {
   constexpr int64_t kTokens = 8;
@@ -119,6 +141,24 @@ TEST_F(MetalFamilies, LatentRowsOfTheSizesOfModelsGiveWhatTheirDefinitionGives) 
                                    .v_head_dim = 512,
                                    .v_in_k = true};
     expect_definition(attention_case(attention, 11));
+  }
+}
+
+TEST_F(MetalFamilies, HeadsOfEveryWidthGiveWhatTheirDefinitionGives) {
+  for (const auto& [keys, values] : {std::pair{257, 8}, {8, 288}, {512, 512}, {576, 576}}) {
+    SCOPED_TRACE(keys);
+    for (const int32_t queries : {1, 10}) {
+      expect_definition(attention_case({.sequences = {{.cached = 20, .queries = queries}, {.cached = 0, .queries = 2}},
+                                        .q_heads = 2,
+                                        .kv_heads = 1,
+                                        .head_dim = keys,
+                                        .kv = DType::f16,
+                                        .v_head_dim = values,
+                                        .window = 9,
+                                        .softcap = 3,
+                                        .sinks = true},
+                                       12));
+    }
   }
 }
 
