@@ -37,11 +37,11 @@ TEST_P(MetalKernels, GiveWhatTheDefinitionGives) {
   }
 }
 
-constexpr OpId kOps[] = {OpId::embed,     OpId::rms_norm,    OpId::layer_norm,     OpId::activate,
-                         OpId::linear,    OpId::kv_store,    OpId::qkv_rope_store, OpId::attention,
-                         OpId::gated_mlp, OpId::moe_mlp,     OpId::short_conv,     OpId::delta_net,
-                         OpId::mamba2,    OpId::layer_input, OpId::latent_store,   OpId::head_linear,
-                         OpId::logits,    OpId::sample,      OpId::matmul};
+constexpr OpId kOps[] = {OpId::embed,       OpId::rms_norm,  OpId::layer_norm,  OpId::add,
+                         OpId::activate,    OpId::linear,    OpId::kv_store,    OpId::qkv_rope_store,
+                         OpId::attention,   OpId::gated_mlp, OpId::moe_mlp,     OpId::short_conv,
+                         OpId::delta_net,   OpId::mamba2,    OpId::layer_input, OpId::latent_store,
+                         OpId::head_linear, OpId::logits,    OpId::sample,      OpId::matmul};
 
 std::string name_of(const testing::TestParamInfo<MetalKernels::ParamType>& info) {
   constexpr const char* kOrders[] = {"forward", "reverse", "shuffled"};

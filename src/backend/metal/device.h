@@ -27,6 +27,7 @@ enum class Kernel : uint8_t {
   rms_norm,
   layer_norm,
   gated_norm,
+  add,
   activate,
   finish,
   rope_store,

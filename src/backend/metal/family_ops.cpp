@@ -7,6 +7,13 @@
 
 namespace inferno::metal {
 
+bool OpEncoder::op(const inferno::AddArgs& a) {
+  const AddArgs args{.count = u32(a.a.elements()), .b_count = u32(a.b.elements())};
+  dispatch({.kernel = Kernel::add}, {.x = blocks(args.count, kThreads)}, kThreads, args,
+           {in(a.a), in(a.b), out(a.out)});
+  return true;
+}
+
 bool OpEncoder::op(const inferno::LayerNormArgs& a) {
   const LayerNormArgs args{.cols = u32(a.x.cols()), .has_bias = a.bias != nullptr, .eps = a.eps};
   dispatch({.kernel = Kernel::layer_norm}, {.x = u32(a.x.rows())}, row_threads(a.x.cols()), args,

@@ -39,7 +39,7 @@ MetalBackend::~MetalBackend() {
 
 bool MetalBackend::supports(OpId op, DType dtype) const {
   if (op == OpId::attention || op == OpId::kv_store) return device::is_cache_type(dtype);
-  if (op == OpId::matmul) return dtype == DType::f32;
+  if (op == OpId::add || op == OpId::matmul) return dtype == DType::f32;
   return OpEncoder::has_kernel(op) && dtype != DType::i32;
 }
 
@@ -243,6 +243,10 @@ const StepTimes* MetalBackend::step_times() const {
 #include "backend/op_list.inc"
 
 void MetalBackend::kv_store(const KvStoreArgs& args) {
+  record(args);
+}
+
+void MetalBackend::add(const inferno::AddArgs& args) {
   record(args);
 }
 

@@ -48,11 +48,20 @@ bool overlap(const Binding& a, const Binding& b) {
 
 std::string KernelId::name() const {
   constexpr std::array<std::string_view, static_cast<size_t>(Kernel::count)> kNames = {
-      "linear",      "linear_few",     "linear_many",         "linear_pair",     "linear_pairs",    "embed",
-      "rms_norm",    "layer_norm",     "gated_norm",          "activate",        "finish",          "rope_store",
-      "rotate_ends", "attention_part", "attention_part_wide", "attention_merge", "attention_tiles", "route",
-      "sort_pairs",  "expert_sum",     "short_conv",          "delta_net",       "mamba2",          "matmul",
-      "sample_scan", "sample_draw"};
+      "linear",          "linear_few",
+      "linear_many",     "linear_pair",
+      "linear_pairs",    "embed",
+      "rms_norm",        "layer_norm",
+      "gated_norm",      "add",
+      "activate",        "finish",
+      "rope_store",      "rotate_ends",
+      "attention_part",  "attention_part_wide",
+      "attention_merge", "attention_tiles",
+      "route",           "sort_pairs",
+      "expert_sum",      "short_conv",
+      "delta_net",       "mamba2",
+      "matmul",          "sample_scan",
+      "sample_draw"};
   std::string text(kNames[static_cast<size_t>(kernel)]);
   if (dtype == DType::i32) return text;
   text += '_';

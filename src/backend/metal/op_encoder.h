@@ -26,7 +26,7 @@ class OpEncoder {
 
   // There is one rank: nothing is exchanged.
   [[nodiscard]] static bool has_kernel(OpId op) {
-    return op == OpId::kv_store || op == OpId::activate || op == OpId::matmul ||
+    return op == OpId::kv_store || op == OpId::add || op == OpId::activate || op == OpId::matmul ||
            (is_fused(op) && op != OpId::all_gather && op != OpId::pass_on);
   }
   // What the kernels have no room for in an op with these arguments, for messages; empty: nothing.
@@ -134,6 +134,7 @@ class OpEncoder {
   bool op(const LogitsArgs& a);
   bool op(const inferno::MatmulArgs& a);
   bool op(const inferno::SampleArgs& a);
+  bool op(const inferno::AddArgs& a);
   bool op(const inferno::LayerNormArgs& a);
   bool op(const LayerInputArgs& a);
   bool op(const HeadLinearArgs& a);

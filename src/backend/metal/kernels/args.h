@@ -84,6 +84,12 @@ struct GatedNormArgs {
 };
 static_assert(sizeof(GatedNormArgs) == 16, "no padding");
 
+struct AddArgs {  // element by element
+  args_uint count;
+  args_uint b_count;  // as many, or those of one row
+};
+static_assert(sizeof(AddArgs) == 8, "no padding");
+
 struct ActivateArgs {  // element by element
   args_uint count;
   args_uint has_factor;

@@ -1,4 +1,4 @@
-// Kernels over rows: embedding look-up, norms, activations.
+// Kernels over rows: embedding look-up, norms, sums, activations.
 #include "activations.h"
 #include "formats.h"
 
@@ -123,6 +123,14 @@ kernel void gated_norm(constant GatedNormArgs& args [[buffer(0)]], device float*
     float value = x[begin + col] * factor * own_weight[col];
     x[begin + col] = args.gates_first != 0 ? value : value * activation_of(kSilu, z[begin + col]);
   }
+}
+
+// Grid: x = elements. out may be a, or b where it has as many.
+kernel void add(constant AddArgs& args [[buffer(0)]], device const float* a [[buffer(1)]],
+                device const float* b [[buffer(2)]], device float* out [[buffer(3)]],
+                uint3 position [[thread_position_in_grid]]) {
+  uint i = position.x;
+  if (i < args.count) out[i] = a[i] + b[i % args.b_count];
 }
 
 // Grid: x = elements. out may be x, or factor where its rows follow each other.
