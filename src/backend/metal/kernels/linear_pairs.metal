@@ -18,10 +18,10 @@ inline void finish_pair(thread const float* sums, constant PairArgs& args, ulong
                         uint lane, device const float* bias, device float* out) {
   ulong begin = output_begin(args, pair);
   for (uint r = 0; r < kRows; ++r) {
-    float sum = simd_sum(sums[r]);
     uint row = first + r;
-    if (lane != 0 || row >= args.weight.rows) continue;
-    out[begin + row] = args.has_bias != 0 ? sum + bias[matrix * args.weight.rows + row] : sum;
+    if (row >= args.weight.rows) break;
+    float sum = simd_sum(sums[r]);
+    if (lane == 0) out[begin + row] = args.has_bias != 0 ? sum + bias[matrix * args.weight.rows + row] : sum;
   }
 }
 
@@ -89,12 +89,13 @@ inline bool find_tile(thread PairTile& tile, constant PairArgs& args, device con
 inline void finish_pairs(thread const float* sums, constant PairArgs& args, thread const PairTile& tile, uint first,
                          uint lane, device const float* bias, device float* out) {
   for (uint r = 0; r < kRows; ++r) {
+    uint row = first + r;
+    if (row >= args.weight.rows) break;
+    float own_bias = args.has_bias != 0 ? bias[tile.matrix * args.weight.rows + row] : 0.0f;
     for (uint t = 0; t < kFewTokens; ++t) {
+      if (t >= tile.count) break;
       float sum = simd_sum(sums[r * kFewTokens + t]);
-      uint row = first + r;
-      if (lane != 0 || row >= args.weight.rows || t >= tile.count) continue;
-      if (args.has_bias != 0) sum += bias[tile.matrix * args.weight.rows + row];
-      out[output_begin(args, tile.pairs[t]) + row] = sum;
+      if (lane == 0) out[output_begin(args, tile.pairs[t]) + row] = sum + own_bias;
     }
   }
 }
