@@ -2,8 +2,8 @@
 // kernel.
 //
 // A threadgroup is one part of one head of one query. Its simdgroups take turns at positions; the lanes of a simdgroup
-// share the elements of a head, kElements each (8, or 18 for heads of up to 576). Every simdgroup keeps a maximum, a sum and an output of its own (online
-// softmax) and they are merged at the end.
+// share the elements of a head, kElements each (8, or 18 for heads of up to 576). Every simdgroup keeps a maximum, a
+// sum and an output of its own (online softmax) and they are merged at the end.
 #include "activations.h"
 #include "visible.h"
 

@@ -36,8 +36,8 @@ inline float best_two(threadgroup const float* choice, uint count) {
   return count > 1 ? first + second : first;
 }
 
-// Experts outside the best groups become NaN, as those that are taken: nobody can choose them. Of equal groups the first
-// are better. worth[groups]
+// Experts outside the best groups become NaN, as those that are taken: nobody can choose them. Of equal groups the
+// first are better. worth[groups]
 inline void keep_best_groups(constant RouteArgs& args, threadgroup float* choice, threadgroup float* worth, uint lane) {
   uint size = args.experts / args.groups;
   for (uint g = lane; g < args.groups; g += 32) worth[g] = best_two(choice + g * size, size);
@@ -67,8 +67,8 @@ inline uint best_left(threadgroup const float* choice, uint experts, uint lane) 
   return min(simd_min(value == top ? best : experts), experts - 1);
 }
 
-// The choice as backend/routing.cpp defines it, best first, among up to 1024 experts. Grid: a threadgroup of one simdgroup
-// per token. ids, weights [tokens, used]
+// The choice as backend/routing.cpp defines it, best first, among up to 1024 experts. Grid: a threadgroup of one
+// simdgroup per token. ids, weights [tokens, used]
 kernel void route(constant RouteArgs& args [[buffer(0)]], device const float* logits [[buffer(1)]],
                   device const float* selection_bias [[buffer(2)]], device const float* expert_scale [[buffer(3)]],
                   device int* ids [[buffer(4)]], device float* weights [[buffer(5)]],
@@ -119,8 +119,8 @@ kernel void route(constant RouteArgs& args [[buffer(0)]], device const float* lo
   }
 }
 
-// Pairs by expert, in their order, cut into tiles of kPairColumns: of tile i, tiles has the expert, where its pairs begin
-// in `pairs` and how many they are. Grid: one threadgroup with a thread per expert.
+// Pairs by expert, in their order, cut into tiles of kPairColumns: of tile i, tiles has the expert, where its pairs
+// begin in `pairs` and how many they are. Grid: one threadgroup with a thread per expert.
 kernel void sort_pairs(constant SortPairsArgs& args [[buffer(0)]], device const int* ids [[buffer(1)]],
                        device int* tile_count [[buffer(2)]], device int* tiles [[buffer(3)]],
                        device int* pairs [[buffer(4)]],
@@ -152,8 +152,8 @@ kernel void sort_pairs(constant SortPairsArgs& args [[buffer(0)]], device const 
   }
 }
 
-// Grid: a threadgroup per token. parts [tokens, used, cols]: the first of a token's rows becomes its sum. A thread reads
-// and writes its own elements alone; out may be the residual or h.
+// Grid: a threadgroup per token. parts [tokens, used, cols]: the first of a token's rows becomes its sum. A thread
+// reads and writes its own elements alone; out may be the residual or h.
 kernel void expert_sum(constant ExpertSumArgs& args [[buffer(0)]], device float* parts [[buffer(1)]],
                        device const float* weights [[buffer(2)]], device const float* h [[buffer(3)]],
                        device const float* experts_norm [[buffer(4)]], device const float* all_shared [[buffer(5)]],

@@ -1,9 +1,9 @@
 // Products with one of several matrices of a weight: experts, and matrices of heads.
 //
-// Pair p = token * slots + slot has a row of x, a matrix (ids[p], or its slot) and a row of out. linear_pair takes pairs
-// one by one: grid x as in linear.metal, y = pairs. linear_pairs takes up to kFewTokens pairs of one matrix at a time, so
-// that the weight is read once for them: y = tiles, those of experts.metal with ids, else for each kFewTokens tokens one
-// of every slot. A pair's result does not depend on its mates.
+// Pair p = token * slots + slot has a row of x, a matrix (ids[p], or its slot) and a row of out. linear_pair takes
+// pairs one by one: grid x as in linear.metal, y = pairs. linear_pairs takes up to kFewTokens pairs of one matrix at a
+// time, so that the weight is read once for them: y = tiles, those of experts.metal with ids, else for each kFewTokens
+// tokens one of every slot. A pair's result does not depend on its mates.
 #include "products.h"
 
 // Where the row of x, or of out, of a pair begins.

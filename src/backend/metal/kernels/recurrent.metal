@@ -44,9 +44,9 @@ kernel void short_conv(constant ShortConvArgs& args [[buffer(0)]], device const 
   }
 }
 
-// ---- matrices: a simdgroup has kColumns columns of a head's matrix of up to 256 rows. Lane l has rows l, l + 32, ... of
-// them, so that sums over rows are sums over the simdgroup. Grid: x = ceil(columns / (kColumns * simdgroups)),
-// y = heads, z = sequences.
+// ---- matrices: a simdgroup has kColumns columns of a head's matrix of up to 256 rows. Lane l has rows l, l + 32, ...
+// of them, so that sums over rows are sums over the simdgroup. Grid: x = ceil(columns / (kColumns * simdgroups)), y =
+// heads, z = sequences.
 
 constant uint kColumns = 4;
 constant uint kLaneRows = 8;
