@@ -217,6 +217,10 @@ TEST(MetalMistakesDeathTest, ABarrierThatAKernelLacksIsNoticed) {
   const OpImage many = linear_case({.tokens = 33, .k = 64, .n = {70}}, 1);
   const OpImage plain = op_cases(OpId::matmul).back().image.clone();
   const OpImage tiles = attention_case({.sequences = {{.cached = 40, .queries = 9}}, .q_heads = 2, .kv_heads = 1}, 7);
+  const OpImage wide = attention_case({.sequences = {{.cached = 40, .queries = 2}}, .head_dim = 288}, 7);
+  const std::vector<OpCase> norms = op_cases(OpId::layer_norm);  // which own their weights
+  const OpImage states = delta_net_case({.sequences = {{.cached = 3, .queries = 2}}, .head_dim = 64}, 7);
+  const OpImage experts = moe_case({.tokens = 3, .experts_norm = true}, 7);
   const auto scalar = create_backend("scalar", {.fused = false});
   const auto passes = [&](const OpImage& image, metal::Kernel kernel) {
     auto device = std::make_unique<test::EmulatedDevice>();
@@ -229,7 +233,12 @@ TEST(MetalMistakesDeathTest, ABarrierThatAKernelLacksIsNoticed) {
   };
   for (const auto& [image, kernel] : {std::pair{&many, metal::Kernel::linear_many},
                                       {&plain, metal::Kernel::matmul},
-                                      {&tiles, metal::Kernel::attention_tiles}}) {
+                                      {&tiles, metal::Kernel::attention_tiles},
+                                      {&wide, metal::Kernel::attention_part_wide},
+                                      {&norms[1].image, metal::Kernel::layer_norm},
+                                      {&states, metal::Kernel::gated_norm},
+                                      {&experts, metal::Kernel::expert_sum}}) {
+    SCOPED_TRACE(metal::KernelId{kernel}.name());
     EXPECT_TRUE(passes(*image, metal::Kernel::count));
 #if INFERNO_THREAD_SANITIZER
     EXPECT_DEATH((void)passes(*image, kernel), "data race");
@@ -237,73 +246,6 @@ TEST(MetalMistakesDeathTest, ABarrierThatAKernelLacksIsNoticed) {
     EXPECT_FALSE(passes(*image, kernel));
 #endif
   }
-}
-
-TEST(MetalBackend, HeadsThatNoKernelHoldsAreRefusedWhenTheStepIsPlanned) {
-  metal::MetalBackend backend(std::make_unique<test::EmulatedDevice>());
-  const OpImage image = attention_case({.sequences = {{.cached = 2, .queries = 1}}, .head_dim = 512}, 1);
-  EXPECT_FALSE(backend.supports(image.record()));
-  backend.begin_step(StepMode::plan);
-  try {
-    backend.attention(image.record().args<AttentionArgs>());
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("heads of more than 256"), std::string::npos) << error.what();
-  }
-}
-
-TEST(MetalBackend, ExpertsAreRefusedWhenTheStepIsPlanned) {
-  metal::MetalBackend backend(std::make_unique<test::EmulatedDevice>());
-  EXPECT_FALSE(backend.supports(OpId::moe_mlp, DType::f32));
-  backend.begin_step(StepMode::plan);
-  try {
-    backend.moe_mlp({});
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("models with experts"), std::string::npos) << error.what();
-  }
-}
-
-TEST(MetalBackend, RecurrentStatesAreRefusedWhenTheStepIsPlanned) {
-  metal::MetalBackend backend(std::make_unique<test::EmulatedDevice>());
-  EXPECT_FALSE(backend.supports(OpId::short_conv, DType::f32));
-  EXPECT_FALSE(backend.supports(OpId::delta_net, DType::f32));
-  backend.begin_step(StepMode::plan);
-  try {
-    backend.short_conv({});
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("short_conv, which models with a recurrent state need"), std::string::npos)
-        << error.what();
-  }
-}
-
-TEST(MetalBackend, WhatNoKernelHasIsRefusedInOneLine) {
-  metal::MetalBackend backend(std::make_unique<test::EmulatedDevice>());
-  for (const OpId op : {OpId::mamba2, OpId::layer_input, OpId::latent_store, OpId::head_linear}) {
-    EXPECT_FALSE(backend.supports(op, DType::f32)) << op_name(op);
-  }
-  const auto refusal = [&](auto record) -> std::string {
-    try {
-      backend.begin_step(StepMode::plan);
-      record();
-    } catch (const Error& error) {
-      backend.end_step();
-      return error.what();
-    }
-    backend.end_step();
-    return "";
-  };
-  EXPECT_EQ(
-      refusal([&] { backend.mamba2({}); }),
-      "backend \"metal\" has no kernel for mamba2, which models with a recurrent state need; choose another backend");
-  EXPECT_EQ(refusal([&] { backend.latent_store({}); }),
-            "backend \"metal\" has no kernel for latent_store, which models with latent attention need; choose another "
-            "backend");
-  EXPECT_EQ(refusal([&] { backend.linear({.out_scale = 2}); }),
-            "backend \"metal\" has no kernel for linear with out_scale; choose another backend");
-  EXPECT_EQ(refusal([&] { backend.gated_mlp({.out_scale = 2}); }),
-            "backend \"metal\" has no kernel for gated_mlp with out_scale; choose another backend");
 }
 
 TEST(MetalBackend, AStepsResultIsThereAfterSynchronizing) {

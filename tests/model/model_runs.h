@@ -100,9 +100,13 @@ inline double rms_difference(std::span<const float> a, std::span<const float> b)
   return std::sqrt(sum / static_cast<double>(a.size()));
 }
 
+// A NaN in either is beyond any limit.
 inline double max_difference(std::span<const float> a, std::span<const float> b) {
   double most = 0;
-  for (size_t i = 0; i < a.size(); ++i) most = std::max(most, std::fabs(double{a[i]} - b[i]));
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double difference = std::fabs(double{a[i]} - b[i]);
+    most = std::isnan(difference) ? INFINITY : std::max(most, difference);
+  }
   return most;
 }
 

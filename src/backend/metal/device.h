@@ -21,14 +21,27 @@ enum class Kernel : uint8_t {
   linear,
   linear_few,
   linear_many,
+  linear_pair,
+  linear_pairs,
   embed,
   rms_norm,
+  layer_norm,
+  gated_norm,
+  add,
   activate,
   finish,
   rope_store,
+  rotate_ends,
   attention_part,
+  attention_part_wide,
   attention_merge,
   attention_tiles,
+  route,
+  sort_pairs,
+  expert_sum,
+  short_conv,
+  delta_net,
+  mamba2,
   matmul,
   sample_scan,
   sample_draw,
@@ -48,7 +61,8 @@ struct KernelId {
   [[nodiscard]] std::string name() const;  // "linear_q4_k"
   // Whether the kernel has function constants: all of them.
   [[nodiscard]] bool has_constants() const {
-    return kernel == Kernel::attention_part || kernel == Kernel::attention_tiles;
+    return kernel == Kernel::attention_part || kernel == Kernel::attention_part_wide ||
+           kernel == Kernel::attention_tiles;
   }
 };
 inline constexpr size_t kKernelIds = static_cast<size_t>(Kernel::count) * kDTypeCount << kFunctionConstants;

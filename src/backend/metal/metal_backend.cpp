@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "backend/device/op_kernels.h"
-#include "backend/device/products.h"
+#include "backend/op_fields.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -16,16 +16,14 @@ namespace {
 
 constexpr size_t kStepOps = 4096;
 
-// Arguments that no kernel has.
-std::string_view lacking(const OpRecord& record) {
-  if (record.op() == OpId::linear) {
-    const auto& a = record.args<inferno::LinearArgs>();
-    if (a.out_scale != 1) return "out_scale";
-    if (a.post_norm != nullptr && a.post_norm->cols() != a.w[0]->rows()) return "a norm of parts of a row";
+// Whether a matrix of the op is quantized.
+class QuantizedMatrices final : public FieldVisitor {
+ public:
+  void weight(std::string_view /*name*/, const Weight*& w) override {
+    found = found || (w != nullptr && w->shape().rank > 1 && is_quantized(w->dtype()));
   }
-  if (record.op() == OpId::gated_mlp && record.args<GatedMlpArgs>().out_scale != 1) return "out_scale";
-  return {};
-}
+  bool found = false;
+};
 
 }  // namespace
 
@@ -41,19 +39,19 @@ MetalBackend::~MetalBackend() {
 
 bool MetalBackend::supports(OpId op, DType dtype) const {
   if (op == OpId::attention || op == OpId::kv_store) return device::is_cache_type(dtype);
-  if (op == OpId::matmul) return dtype == DType::f32;
-  return (is_fused(op) || op == OpId::activate) && device::has_kernel(op) && dtype != DType::i32;
+  if (op == OpId::add || op == OpId::matmul) return dtype == DType::f32;
+  return OpEncoder::has_kernel(op) && dtype != DType::i32;
 }
 
 bool MetalBackend::supports(const OpRecord& op) const {
-  if (op.op() != OpId::attention) return device::has_kernel(op.op()) && lacking(op).empty();
-  const KvLayerView& kv = op.args<inferno::AttentionArgs>().kv;
-  return kv.head_dim <= kMaxHeadDim && kv.value_dim() <= kMaxHeadDim;
+  return OpEncoder::has_kernel(op.op()) && OpEncoder::lacks(op).empty();
 }
 
 bool MetalBackend::is_wide(const OpRecord& record) const {
-  return device::all_products(record,
-                              [](const device::RowProduct& product) { return is_quantized(product.w[0]->dtype()); });
+  if (record.op() == OpId::embed) return false;
+  QuantizedMatrices matrices;
+  visit_fields(record, matrices);
+  return matrices.found;
 }
 
 int64_t MetalBackend::min_offload_rows() const {
@@ -186,17 +184,10 @@ void MetalBackend::settle() noexcept {
 }
 
 void MetalBackend::plan(const OpRecord& record) {
-  if (!device::has_kernel(record.op())) {
-    fail("backend \"metal\" has no kernel for {}, which {} need; choose another backend", op_name(record.op()),
-         device::who_needs(record.op()));
-  }
-  if (!lacking(record).empty()) {
-    fail("backend \"metal\" has no kernel for {} with {}; choose another backend", op_name(record.op()),
-         lacking(record));
-  }
   if (!supports(record)) {
-    fail("backend \"metal\" has no kernel for {} with heads of more than {} elements; choose another backend",
-         op_name(record.op()), kMaxHeadDim);
+    const std::string lacking = OpEncoder::lacks(record);
+    fail("backend \"metal\" has no kernel for {}{}{}, which this model needs; choose another backend",
+         op_name(record.op()), lacking.empty() ? "" : " with ", lacking);
   }
   ops_->reserve(record);
 }
@@ -252,6 +243,10 @@ const StepTimes* MetalBackend::step_times() const {
 #include "backend/op_list.inc"
 
 void MetalBackend::kv_store(const KvStoreArgs& args) {
+  record(args);
+}
+
+void MetalBackend::add(const inferno::AddArgs& args) {
   record(args);
 }
 

@@ -57,6 +57,7 @@ class MetalBackend final : public Backend {
 #define FUSED(name, Args) void name(const inferno::Args& args) override;
 #include "backend/op_list.inc"
   void kv_store(const KvStoreArgs& args) override;
+  void add(const inferno::AddArgs& args) override;
   void activate(const inferno::ActivateArgs& args) override;
   void matmul(const inferno::MatmulArgs& args) override;
 

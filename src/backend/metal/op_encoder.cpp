@@ -6,79 +6,30 @@
 #include <cstddef>
 
 #include "backend/device/op_kernels.h"
+#include "backend/metal/op_support.h"
 #include "backend/sampling.h"
 #include "base/error.h"
 
 namespace inferno::metal {
 namespace {
 
-constexpr uint32_t kSimdWidth = 32;
-constexpr uint32_t kThreads = 64;          // of a threadgroup: two simdgroups
-constexpr uint32_t kMaxThreads = 1024;     // that a threadgroup can have
-constexpr uint32_t kRowsPerSimdgroup = 4;  // kRows of linear.metal, kFewRows of linear_few.metal
-constexpr uint32_t kFewTokens = 8;         // of linear_few.metal
-constexpr uint32_t kManyRows = 64;         // of linear_many.metal, as the next two
+constexpr uint32_t kManyRows = 64;  // of linear_many.metal, as the next two
 constexpr uint32_t kManyTokens = 32;
 constexpr uint32_t kManyThreads = 128;
 constexpr uint32_t kPartThreads = 128;  // kSimdgroups of attention_decode.metal
 constexpr uint32_t kQueries = 8;        // of attention_tiles.metal, as the next
 constexpr uint32_t kTileThreads = 128;
-constexpr uint32_t kMatmulTile = 16;     // kTile of matmul.metal, whose threads are its square
-constexpr uint32_t kSampleChunk = 1024;  // kChunk of sample.metal
-constexpr uint32_t kDrawThreads = 512;   // of select.h
-constexpr size_t kMaxTouched = 64;       // by kernels between two barriers
+constexpr int32_t kMaxTileHeadDim = 256;  // what attention_tiles and attention_part have room for
+constexpr uint32_t kMatmulTile = 16;      // kTile of matmul.metal, whose threads are its square
+constexpr uint32_t kSampleChunk = 1024;   // kChunk of sample.metal
+constexpr uint32_t kDrawThreads = 512;    // of select.h
+constexpr size_t kMaxTouched = 64;        // by kernels between two barriers
 
 // Rows and edits are uploaded as C++ has them.
 static_assert(sizeof(SampleRowArgs) == sizeof(SampleRow) && sizeof(TokenEditArgs) == sizeof(TokenEdit));
 static_assert(offsetof(SampleRowArgs, seed_low) == offsetof(SampleRow, settings) + offsetof(SamplingSettings, seed));
 static_assert(offsetof(SampleRowArgs, sample_index) == offsetof(SampleRow, sample_index));
 static_assert(offsetof(SampleRowArgs, top_logprobs) == offsetof(SampleRow, top_logprobs));
-
-uint32_t u32(int64_t value) {
-  return static_cast<uint32_t>(value);
-}
-uint32_t blocks(int64_t count, int64_t per) {
-  return u32((count + per - 1) / per);
-}
-
-Binding in(const Tensor& t) {
-  return {.data = t.data, .bytes = t.empty() ? 0 : t.bytes()};
-}
-Binding out(const Tensor& t) {
-  return {.data = t.data, .bytes = t.empty() ? 0 : t.bytes(), .written = true};
-}
-Binding written(Binding binding) {
-  binding.written = true;
-  return binding;
-}
-Binding read(Binding binding) {
-  binding.written = false;
-  return binding;
-}
-Binding in(const int32_t* data, int64_t count) {
-  return {.data = data, .bytes = count * int64_t{sizeof(int32_t)}};
-}
-const MetalWeight& loaded(const Weight& weight) {
-  return static_cast<const MetalWeight&>(weight);
-}
-Binding in(const Weight* weight) {
-  return weight == nullptr ? Binding{} : loaded(*weight).binding();
-}
-Binding keys(const KvLayerView& kv) {
-  return {.data = kv.k, .bytes = kv.pages * kv.page_bytes()};
-}
-Binding values(const KvLayerView& kv) {
-  return {.data = kv.v, .bytes = kv.pages * kv.values().page_bytes()};
-}
-
-CacheArgs cache_args(const KvLayerView& kv) {
-  return {.k_row_bytes = static_cast<uint64_t>(kv.row_bytes()),
-          .v_row_bytes = static_cast<uint64_t>(kv.values().row_bytes()),
-          .page_size = u32(kv.page_size),
-          .kv_heads = u32(kv.kv_heads),
-          .head_dim = u32(kv.head_dim),
-          .value_dim = u32(kv.value_dim())};
-}
 
 // Parts that the positions of a sequence are cut into: enough threadgroups to keep a large GPU busy.
 uint32_t splits_of(int64_t tokens, int64_t q_heads) {
@@ -97,8 +48,20 @@ bool overlap(const Binding& a, const Binding& b) {
 
 std::string KernelId::name() const {
   constexpr std::array<std::string_view, static_cast<size_t>(Kernel::count)> kNames = {
-      "linear",     "linear_few",     "linear_many",     "embed",           "rms_norm", "activate",    "finish",
-      "rope_store", "attention_part", "attention_merge", "attention_tiles", "matmul",   "sample_scan", "sample_draw"};
+      "linear",          "linear_few",
+      "linear_many",     "linear_pair",
+      "linear_pairs",    "embed",
+      "rms_norm",        "layer_norm",
+      "gated_norm",      "add",
+      "activate",        "finish",
+      "rope_store",      "rotate_ends",
+      "attention_part",  "attention_part_wide",
+      "attention_merge", "attention_tiles",
+      "route",           "sort_pairs",
+      "expert_sum",      "short_conv",
+      "delta_net",       "mamba2",
+      "matmul",          "sample_scan",
+      "sample_draw"};
   std::string text(kNames[static_cast<size_t>(kernel)]);
   if (dtype == DType::i32) return text;
   text += '_';
@@ -156,48 +119,44 @@ bool OpEncoder::order(std::span<const Binding> buffers) {
   return waits;
 }
 
-template <typename Args>
-void OpEncoder::dispatch(KernelId kernel, GridSize groups, uint32_t threads, const Args& args,
-                         std::initializer_list<Binding> buffers) {
-  if (planning_) {
-    device_.prepare(kernel);
-    return;
-  }
-  const std::span<const Binding> bound(buffers.begin(), buffers.size());
-  commands_.add({.kernel = kernel,
-                 .groups = groups,
-                 .threads = threads,
-                 .args = std::as_bytes(std::span(&args, 1)),
-                 .buffers = bound},
-                order(bound));
-}
-
 // ---- parts of ops
 
-void OpEncoder::norm(Binding x, const Weight* weight, int64_t rows, int64_t cols, float eps, Binding out) {
-  const RmsNormArgs args{.cols = u32(cols), .has_weight = weight != nullptr, .eps = eps};
-  const uint32_t threads = std::clamp(blocks(cols, int64_t{4} * kSimdWidth) * kSimdWidth, kThreads, kMaxThreads);
-  dispatch({.kernel = Kernel::rms_norm}, {.x = u32(rows)}, threads, args, {read(x), in(weight), written(out)});
+uint32_t OpEncoder::row_threads(int64_t cols) {
+  constexpr uint32_t kMaxThreads = 1024;  // that a threadgroup can have
+  return std::clamp(blocks(cols, int64_t{4} * kSimdWidth) * kSimdWidth, kThreads, kMaxThreads);
 }
 
-Binding OpEncoder::input_of(const Tensor& x, const Weight* weight, float eps) {
+void OpEncoder::norm(Binding x, const Weight* weight, const Rows& rows, float eps, Binding out) {
+  const RmsNormArgs args{.cols = u32(rows.cols),
+                         .stride = u32(rows.stride != 0 ? rows.stride : rows.cols),
+                         .has_weight = weight != nullptr,
+                         .eps = eps};
+  dispatch({.kernel = Kernel::rms_norm}, {.x = u32(rows.count)}, row_threads(rows.cols), args,
+           {read(x), in(weight), written(out)});
+}
+
+Binding OpEncoder::input_of(const Tensor& x, const Weight* weight, float eps, Region region) {
   if (weight == nullptr) return in(x);
-  const Binding normed = floats(Region::normed, x.elements());
-  norm(in(x), weight, x.rows(), x.cols(), eps, normed);
+  const Binding normed = floats(region, x.elements());
+  norm(in(x), weight, {.count = x.rows(), .cols = x.cols()}, eps, normed);
   return normed;
 }
 
-void OpEncoder::activate(Activation activation, Binding x, Binding factor, int64_t count, Binding out) {
-  const ActivateArgs args{
-      .count = u32(count), .has_factor = factor.data != nullptr, .activation = static_cast<uint32_t>(activation)};
+void OpEncoder::activate(Activation activation, Binding x, Binding factor, const Rows& rows, Binding out) {
+  const int64_t count = rows.count * rows.cols;
+  const ActivateArgs args{.count = u32(count),
+                          .has_factor = factor.data != nullptr,
+                          .cols = u32(rows.cols),
+                          .factor_stride = u32(rows.stride != 0 ? rows.stride : rows.cols),
+                          .activation = static_cast<uint32_t>(activation)};
   dispatch({.kernel = Kernel::activate}, {.x = blocks(count, kThreads)}, kThreads, args,
            {read(x), read(factor), written(out)});
 }
 
-void OpEncoder::finish(Binding x, Binding residual, float scale, float softcap, int64_t count, Binding out) {
-  const FinishArgs args{
-      .count = u32(count), .has_residual = residual.data != nullptr, .scale = scale, .softcap = softcap};
-  dispatch({.kernel = Kernel::finish}, {.x = blocks(count, kThreads)}, kThreads, args,
+void OpEncoder::finish(Binding x, Binding residual, const FinishArgs& how, Binding out) {
+  FinishArgs args = how;
+  args.has_residual = residual.data != nullptr;
+  dispatch({.kernel = Kernel::finish}, {.x = blocks(args.count, kThreads)}, kThreads, args,
            {read(x), read(residual), written(out)});
 }
 
@@ -227,15 +186,21 @@ void OpEncoder::multiply(const Weight& weight, Binding x, int64_t tokens, const 
 }
 
 void OpEncoder::project(const Weight& weight, Binding x, int64_t tokens, const Projection& how, Binding out) {
-  if (how.post_norm == nullptr && how.residual_scale == 1) {
+  if (how.post_norm == nullptr && how.residual_scale == 1 && how.out_scale == 1) {
     multiply(weight, x, tokens, how.bias, in(how.residual), how.rows, out);
     return;
   }
   const int64_t count = tokens * weight.rows();
   const Binding product = floats(Region::product, count);
   multiply(weight, x, tokens, how.bias, {}, how.rows, product);
-  if (how.post_norm != nullptr) norm(product, how.post_norm, tokens, weight.rows(), how.eps, product);
-  finish(product, in(how.residual), how.residual_scale, 0, count, out);
+  if (how.post_norm != nullptr) {
+    const int64_t cols = how.post_norm->cols();
+    norm(product, how.post_norm, {.count = count / cols, .cols = cols}, how.eps, product);
+  }
+  finish(
+      product, in(how.residual),
+      {.count = u32(count), .has_residual = 0, .scale = how.residual_scale, .out_scale = how.out_scale, .softcap = 0},
+      out);
 }
 
 void OpEncoder::rope_store(const RopeStoreArgs& args, DType type, int64_t tokens,
@@ -260,12 +225,12 @@ bool OpEncoder::op(const inferno::EmbedArgs& a) {
 
 bool OpEncoder::op(const inferno::RmsNormArgs& a) {
   const int64_t cols = a.weight != nullptr ? a.weight->cols() : a.x.cols();
-  norm(in(a.x), a.weight, a.x.elements() / cols, cols, a.eps, out(a.out));
+  norm(in(a.x), a.weight, {.count = a.x.elements() / cols, .cols = cols}, a.eps, out(a.out));
   return true;
 }
 
 bool OpEncoder::op(const inferno::ActivateArgs& a) {
-  activate(a.activation, in(a.x), in(a.factor), a.x.elements(), out(a.out));
+  activate(a.activation, in(a.x), in(a.factor), {.count = 1, .cols = a.x.elements()}, out(a.out));
   return true;
 }
 
@@ -277,7 +242,7 @@ bool OpEncoder::op(const inferno::LinearArgs& a) {
     const Binding up = floats(Region::second, count);
     multiply(*a.w[0], in(a.x), tokens, nullptr, {}, a.rows, gate);
     multiply(*a.w[1], in(a.x), tokens, nullptr, {}, a.rows, up);
-    activate(Activation::silu, gate, up, count, out(a.out[0]));
+    activate(Activation::silu, gate, up, {.count = 1, .cols = count}, out(a.out[0]));
     return true;
   }
   for (int i = 0; i < inferno::LinearArgs::kMaxWeights && a.w[i] != nullptr; ++i) {
@@ -285,6 +250,7 @@ bool OpEncoder::op(const inferno::LinearArgs& a) {
                          .post_norm = a.post_norm,
                          .eps = a.eps,
                          .residual_scale = a.residual_scale,
+                         .out_scale = a.out_scale,
                          .residual = a.residual,
                          .rows = a.rows};
     project(*a.w[i], in(a.x), tokens, how, out(a.out[i]));
@@ -292,20 +258,17 @@ bool OpEncoder::op(const inferno::LinearArgs& a) {
   return true;
 }
 
+void OpEncoder::store(Binding k, Binding v, const KvLayerView& kv, const StepBatch& batch) {
+  RopeStoreArgs args{.cache = cache_args(kv), .q_heads = 0, .rotated_dims = 0, .interleaved = 0, .stores = 1};
+  if (v.data == nullptr) args.cache.value_dim = 0;
+  const int64_t tokens = batch.tokens;
+  rope_store(
+      args, kv.dtype, tokens,
+      {{}, k, v, {}, {}, in(batch.pos, tokens), in(batch.slot, tokens), {}, written(keys(kv)), written(values(kv))});
+}
+
 bool OpEncoder::op(const KvStoreArgs& a) {
-  const RopeStoreArgs args{.cache = cache_args(a.kv), .q_heads = 0, .rotated_dims = 0, .interleaved = 0, .stores = 1};
-  const int64_t tokens = a.batch.tokens;
-  rope_store(args, a.kv.dtype, tokens,
-             {{},
-              in(a.k),
-              in(a.v),
-              {},
-              {},
-              in(a.batch.pos, tokens),
-              in(a.batch.slot, tokens),
-              {},
-              written(keys(a.kv)),
-              written(values(a.kv))});
+  store(in(a.k), in(a.v), a.kv, a.batch);
   return true;
 }
 
@@ -324,7 +287,7 @@ bool OpEncoder::op(const QkvRopeStoreArgs& a) {
   const Binding v = stores ? product(Region::third, a.w[2] != nullptr ? 2 : 1) : Binding{};
   if (a.w_gate != nullptr) multiply(*a.w_gate, h, tokens, nullptr, {}, {}, out(a.gate));
   const auto norm_heads = [&](const Binding& x, const Weight* weight, int64_t cols) {
-    norm(x, weight, x.bytes / int64_t{sizeof(float)} / cols, cols, a.eps, x);
+    norm(x, weight, {.count = x.bytes / int64_t{sizeof(float)} / cols, .cols = cols}, a.eps, x);
   };
   if (a.q_norm != nullptr) norm_heads(q, a.q_norm, a.q_norm->cols());
   if (stores && a.k_norm != nullptr) norm_heads(k, a.k_norm, a.k_norm->cols());
@@ -363,9 +326,11 @@ bool OpEncoder::op(const inferno::AttentionArgs& a) {
         (a.causal ? kCausal : 0) | (a.window != 0 ? kHasWindow : 0) | (a.softcap != 0 ? kHasSoftcap : 0);
     return {.kernel = which, .dtype = a.kv.dtype, .constants = static_cast<uint8_t>(constants)};
   };
-  // With few tokens of each sequence a tile would be one query's, and its keys one threadgroup's work.
-  const bool tiles = tokens >= int64_t{b.sequences} * kQueries;
-  if (tiles || planning_) {
+  // Tiles have no room for wide heads. With few tokens of each sequence a tile would be one query's, and its keys one
+  // threadgroup's work.
+  const bool wide = std::max(a.kv.head_dim, a.kv.value_dim()) > kMaxTileHeadDim;
+  const bool tiles = !wide && tokens >= int64_t{b.sequences} * kQueries;
+  if (tiles || (planning_ && !wide)) {
     dispatch(
         kernel(Kernel::attention_tiles), {.x = u32(q_heads), .y = blocks(tokens, kQueries)}, kTileThreads, args,
         {in(a.q), keys(a.kv), values(a.kv), in(b.pos, tokens), in(b.seq_of_token, tokens), in(b.kv_len, b.sequences),
@@ -378,7 +343,8 @@ bool OpEncoder::op(const inferno::AttentionArgs& a) {
   }
   args.splits = splits_of(tokens, q_heads);
   const Binding partials = floats(Region::partials, tokens * q_heads * args.splits * partial);
-  dispatch(kernel(Kernel::attention_part), {.x = u32(q_heads), .y = u32(tokens), .z = args.splits}, kPartThreads, args,
+  dispatch(kernel(wide ? Kernel::attention_part_wide : Kernel::attention_part),
+           {.x = u32(q_heads), .y = u32(tokens), .z = args.splits}, kPartThreads, args,
            {in(a.q), keys(a.kv), values(a.kv), in(b.pos, tokens), in(b.seq_of_token, tokens), in(b.kv_len, b.sequences),
             in(b.block_table, int64_t{b.sequences} * b.max_pages), written(partials)});
   dispatch({.kernel = Kernel::attention_merge},
@@ -396,14 +362,15 @@ bool OpEncoder::op(const GatedMlpArgs& a) {
   if (a.gate != nullptr) {
     const Binding gate = floats(Region::second, count);
     multiply(*a.gate, h, tokens, a.bias[0], {}, {}, gate);
-    activate(a.activation, gate, up, count, up);
+    activate(a.activation, gate, up, {.count = 1, .cols = count}, up);
   } else {
-    activate(a.activation, up, {}, count, up);
+    activate(a.activation, up, {}, {.count = 1, .cols = count}, up);
   }
   const Projection how{.bias = a.bias[2],
                        .post_norm = a.post_norm,
                        .eps = a.eps,
                        .residual_scale = a.residual_scale,
+                       .out_scale = a.out_scale,
                        .residual = a.residual,
                        .rows = {}};
   project(*a.down, up, tokens, how, out(a.out));
@@ -445,7 +412,11 @@ bool OpEncoder::op(const inferno::SampleArgs& a) {
 bool OpEncoder::op(const LogitsArgs& a) {
   const Binding normed = input_of(a.x, a.norm, a.eps);
   multiply(*a.head, normed, a.rows.elements(), nullptr, {}, a.rows, out(a.out));
-  if (a.scale != 1 || a.softcap != 0) finish(in(a.out), {}, a.scale, a.softcap, a.out.elements(), out(a.out));
+  if (a.scale != 1 || a.softcap != 0) {
+    finish(in(a.out), {},
+           {.count = u32(a.out.elements()), .has_residual = 0, .scale = a.scale, .out_scale = 1, .softcap = a.softcap},
+           out(a.out));
+  }
   return true;
 }
 

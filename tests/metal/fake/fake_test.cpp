@@ -51,7 +51,7 @@ class FakeMetal : public testing::Test {
 
   // values *= 2
   void bind() {
-    const metal::FinishArgs args{.count = kCount, .has_residual = 0, .scale = 2, .softcap = 0};
+    const metal::FinishArgs args{.count = kCount, .has_residual = 0, .scale = 2, .out_scale = 1, .softcap = 0};
     encoder_->setComputePipelineState(pipeline_.get());
     encoder_->setBytes(&args, sizeof args, 0);
     for (size_t i = 1; i <= 3; ++i) encoder_->setBuffer(buffer_.get(), 0, i);

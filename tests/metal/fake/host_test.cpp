@@ -158,7 +158,7 @@ TEST(MetalHost, MemoryThatIsFreedIsNoLongerResidentAndWhatFollowsIs) {
   std::byte* first = device->allocate(64);
   std::byte* second = device->allocate(64);
   device->free(first);
-  const metal::FinishArgs args{.count = 1, .has_residual = 0, .scale = 2, .softcap = 0};
+  const metal::FinishArgs args{.count = 1, .has_residual = 0, .scale = 2, .out_scale = 1, .softcap = 0};
   const std::array<metal::Binding, 3> buffers{
       metal::Binding{.data = second, .bytes = 64}, {}, {.data = second, .bytes = 64, .written = true}};
   *reinterpret_cast<float*>(second) = 3;

@@ -11,20 +11,34 @@ inline float erf_of(float x) {
   return x < 0.0f ? -y : y;
 }
 
-// By the values of the enum Activation.
+inline float sigmoid(float x) {
+  return 1.0f / (1.0f + precise::exp(-x));
+}
+// Metal has no log1p. What 1 + y lost of y is made good by the quotient.
+inline float log1p_of(float y) {
+  float sum = 1.0f + y;
+  return sum == 1.0f ? y : precise::log(sum) * (y / (sum - 1.0f));
+}
+inline float softplus(float x) {
+  return max(x, 0.0f) + log1p_of(precise::exp(-precise::fabs(x)));
+}
+
+// The enum Activation, whose values these are.
+enum ActivationKind { kSilu, kGeluTanh, kGeluErf, kReluSquared, kClampedSilu, kSigmoid, kSoftplus };
+
 inline float activation_of(uint activation, float x) {
-  if (activation == 0) return x / (1.0f + precise::exp(-x));
-  if (activation == 1) {
+  if (activation == kSilu) return x / (1.0f + precise::exp(-x));
+  if (activation == kGeluTanh) {
     float inner = 0.7978845608028654f * (x + 0.044715f * x * x * x);
     return 0.5f * x * (1.0f + precise::tanh(inner));
   }
-  if (activation == 2) return 0.5f * x * (1.0f + erf_of(x * 0.7071067811865475f));
-  if (activation == 3) return x > 0.0f ? x * x : 0.0f;
-  if (activation == 4) {
+  if (activation == kGeluErf) return 0.5f * x * (1.0f + erf_of(x * 0.7071067811865475f));
+  if (activation == kReluSquared) return x > 0.0f ? x * x : 0.0f;
+  if (activation == kClampedSilu) {
     float cut = min(x, 7.0f);
     return cut / (1.0f + precise::exp(-1.702f * cut));
   }
-  if (activation == 5) return 1.0f / (1.0f + precise::exp(-x));
-  return max(x, 0.0f) + precise::log(1.0f + precise::exp(-precise::fabs(x)));
+  if (activation == kSigmoid) return sigmoid(x);
+  return softplus(x);
 }
 #endif

@@ -46,28 +46,68 @@ struct EmbedArgs {
 };
 static_assert(sizeof(EmbedArgs) == 56, "no padding");
 
+// out of pair p (linear_pairs.metal) = matrix of p * x of p (+ bias of that matrix)
+struct PairArgs {
+  PlaneArgs weight;    // of all matrices under each other; rows: of one
+  args_ulong x_token;  // elements between tokens, and between slots
+  args_ulong x_slot;
+  args_ulong out_token;
+  args_ulong out_slot;
+  args_uint tokens;
+  args_uint slots;
+  args_uint has_ids;
+  args_uint has_bias;
+};
+static_assert(sizeof(PairArgs) == 96, "no padding");
+
 struct RmsNormArgs {  // rows of `cols`; a threadgroup each
   args_uint cols;
+  args_uint stride;  // elements between rows, of x and of out
   args_uint has_weight;
   float eps;
 };
-static_assert(sizeof(RmsNormArgs) == 12, "no padding");
+static_assert(sizeof(RmsNormArgs) == 16, "no padding");
+
+struct LayerNormArgs {  // rows of `cols`; a threadgroup each
+  args_uint cols;
+  args_uint has_bias;
+  float eps;
+};
+static_assert(sizeof(LayerNormArgs) == 12, "no padding");
+
+// In place: norm(x) * silu(z), or norm(x * silu(z)), of each `cols` columns of a row; a threadgroup each
+struct GatedNormArgs {
+  args_uint cols;
+  args_uint weight_cols;  // that the weight has: cols, or those of the whole row
+  args_uint gates_first;
+  float eps;
+};
+static_assert(sizeof(GatedNormArgs) == 16, "no padding");
+
+struct AddArgs {  // element by element
+  args_uint count;
+  args_uint b_count;  // as many, or those of one row
+};
+static_assert(sizeof(AddArgs) == 8, "no padding");
 
 struct ActivateArgs {  // element by element
   args_uint count;
   args_uint has_factor;
-  args_uint activation;  // a value of the enum Activation
+  args_uint cols;           // of a row
+  args_uint factor_stride;  // elements between rows of the factor
+  args_uint activation;     // a value of the enum Activation
 };
-static_assert(sizeof(ActivateArgs) == 12, "no padding");
+static_assert(sizeof(ActivateArgs) == 20, "no padding");
 
-// out = residual + scale * x, then with a cap cap * tanh(out / cap); element by element
+// out = out_scale * (residual + scale * x), then with a cap cap * tanh(out / cap); element by element
 struct FinishArgs {
   args_uint count;
   args_uint has_residual;
   float scale;
+  float out_scale;
   float softcap;  // 0: none
 };
-static_assert(sizeof(FinishArgs) == 16, "no padding");
+static_assert(sizeof(FinishArgs) == 20, "no padding");
 
 // The cache as kv_view.h describes it.
 struct CacheArgs {
@@ -89,6 +129,19 @@ struct RopeStoreArgs {
 };
 static_assert(sizeof(RopeStoreArgs) == 48, "no padding");
 
+// Elements [kept, kept + rotated) of each head of out [tokens, heads * (kept + rotated)]: those from x_kept on of the
+// same head of x, rotated.
+struct RotateEndsArgs {
+  args_uint x_token;  // elements between tokens, and between heads
+  args_uint x_head;
+  args_uint x_kept;
+  args_uint heads;
+  args_uint kept;
+  args_uint rotated;
+  args_uint interleaved;
+};
+static_assert(sizeof(RotateEndsArgs) == 28, "no padding");
+
 struct AttentionArgs {
   CacheArgs cache;
   float scale;
@@ -103,6 +156,68 @@ struct AttentionArgs {
   args_uint tokens;
 };
 static_assert(sizeof(AttentionArgs) == 72, "no padding");
+
+// As Routing of op_args.h.
+struct RouteArgs {
+  args_uint experts;
+  args_uint used;
+  args_uint score;  // a value of the enum RouterScore
+  args_uint normalize;
+  args_uint groups;
+  args_uint groups_used;
+  args_uint has_selection_bias;
+  args_uint has_expert_scale;
+  float scale;
+  float logit_scale;
+};
+static_assert(sizeof(RouteArgs) == 40, "no padding");
+
+struct SortPairsArgs {
+  args_uint pairs;
+  args_uint experts;
+};
+static_assert(sizeof(SortPairsArgs) == 8, "no padding");
+
+// What follows the products of experts (MoeMlpArgs of op_args.h); a threadgroup per token.
+struct ExpertSumArgs {
+  args_uint cols;
+  args_uint used;
+  args_uint has_experts_norm;
+  args_uint has_shared;
+  args_uint has_shared_gate;
+  args_uint has_post_norm;
+  args_uint has_residual;
+  float eps;
+  float residual_scale;
+  float out_scale;
+};
+static_assert(sizeof(ExpertSumArgs) == 40, "no padding");
+
+struct ShortConvArgs {
+  args_uint channels;
+  args_uint taps;
+  args_uint has_factor;
+  args_uint has_bias;
+  args_uint has_gate;
+  args_uint silu;
+};
+static_assert(sizeof(ShortConvArgs) == 24, "no padding");
+
+struct DeltaNetArgs {
+  args_uint k_heads;
+  args_uint v_heads;
+  args_uint head_dim;
+  args_uint grouped;
+};
+static_assert(sizeof(DeltaNetArgs) == 16, "no padding");
+
+struct Mamba2Args {
+  args_uint heads;
+  args_uint head_dim;
+  args_uint state_size;
+  args_uint groups;
+};
+static_assert(sizeof(Mamba2Args) == 16, "no padding");
 
 // out [m, p] = a [m, n] * b [n, p]
 struct MatmulArgs {

@@ -2,16 +2,15 @@
 // kernel.
 //
 // A threadgroup is one part of one head of one query. Its simdgroups take turns at positions; the lanes of a simdgroup
-// share the elements of a head, kElements each. Every simdgroup keeps a maximum, a sum and an output of its own (online
-// softmax) and they are merged at the end.
+// share the elements of a head, kElements each (8, or 18 for heads of up to 576). Every simdgroup keeps a maximum, a
+// sum and an output of its own (online softmax) and they are merged at the end.
 #include "activations.h"
 #include "visible.h"
 
-constant uint kElements = 8;      // of a head in each lane: heads of up to 256
 constant uint kSimdgroups = 4;
 
 // A partial result is value_dim outputs, then the maximum and the sum: partials [query][head][split][value_dim + 2].
-template <int kKind>
+template <int kKind, uint kElements>
 kernel void attention_part(constant AttentionArgs& args [[buffer(0)]], device const float* q [[buffer(1)]],
                            device const uchar* k_cache [[buffer(2)]], device const uchar* v_cache [[buffer(3)]],
                            device const int* positions [[buffer(4)]], device const int* sequences [[buffer(5)]],
@@ -22,7 +21,7 @@ kernel void attention_part(constant AttentionArgs& args [[buffer(0)]], device co
                            uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   threadgroup float maxima[4];
   threadgroup float sums[4];
-  threadgroup float outputs[4 * 256];
+  threadgroup float outputs[4 * 32 * kElements];
   uint head = group.x;
   uint query = group.y;
   uint split = group.z;
@@ -36,8 +35,8 @@ kernel void attention_part(constant AttentionArgs& args [[buffer(0)]], device co
   int begin = int(split) * per_split;
   int end = min(begin + per_split, length);
 
-  float own_q[8];
-  float own_out[8];
+  float own_q[kElements];
+  float own_out[kElements];
   for (uint e = 0; e < kElements; ++e) {
     uint i = e * 32 + lane;
     own_q[e] = i < head_dim ? q[(ulong(query) * args.q_heads + head) * head_dim + i] * args.scale : 0.0f;
@@ -70,7 +69,7 @@ kernel void attention_part(constant AttentionArgs& args [[buffer(0)]], device co
     maxima[simdgroup] = maximum;
     sums[simdgroup] = sum;
   }
-  for (uint e = 0; e < kElements; ++e) outputs[simdgroup * 256 + e * 32 + lane] = own_out[e];
+  for (uint e = 0; e < kElements; ++e) outputs[(simdgroup * kElements + e) * 32 + lane] = own_out[e];
   threadgroup_barrier(mem_flags::mem_threadgroup);
 
   float top = -INFINITY;
@@ -84,7 +83,7 @@ kernel void attention_part(constant AttentionArgs& args [[buffer(0)]], device co
   device float* partial = partials + ((ulong(query) * args.q_heads + head) * args.splits + split) * (value_dim + 2);
   for (uint i = simdgroup * 32 + lane; i < value_dim; i += kSimdgroups * 32) {
     float value = 0.0f;
-    for (uint s = 0; s < kSimdgroups; ++s) value += outputs[s * 256 + i] * factors[s];
+    for (uint s = 0; s < kSimdgroups; ++s) value += outputs[s * 32 * kElements + i] * factors[s];
     partial[i] = value;
   }
   if (simdgroup == 0 && lane == 0) {
@@ -93,11 +92,17 @@ kernel void attention_part(constant AttentionArgs& args [[buffer(0)]], device co
   }
 }
 
-typedef decltype(attention_part<kCacheF32>) attention_part_kernel;
-template [[host_name("attention_part_f32")]] kernel attention_part_kernel attention_part<kCacheF32>;
-template [[host_name("attention_part_f16")]] kernel attention_part_kernel attention_part<kCacheF16>;
-template [[host_name("attention_part_bf16")]] kernel attention_part_kernel attention_part<kCacheBf16>;
-template [[host_name("attention_part_q8_0")]] kernel attention_part_kernel attention_part<kCacheQ8_0>;
+typedef decltype(attention_part<kCacheF32, 8>) attention_part_kernel;
+template [[host_name("attention_part_f32")]] kernel attention_part_kernel attention_part<kCacheF32, 8>;
+template [[host_name("attention_part_f16")]] kernel attention_part_kernel attention_part<kCacheF16, 8>;
+template [[host_name("attention_part_bf16")]] kernel attention_part_kernel attention_part<kCacheBf16, 8>;
+template [[host_name("attention_part_q8_0")]] kernel attention_part_kernel attention_part<kCacheQ8_0, 8>;
+
+typedef decltype(attention_part<kCacheF32, 18>) attention_part_wide_kernel;
+template [[host_name("attention_part_wide_f32")]] kernel attention_part_wide_kernel attention_part<kCacheF32, 18>;
+template [[host_name("attention_part_wide_f16")]] kernel attention_part_wide_kernel attention_part<kCacheF16, 18>;
+template [[host_name("attention_part_wide_bf16")]] kernel attention_part_wide_kernel attention_part<kCacheBf16, 18>;
+template [[host_name("attention_part_wide_q8_0")]] kernel attention_part_wide_kernel attention_part<kCacheQ8_0, 18>;
 
 // Grid: x = elements of a head, y = heads, z = queries.
 kernel void attention_merge(constant AttentionArgs& args [[buffer(0)]], device const float* partials [[buffer(1)]],

@@ -1,11 +1,8 @@
 // Products of a weight with one row of x per token, for few tokens.
 //
-// A simdgroup computes kRows outputs: each lane takes every 32nd group of 32 values, so that a step of the simdgroup reads
-// adjacent groups of a row, and the values of x in its registers serve all rows. Grid: x = ceil(rows / (kRows *
-// simdgroups)) threadgroups, y = tokens.
-#include "formats.h"
-
-constant uint kRows = 4;
+// A simdgroup computes kRows outputs, and the values of x in its registers serve all of them. Grid: x = ceil(rows /
+// (kRows * simdgroups)) threadgroups, y = tokens.
+#include "products.h"
 
 inline void finish_rows(thread const float* sums, constant LinearArgs& args, uint first, uint token, uint lane,
                         device const float* bias, device const float* residual, device float* out) {
@@ -34,23 +31,7 @@ kernel void linear_blocks(constant LinearArgs& args [[buffer(0)]], device const 
   ulong x_row = args.has_x_rows != 0 ? ulong(x_rows[token]) : ulong(token);
   device const float* input = x + x_row * args.weight.cols;
   float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-  for (uint g = lane; g < args.weight.groups; g += 32) {
-    float values[32];
-    float totals[2] = {0.0f, 0.0f};  // of x in each half
-    for (uint v = 0; v < 32; ++v) {
-      values[v] = input[g * 32 + v];
-      totals[v / 16] += values[v];
-    }
-    for (uint r = 0; r < kRows; ++r) {
-      uint row = first + r;
-      if (row >= args.weight.rows) break;
-      Group group;
-      load_group<F>(group, args.weight, weight, ulong(row) * args.weight.groups + g);
-      float products[2] = {0.0f, 0.0f};
-      for (uint v = 0; v < 32; ++v) products[v / 16] += group.level[v] * values[v];
-      for (uint h = 0; h < 2; ++h) sums[r] += group.scale[h] * products[h] + group.minimum[h] * totals[h];
-    }
-  }
+  add_block_products<F>(sums, args.weight, weight, first, rows_from(first, args.weight.rows), input, lane);
   finish_rows(sums, args, first, token, lane, bias, residual, out);
 }
 
@@ -68,14 +49,7 @@ kernel void linear_plain(constant LinearArgs& args [[buffer(0)]], device const u
   ulong x_row = args.has_x_rows != 0 ? ulong(x_rows[token]) : ulong(token);
   device const float* input = x + x_row * args.weight.cols;
   float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-  for (uint col = lane; col < args.weight.cols; col += 32) {
-    float value = input[col];
-    for (uint r = 0; r < kRows; ++r) {
-      uint row = first + r;
-      if (row >= args.weight.rows) break;
-      sums[r] += plain_value<kKind>(weight + args.weight.q + ulong(row) * args.weight.row_stride, col) * value;
-    }
-  }
+  add_plain_products<kKind>(sums, args.weight, weight, first, rows_from(first, args.weight.rows), input, lane);
   finish_rows(sums, args, first, token, lane, bias, residual, out);
 }
 

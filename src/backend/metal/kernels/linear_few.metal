@@ -1,12 +1,9 @@
 // Products of a weight with few rows of x at a time, for several tokens: what a group of the weight is unpacked for.
 //
-// A simdgroup computes kFewRows outputs of kFewTokens tokens; each lane takes every 32nd group of 32 values, as in
-// linear.metal, and adds up in the same order, so that a token's result does not depend on how many there are. Grid:
-// x = ceil(rows / (kFewRows * simdgroups)) threadgroups, y = ceil(tokens / kFewTokens).
-#include "formats.h"
-
-constant uint kFewRows = 4;
-constant uint kFewTokens = 8;
+// A simdgroup computes kRows outputs of kFewTokens tokens, in the order of linear.metal, so that a token's result does
+// not depend on how many there are. Grid: x = ceil(rows / (kRows * simdgroups)) threadgroups, y = ceil(tokens /
+// kFewTokens).
+#include "products.h"
 
 // Where the row of x for a token begins.
 inline ulong row_begin(constant LinearArgs& args, device const int* x_rows, uint token) {
@@ -14,10 +11,10 @@ inline ulong row_begin(constant LinearArgs& args, device const int* x_rows, uint
   return row * args.weight.cols;
 }
 
-// sums[kFewRows][kFewTokens]
+// sums[kRows][kFewTokens]
 inline void finish_few(thread const float* sums, constant LinearArgs& args, uint first, uint first_token, uint lane,
                        device const float* bias, device const float* residual, device float* out) {
-  for (uint r = 0; r < kFewRows; ++r) {
+  for (uint r = 0; r < kRows; ++r) {
     for (uint t = 0; t < kFewTokens; ++t) {
       float sum = simd_sum(sums[r * kFewTokens + t]);
       uint row = first + r;
@@ -40,33 +37,14 @@ kernel void linear_few_blocks(constant LinearArgs& args [[buffer(0)]], device co
                               uint lane [[thread_index_in_simdgroup]],
                               uint simdgroup [[simdgroup_index_in_threadgroup]],
                               uint simdgroups [[simdgroups_per_threadgroup]]) {
-  uint first = (position.x * simdgroups + simdgroup) * kFewRows;
+  uint first = (position.x * simdgroups + simdgroup) * kRows;
   uint first_token = position.y * kFewTokens;
   // Beyond the last token the last one again: loops of constant length keep sums in registers.
   ulong begins[8];
   for (uint t = 0; t < kFewTokens; ++t) begins[t] = row_begin(args, x_rows, min(first_token + t, args.tokens - 1));
   float sums[32];
-  for (uint i = 0; i < kFewRows * kFewTokens; ++i) sums[i] = 0.0f;
-  for (uint g = lane; g < args.weight.groups; g += 32) {
-    for (uint r = 0; r < kFewRows; ++r) {
-      uint row = first + r;
-      if (row >= args.weight.rows) break;
-      Group group;
-      load_group<F>(group, args.weight, weight, ulong(row) * args.weight.groups + g);
-      for (uint t = 0; t < kFewTokens; ++t) {
-        device const float* input = x + begins[t] + g * 32;
-        float products[2] = {0.0f, 0.0f};
-        float totals[2] = {0.0f, 0.0f};  // of x in each half
-        for (uint v = 0; v < 32; ++v) {
-          products[v / 16] += group.level[v] * input[v];
-          totals[v / 16] += input[v];
-        }
-        for (uint h = 0; h < 2; ++h) {
-          sums[r * kFewTokens + t] += group.scale[h] * products[h] + group.minimum[h] * totals[h];
-        }
-      }
-    }
-  }
+  for (uint i = 0; i < kRows * kFewTokens; ++i) sums[i] = 0.0f;
+  add_few_block_products<F>(sums, args.weight, weight, first, rows_from(first, args.weight.rows), x, begins, lane);
   finish_few(sums, args, first, first_token, lane, bias, residual, out);
 }
 
@@ -79,21 +57,14 @@ kernel void linear_few_plain(constant LinearArgs& args [[buffer(0)]], device con
                              uint lane [[thread_index_in_simdgroup]],
                              uint simdgroup [[simdgroup_index_in_threadgroup]],
                              uint simdgroups [[simdgroups_per_threadgroup]]) {
-  uint first = (position.x * simdgroups + simdgroup) * kFewRows;
+  uint first = (position.x * simdgroups + simdgroup) * kRows;
   uint first_token = position.y * kFewTokens;
   // Beyond the last token the last one again: loops of constant length keep sums in registers.
   ulong begins[8];
   for (uint t = 0; t < kFewTokens; ++t) begins[t] = row_begin(args, x_rows, min(first_token + t, args.tokens - 1));
   float sums[32];
-  for (uint i = 0; i < kFewRows * kFewTokens; ++i) sums[i] = 0.0f;
-  for (uint col = lane; col < args.weight.cols; col += 32) {
-    for (uint r = 0; r < kFewRows; ++r) {
-      uint row = first + r;
-      if (row >= args.weight.rows) break;
-      float value = plain_value<kKind>(weight + args.weight.q + ulong(row) * args.weight.row_stride, col);
-      for (uint t = 0; t < kFewTokens; ++t) sums[r * kFewTokens + t] += value * x[begins[t] + col];
-    }
-  }
+  for (uint i = 0; i < kRows * kFewTokens; ++i) sums[i] = 0.0f;
+  add_few_plain_products<kKind>(sums, args.weight, weight, first, rows_from(first, args.weight.rows), x, begins, lane);
   finish_few(sums, args, first, first_token, lane, bias, residual, out);
 }
 

@@ -1,17 +1,19 @@
 // Rotation of q and k, and the step's keys and values into the cache.
 //
 // Grid: x = chunks of 32 elements of a head, of all heads of q, then of k, then of v; y = tokens. A thread rotates and
-// stores one chunk; it reads the partners of its elements from the projections, so `q` must not be `projected_q`.
+// stores one chunk; it reads the partners of its elements from the projections, so `q` must not be `projected_q`. A
+// cache without values of its own has a value_dim of 0 here.
 #include "cache.h"
 
 // Element i of a head after rotation. angles: (cos, sin) of each pair at this position.
-inline float rotated(device const float* head, uint i, constant RopeStoreArgs& args, device const float* angles) {
-  if (i >= args.rotated_dims) return head[i];
-  uint pairs = args.rotated_dims / 2;
-  uint pair = args.interleaved != 0 ? i / 2 : i % pairs;
-  bool second = args.interleaved != 0 ? i % 2 == 1 : i >= pairs;
-  float a = head[args.interleaved != 0 ? 2 * pair : pair];
-  float b = head[args.interleaved != 0 ? 2 * pair + 1 : pair + pairs];
+inline float rotated(device const float* head, uint i, uint rotated_dims, bool interleaved,
+                     device const float* angles) {
+  if (i >= rotated_dims) return head[i];
+  uint pairs = rotated_dims / 2;
+  uint pair = interleaved ? i / 2 : i % pairs;
+  bool second = interleaved ? i % 2 == 1 : i >= pairs;
+  float a = head[interleaved ? 2 * pair : pair];
+  float b = head[interleaved ? 2 * pair + 1 : pair + pairs];
   float c = angles[2 * pair];
   float s = angles[2 * pair + 1];
   return second ? a * s + b * c : a * c - b * s;
@@ -58,12 +60,13 @@ kernel void rope_store(constant RopeStoreArgs& args [[buffer(0)]], device const 
   uint key_chunks = (head_dim + 31) / 32;
   uint value_chunks = (value_dim + 31) / 32;
   uint chunk = position.x;
+  bool interleaved = args.interleaved != 0;
   ulong angle_row = ulong(positions[token]) * args.rotated_dims;
   if (chunk < args.q_heads * key_chunks) {
     ulong at = (ulong(token) * args.q_heads + chunk / key_chunks) * head_dim;
     uint first = chunk % key_chunks * 32;
     for (uint i = first; i < min(first + 32, head_dim); ++i) {
-      q[at + i] = rotated(projected_q + at, i, args, q_table + angle_row);
+      q[at + i] = rotated(projected_q + at, i, args.rotated_dims, interleaved, q_table + angle_row);
     }
     return;
   }
@@ -76,7 +79,9 @@ kernel void rope_store(constant RopeStoreArgs& args [[buffer(0)]], device const 
     uint first = chunk % key_chunks * 32;
     uint count = min(32u, head_dim - first);
     device const float* from = projected_k + (ulong(token) * args.cache.kv_heads + head) * head_dim;
-    for (uint i = 0; i < count; ++i) values[i] = rotated(from, first + i, args, table + angle_row);
+    for (uint i = 0; i < count; ++i) {
+      values[i] = rotated(from, first + i, args.rotated_dims, interleaved, table + angle_row);
+    }
     store_chunk<kKind>(values, first, count, k_cache + cache_row(args.cache, ulong(slot), head) * args.cache.k_row_bytes);
     return;
   }
@@ -95,3 +100,16 @@ template [[host_name("rope_store_f32")]] kernel rope_store_kernel rope_store<kCa
 template [[host_name("rope_store_f16")]] kernel rope_store_kernel rope_store<kCacheF16>;
 template [[host_name("rope_store_bf16")]] kernel rope_store_kernel rope_store<kCacheBf16>;
 template [[host_name("rope_store_q8_0")]] kernel rope_store_kernel rope_store<kCacheQ8_0>;
+
+// Grid: x = rotated elements of all heads, y = tokens. x and out are apart.
+kernel void rotate_ends(constant RotateEndsArgs& args [[buffer(0)]], device const float* x [[buffer(1)]],
+                        device const float* table [[buffer(2)]], device const int* positions [[buffer(3)]],
+                        device float* out [[buffer(4)]], uint3 position [[thread_position_in_grid]]) {
+  uint head = position.x / args.rotated;
+  uint i = position.x % args.rotated;
+  uint token = position.y;
+  if (head >= args.heads) return;
+  device const float* from = x + ulong(token) * args.x_token + ulong(head) * args.x_head + args.x_kept;
+  ulong to = (ulong(token) * args.heads + head) * (args.kept + args.rotated) + args.kept;
+  out[to + i] = rotated(from, i, args.rotated, args.interleaved != 0, table + ulong(positions[token]) * args.rotated);
+}

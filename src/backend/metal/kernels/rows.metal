@@ -1,4 +1,4 @@
-// Kernels over rows: embedding look-up, RMS norm, activations.
+// Kernels over rows: embedding look-up, norms, sums, activations.
 #include "activations.h"
 #include "formats.h"
 
@@ -47,7 +47,7 @@ template [[host_name("embed_iq4_nl")]] kernel embed_blocks_kernel embed_blocks<F
 template [[host_name("embed_mxfp4")]] kernel embed_blocks_kernel embed_blocks<FormatMXFP4>;
 template [[host_name("embed_iq4_xs")]] kernel embed_blocks_kernel embed_blocks<FormatIQ4_XS>;
 
-// Grid: a threadgroup per row. out may be x.
+// Norms. Grid: a threadgroup per row. A thread reads and writes the same elements in all passes: out may be x.
 kernel void rms_norm(constant RmsNormArgs& args [[buffer(0)]], device const float* x [[buffer(1)]],
                      device const float* weight [[buffer(2)]], device float* out [[buffer(3)]],
                      uint3 position [[threadgroup_position_in_grid]],
@@ -57,18 +57,83 @@ kernel void rms_norm(constant RmsNormArgs& args [[buffer(0)]], device const floa
                      uint simdgroup [[simdgroup_index_in_threadgroup]],
                      uint simdgroups [[simdgroups_per_threadgroup]]) {
   threadgroup float shared[32];
-  ulong begin = ulong(position.x) * args.cols;
+  device const float* from = x + ulong(position.x) * args.stride;
+  device float* to = out + ulong(position.x) * args.stride;
   float sum = 0.0f;
-  for (uint col = thread_index; col < args.cols; col += threads.x) sum += x[begin + col] * x[begin + col];
+  for (uint col = thread_index; col < args.cols; col += threads.x) sum += from[col] * from[col];
   float total = threadgroup_sum(sum, shared, lane, simdgroup, simdgroups);
   float factor = precise::rsqrt(total / float(args.cols) + args.eps);
   for (uint col = thread_index; col < args.cols; col += threads.x) {
-    float value = x[begin + col] * factor;
-    out[begin + col] = args.has_weight != 0 ? value * weight[col] : value;
+    float value = from[col] * factor;
+    to[col] = args.has_weight != 0 ? value * weight[col] : value;
   }
 }
 
-// Grid: x = elements. out may be x or factor.
+kernel void layer_norm(constant LayerNormArgs& args [[buffer(0)]], device const float* x [[buffer(1)]],
+                       device const float* weight [[buffer(2)]], device const float* bias [[buffer(3)]],
+                       device float* out [[buffer(4)]],
+                       uint3 position [[threadgroup_position_in_grid]],
+                       uint thread_index [[thread_index_in_threadgroup]],
+                       uint3 threads [[threads_per_threadgroup]],
+                       uint lane [[thread_index_in_simdgroup]],
+                       uint simdgroup [[simdgroup_index_in_threadgroup]],
+                       uint simdgroups [[simdgroups_per_threadgroup]]) {
+  threadgroup float shared[32];
+  device const float* from = x + ulong(position.x) * args.cols;
+  device float* to = out + ulong(position.x) * args.cols;
+  float sum = 0.0f;
+  for (uint col = thread_index; col < args.cols; col += threads.x) sum += from[col];
+  float mean = threadgroup_sum(sum, shared, lane, simdgroup, simdgroups) / float(args.cols);
+  threadgroup_barrier(mem_flags::mem_threadgroup);  // all have read the sum
+  float squares = 0.0f;
+  for (uint col = thread_index; col < args.cols; col += threads.x) {
+    squares += (from[col] - mean) * (from[col] - mean);
+  }
+  float total = threadgroup_sum(squares, shared, lane, simdgroup, simdgroups);
+  float factor = precise::rsqrt(total / float(args.cols) + args.eps);
+  for (uint col = thread_index; col < args.cols; col += threads.x) {
+    float value = (from[col] - mean) * factor * weight[col];
+    to[col] = args.has_bias != 0 ? value + bias[col] : value;
+  }
+}
+
+kernel void gated_norm(constant GatedNormArgs& args [[buffer(0)]], device float* x [[buffer(1)]],
+                       device const float* z [[buffer(2)]], device const float* weight [[buffer(3)]],
+                       uint3 position [[threadgroup_position_in_grid]],
+                       uint thread_index [[thread_index_in_threadgroup]],
+                       uint3 threads [[threads_per_threadgroup]],
+                       uint lane [[thread_index_in_simdgroup]],
+                       uint simdgroup [[simdgroup_index_in_threadgroup]],
+                       uint simdgroups [[simdgroups_per_threadgroup]]) {
+  threadgroup float shared[32];
+  ulong begin = ulong(position.x) * args.cols;
+  device const float* own_weight = weight + begin % args.weight_cols;
+  float sum = 0.0f;
+  for (uint col = thread_index; col < args.cols; col += threads.x) {
+    float value = x[begin + col];
+    if (args.gates_first != 0) {
+      value *= activation_of(kSilu, z[begin + col]);
+      x[begin + col] = value;
+    }
+    sum += value * value;
+  }
+  float total = threadgroup_sum(sum, shared, lane, simdgroup, simdgroups);
+  float factor = precise::rsqrt(total / float(args.cols) + args.eps);
+  for (uint col = thread_index; col < args.cols; col += threads.x) {
+    float value = x[begin + col] * factor * own_weight[col];
+    x[begin + col] = args.gates_first != 0 ? value : value * activation_of(kSilu, z[begin + col]);
+  }
+}
+
+// Grid: x = elements. out may be a, or b where it has as many.
+kernel void add(constant AddArgs& args [[buffer(0)]], device const float* a [[buffer(1)]],
+                device const float* b [[buffer(2)]], device float* out [[buffer(3)]],
+                uint3 position [[thread_position_in_grid]]) {
+  uint i = position.x;
+  if (i < args.count) out[i] = a[i] + b[i % args.b_count];
+}
+
+// Grid: x = elements. out may be x, or factor where its rows follow each other.
 kernel void activate(constant ActivateArgs& args [[buffer(0)]], device const float* x [[buffer(1)]],
                      device const float* factor [[buffer(2)]], device float* out [[buffer(3)]],
                      uint3 position [[thread_position_in_grid]]) {
@@ -76,8 +141,8 @@ kernel void activate(constant ActivateArgs& args [[buffer(0)]], device const flo
   if (i >= args.count) return;
   float value = activation_of(args.activation, x[i]);
   if (args.has_factor != 0) {
-    float by = factor[i];
-    value *= args.activation == 4 ? min(max(by, -7.0f), 7.0f) + 1.0f : by;
+    float by = factor[ulong(i / args.cols) * args.factor_stride + i % args.cols];
+    value *= args.activation == kClampedSilu ? min(max(by, -7.0f), 7.0f) + 1.0f : by;
   }
   out[i] = value;
 }
@@ -90,5 +155,6 @@ kernel void finish(constant FinishArgs& args [[buffer(0)]], device const float* 
   if (i >= args.count) return;
   float value = x[i] * args.scale;
   if (args.has_residual != 0) value += residual[i];
+  value *= args.out_scale;
   out[i] = args.softcap != 0.0f ? args.softcap * precise::tanh(value / args.softcap) : value;
 }
