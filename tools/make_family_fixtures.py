@@ -9,6 +9,7 @@ Needs torch and transformers (tested with 2.9 and 5.22), on the CPU. The result 
 
 import argparse
 import pathlib
+import unittest.mock
 
 import numpy as np
 import torch
@@ -113,6 +114,10 @@ class Writer:
         array = self.part(layer, theirs)
         for name, rows in zip(names, np.split(array, len(names), axis=array.ndim - 2)):
             self.tensor(f"blk.{layer}.{name}.weight", rows)
+
+    def experts(self, layer, prefix):
+        self.split(layer, f"{prefix}.gate_up_proj", ["ffn_gate_exps", "ffn_up_exps"])
+        self.tensor(f"blk.{layer}.ffn_down_exps.weight", self.part(layer, f"{prefix}.down_proj"))
 
     def mamba(self, layer, prefix, groups):
         self.layer(layer, {"ssm_in": f"{prefix}.in_proj", "ssm_out": f"{prefix}.out_proj"})
@@ -234,14 +239,24 @@ def granite(seed, name):
             w.mamba(i, "mamba", 1)
         w.split(i, "shared_mlp.input_linear.weight", ["ffn_gate_shexp", "ffn_up_shexp"])
         w.layer(i, {"ffn_gate_inp": "block_sparse_moe.router"})
-        w.split(i, "block_sparse_moe.experts.gate_up_proj", ["ffn_gate_exps", "ffn_up_exps"])
-        w.tensor(f"blk.{i}.ffn_down_exps.weight", w.part(i, "block_sparse_moe.experts.down_proj"))
+        w.experts(i, "block_sparse_moe.experts")
     w.ends()
     return w, model
 
 
-def deepseek(seed, name):
-    """Queries in one product, odd heads, a stretched context, groups of experts."""
+def score_experts(model, score):
+    """Routers whose class scores experts by a sigmoid do so by another function."""
+    for layer in model.model.layers:
+        if hasattr(layer.mlp, "gate"):
+            def forward(hidden, of_class=layer.mlp.gate.forward):
+                with unittest.mock.patch.object(torch.Tensor, "sigmoid", score):
+                    return of_class(hidden)
+            layer.mlp.gate.forward = forward
+
+
+def deepseek(seed, name, gating=2):
+    """Queries in one product, odd heads, a stretched context, groups of experts. gating 4: scores are
+    sqrt(softplus(logit)), which no class of transformers has."""
     config = DeepseekV3Config(
         vocab_size=VOCAB_SIZE, hidden_size=WIDTH, intermediate_size=48, moe_intermediate_size=20, num_hidden_layers=3,
         num_attention_heads=3, num_key_value_heads=3, n_routed_experts=9, num_experts_per_tok=3, n_shared_experts=2,
@@ -252,13 +267,15 @@ def deepseek(seed, name):
                          "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 64})
     model = random_weights(DeepseekV3ForCausalLM._from_config(config, attn_implementation="eager",
                                                               experts_implementation="eager"), seed)
+    if gating == 4:
+        score_experts(model, lambda logits: torch.nn.functional.softplus(logits).sqrt())
     w = Writer(name, "deepseek2", model)
     w.common(3, 1, 48)
     w.keys(attention__key_length=32, attention__value_length=24, attention__key_length_mla=20,
            attention__value_length_mla=10, attention__kv_lora_rank=24, rope__dimension_count=8, rope__freq_base=10000.0,
            rope__scaling__type="yarn", rope__scaling__factor=4.0, rope__scaling__original_context_length=64,
            rope__scaling__yarn_log_multiplier=0.1, expert_count=9, expert_used_count=3, expert_shared_count=2,
-           expert_feed_forward_length=20, expert_group_count=3, expert_group_used_count=2, expert_gating_func=2,
+           expert_feed_forward_length=20, expert_group_count=3, expert_group_used_count=2, expert_gating_func=gating,
            expert_weights_norm=True, expert_weights_scale=1.5, leading_dense_block_count=1)
     for i in range(3):
         w.layer(i, LLAMA | {"attn_q": "self_attn.q_proj", "attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa",
@@ -271,8 +288,7 @@ def deepseek(seed, name):
         w.tensor(f"blk.{i}.attn_k_b.weight", kv_b[:, :12].swapaxes(1, 2))
         w.tensor(f"blk.{i}.attn_v_b.weight", kv_b[:, 12:])
         if i > 0:
-            w.split(i, "mlp.experts.gate_up_proj", ["ffn_gate_exps", "ffn_up_exps"])
-            w.tensor(f"blk.{i}.ffn_down_exps.weight", w.part(i, "mlp.experts.down_proj"))
+            w.experts(i, "mlp.experts")
             w.tensor(f"blk.{i}.exp_probs_b.bias", w.part(i, "mlp.gate.e_score_correction_bias"))
     w.ends()
     return w, model
@@ -324,8 +340,7 @@ def qwen3_moe(seed, name):
            expert_used_count=3, expert_feed_forward_length=20, expert_weights_norm=False)
     for i in range(3):
         w.layer(i, LLAMA | ATTENTION | {"ffn_gate_inp": "mlp.gate"})
-        w.split(i, "mlp.experts.gate_up_proj", ["ffn_gate_exps", "ffn_up_exps"])
-        w.tensor(f"blk.{i}.ffn_down_exps.weight", w.part(i, "mlp.experts.down_proj"))
+        w.experts(i, "mlp.experts")
     w.ends()
     return w, model
 
@@ -377,6 +392,7 @@ FIXTURES = [
     ("gpt-oss", "sinks, windows, yarn, biases, the softmax of the chosen experts, odd heads", gpt_oss),
     ("qwen3moe", "weights of experts that are not divided by their sum, odd heads, tied output", qwen3_moe),
     ("qwen35", "the delta rule with odd heads, gated attention", qwen3_5),
+    ("deepseek2-softplus", "experts scored by the root of a softplus", lambda s, n: deepseek(s, n, 4)),
 ]
 
 

@@ -51,7 +51,7 @@ std::vector<nlohmann::json> fixture_models() {
     const nlohmann::json manifest = read_json(fixture(name));
     for (const auto& model : manifest["models"]) models.push_back(model);
   }
-  EXPECT_EQ(models.size(), 20U);
+  EXPECT_EQ(models.size(), 21U);
   return models;
 }
 
