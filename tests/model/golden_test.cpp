@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "model/quantize_model.h"
 #include "model_runs.h"
-#include "support/emulated.h"
+#include "support/devices.h"
 #include "support/test_data.h"
 
 namespace inferno::testing {
@@ -16,16 +16,7 @@ namespace {
 
 // Every backend that this machine can run.
 std::vector<std::string> backends() {
-  std::vector<std::string> names;
-  for (const char* name : {"scalar", "simd", "parallel", "cuda", "metal"}) {
-    try {
-      (void)create_backend(name);
-      if (!is_too_slow(name)) names.emplace_back(name);
-    } catch (const Error&) {
-      continue;  // not in this build, or no device
-    }
-  }
-  return names;
+  return backends_of({"scalar", "simd", "parallel", "cuda", "metal"});
 }
 
 // Null where a device says, when the model is loaded, that it lacks a kernel for it.

@@ -1,6 +1,7 @@
-// The GPUs that tests of whole models can use here.
+// The backends that tests of whole models can use here.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -10,10 +11,10 @@
 
 namespace inferno {
 
-// Backends of GPUs, real or emulated, in this build and on this machine.
-inline std::vector<std::string> device_backends() {
+// Those of the names that are in this build and run on this machine.
+inline std::vector<std::string> backends_of(std::initializer_list<const char*> wanted) {
   std::vector<std::string> names;
-  for (const char* name : {"cuda", "metal"}) {
+  for (const char* name : wanted) {
     try {
       (void)create_backend(name);
       if (!is_too_slow(name)) names.emplace_back(name);
@@ -22,6 +23,11 @@ inline std::vector<std::string> device_backends() {
     }
   }
   return names;
+}
+
+// GPUs, real or emulated.
+inline std::vector<std::string> device_backends() {
+  return backends_of({"cuda", "metal"});
 }
 
 }  // namespace inferno
