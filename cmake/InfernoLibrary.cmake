@@ -1,3 +1,5 @@
+include(${CMAKE_CURRENT_LIST_DIR}/InfernoPrecompiled.cmake)
+
 # inferno_library(NAME [SEPARATE] SOURCES a.cpp ... [DEPS base tensor ...] [LINK PkgConfig::X ...] [TESTS a_test.cpp ...])
 #
 # One static library per folder of src/, named inferno_NAME. Unit tests are next to the code and become one
@@ -12,6 +14,7 @@ function(inferno_library name)
     target_link_libraries(inferno_${name} PUBLIC inferno_${dep})
   endforeach()
   target_link_libraries(inferno_${name} PUBLIC ${ARG_LINK})
+  inferno_use_precompiled(inferno_${name} library)
   if(ARG_SEPARATE)
     set_target_properties(inferno_${name} PROPERTIES UNITY_BUILD OFF)
   endif()
@@ -23,7 +26,7 @@ endfunction()
 # Tests discard values: EXPECT_THROW(load(x), Error) ignores what load returns. Optimizing the tests themselves takes
 # longer than it saves. A separate library, linked last, because the flags must come after -Wall and -O3.
 add_library(inferno_test_options INTERFACE)
-target_compile_options(inferno_test_options INTERFACE -Wno-unused-result $<$<CONFIG:Release>:-O1>)
+target_compile_options(inferno_test_options INTERFACE -Wno-unused-result $<$<CONFIG:Release>:-O0>)
 
 # inferno_test(NAME SOURCES a_test.cpp ... [DEPS base ...] [LABEL slow])
 function(inferno_test name)
@@ -38,6 +41,7 @@ function(inferno_test name)
     target_link_libraries(${name} PRIVATE inferno_${dep})
   endforeach()
   target_link_libraries(${name} PRIVATE inferno_options inferno_test_options ${ARG_LINK} GTest::gtest_main)
+  inferno_use_precompiled(${name} test)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(${name} PRIVATE INFERNO_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   # PRE_TEST: a test program lists its cases when ctest runs, so that building it does not run it.

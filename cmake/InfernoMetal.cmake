@@ -26,6 +26,11 @@ function(inferno_use_metal_cpp target)
   if(APPLE)
     return()
   endif()
+  set_target_properties(${target} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
+  # Objective-C lets one send messages to null, so metal-cpp calls members of null pointers.
+  if(INFERNO_SANITIZE MATCHES undefined)
+    target_compile_options(${target} PRIVATE -fno-sanitize=null)
+  endif()
   # Blocks, and the CPU of Macs with Apple silicon by Apple's name.
   target_compile_options(${target} PRIVATE -fblocks)
   target_compile_definitions(${target} PRIVATE __arm64__=1)

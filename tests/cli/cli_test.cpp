@@ -38,8 +38,8 @@ TEST_F(Cli, WrongUsageIsExitCode2AndOneLine) {
   expect_error(run({"generate", kLlamaFile, "x", "--affinity", "99999"}), 2, "--affinity: CPU 99999");
   expect_error(run({"generate", kLlamaFile, "x", "--numa", "x"}), 2, "--numa: 'x' is none of");
   // At least one of them is not in this program.
-  const bool has_metal = run({"generate", kLlamaFile, "x", "-n", "1", "--backend", "metal"}).code == 0;
-  expect_error(run({"generate", kLlamaFile, "x", "--backend", has_metal ? "cuda" : "metal"}), 2,
+  const bool has_cuda = run({"generate", kLlamaFile, "x", "-n", "1", "--backend", "cuda"}).code == 0;
+  expect_error(run({"generate", kLlamaFile, "x", "--backend", has_cuda ? "metal" : "cuda"}), 2,
                "use --backend parallel");
   expect_error(run({"generate", kLlamaFile, "x", "--backend", "simd,x"}), 2, "\"x\" in --backend is not");
   expect_error(run({"quantize", kLlamaFile, path("x.gguf"), "Q9"}), 2, "Q9");

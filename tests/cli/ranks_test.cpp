@@ -217,9 +217,8 @@ TEST_F(RanksProgram, AnotherVersionOnARankIsOneLine) {
   for (const char* file : {"inferno", "libinferno_mpi.so"}) {
     std::filesystem::copy(std::string(INFERNO_BINARY_DIR "/") + file, path(file));
   }
-  std::ifstream in(path("inferno"), std::ios::binary);
-  std::string program((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  in.close();
+  std::string program(std::filesystem::file_size(path("inferno")), '\0');
+  std::ifstream(path("inferno"), std::ios::binary).read(program.data(), static_cast<std::streamsize>(program.size()));
   const std::string version = INFERNO_VERSION;
   std::string other = version;
   other.front() = other.front() == '9' ? '8' : '9';

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "hf/hf_folder.h"
 #include "support/allocations.h"
+#include "support/sanitized.h"
 
 namespace inferno::testing {
 namespace {
@@ -69,6 +70,7 @@ class FolderMemory : public ::testing::Test {
 std::string repeated(std::string_view first, size_t count, const std::function<std::string(size_t)>& item,
                      std::string_view last) {
   std::string text(first);
+  if (kSanitized) count /= 10;
   for (size_t i = 0; i < count; ++i) {
     if (i > 0) text += ',';
     text += item(i);

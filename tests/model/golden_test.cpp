@@ -175,7 +175,7 @@ class RealModels : public Golden {
   static void check_greedy(const std::string& model, const std::string& reference_file) {
     const std::string path = INFERNO_SOURCE_DIR "/models/" + model;
     if (!std::ifstream(path).good()) GTEST_SKIP() << "needs " << model << ", which `make model` fetches";
-    if (GetParam() == "scalar" || is_emulated(GetParam())) GTEST_SKIP() << "too slow on this backend";
+    if (GetParam() == "scalar" || is_emulated(GetParam()) || kSanitized) GTEST_SKIP() << "too slow on this backend";
     auto engine = engine_if_supported(path, GetParam(), false, 32);
     if (engine == nullptr) GTEST_SKIP() << "this backend lacks a kernel for " << model;
     const nlohmann::json reference = read_json(fixture(reference_file));

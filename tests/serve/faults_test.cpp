@@ -393,17 +393,18 @@ TEST_F(ServeFaults, TooMuchOfEverything) {
 }
 
 TEST_F(ServeFaults, MemoryComesBack) {
+  if (scale() == 1) GTEST_SKIP() << "memory settles after many rounds, which `make check-faults` has";
   const auto round = [this] {
     vanish(10);
     send_broken_json(30);
     ask_too_much();
   };
   // The cache touches its pages for the first time as texts come to lie in them.
-  for (int i = 0; i < (scale() > 1 ? 10 : 2); ++i) round();
+  for (int i = 0; i < 10; ++i) round();
   const double before = resident_bytes();
   for (int i = 0; i < std::min(scale() - 1, 30); ++i) round();
   const double growth = resident_bytes() / before - 1;
-  if (scale() > 1) fmt::print("resident memory after all rounds: {:+.1f} %\n", 100 * growth);
+  fmt::print("resident memory after all rounds: {:+.1f} %\n", 100 * growth);
   EXPECT_LT(growth, 0.05);
 }
 

@@ -14,7 +14,7 @@ set(kernels
 macro(inferno_kernel_file file)
   list(APPEND kernels ${CMAKE_CURRENT_LIST_DIR}/${file})
   set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/${file} PROPERTIES
-    COMPILE_OPTIONS "${ARGN}")
+    COMPILE_OPTIONS "${ARGN}" SKIP_PRECOMPILE_HEADERS ON)
 endmacro()
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
