@@ -14,7 +14,7 @@ TIDY_FILES ?= (build-asan/)?src/(?!.*_test[./]).*\.c(pp|xx)$$
 
 .DEFAULT_GOAL := help
 .PHONY: help build run dev test test-slow check format check-format check-tidy check-asan check-avx2 check-macos \
-        check-metal check-metal-judges check-metal-sources metal-cpp tsan bench install \
+        check-metal check-metal-judges check-metal-sources metal-cpp tsan bench benchmarks install \
         model clean deps deps-check check-fuzz fuzz check-templates check-schemas check-page check-clients check-embeddings check-answers \
         check-faults check-ray check-python check-python-asan compare-quantize \
         test-threadpool-parity-quick test-threadpool-parity test-threadpool-parity-verbose test-gemv-omp \
@@ -45,7 +45,7 @@ build: deps build/build.ninja ## build/inferno and build/model-generate
 	@cmake --build build --target inferno model-generate -j $(JOBS) $(QUIET)
 
 # The preset changes a setting of build/, which stays set for the targets that follow.
-dev: deps ## build everything with warnings as errors, as CI does; `make test` and the rest keep that setting
+dev: deps ## build program, library and tests with warnings as errors, as CI does; `make test` and the rest keep that setting
 	@cmake --preset dev --log-level=WARNING
 	@tools/python_env build
 	@cmake --build build -j $(JOBS) $(QUIET)
@@ -213,6 +213,9 @@ bench: build ## speed of the kernels and the thread pool, against this machine's
 	@cmake --build build --target kernels_bench threading_bench -j $(JOBS) $(QUIET)
 	@build/bench/kernels/kernels_bench
 	@build/bench/threading/threading_bench
+
+benchmarks: deps build/build.ninja ## build the programs of bench/
+	@cmake --build build --target benchmarks -j $(JOBS) $(QUIET)
 
 install: deps build/build.ninja ## programs, library and headers into PREFIX (/usr/local)
 	@cmake --build build --target inferno model-generate inferno_shared inferno_documentation -j $(JOBS) $(QUIET)
