@@ -13,6 +13,7 @@ their ratios with the quarters around it. Needs a machine that does nothing else
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -33,7 +34,10 @@ def prompt_ids(stream):
 
 class CppLoop:
     def __init__(self, args):
-        self.process = subprocess.Popen([f"{args.build}/bench/python/cpp_loop", args.model, str(args.threads), str(CONTEXT)],
+        program = f"{args.build}/bench/python/cpp_loop"
+        if not os.path.exists(program):
+            sys.exit(f"python_speed: no {program}; build it with `make benchmarks`")
+        self.process = subprocess.Popen([program, args.model, str(args.threads), str(CONTEXT)],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def __call__(self, streams):
