@@ -112,7 +112,7 @@ check-ray: deps ## the example for Ray Serve: two replicas, 200 requests, one re
 compare-quantize: build ## perplexity of each type against llama-quantize's file of that name (PEER=.../llama-quantize MODEL=... TEXT=...)
 	@bench/compare_quantize --peer "$(PEER)" $(if $(IMATRIX),--imatrix "$(IMATRIX)") "$(MODEL)" "$(TEXT)"
 
-check: TIDY_PARTS = 8
+check: TIDY_PARTS = 4
 check: check-format check-asan check-fuzz check-tidy check-avx2 check-macos check-metal-sources ## formatting, clang-tidy, clang 19 without warnings, tests under ASan and UBSan, fuzzers, AVX2, macOS, Metal
 
 check-format: deps-check
@@ -179,7 +179,7 @@ check-answers: build ## answers and streams of `inferno serve` against OpenAI's 
 	@[ -x build/jsonschema/bin/python ] || { python3 -m venv build/jsonschema && build/jsonschema/bin/pip install --quiet jsonschema; }
 	@build/jsonschema/bin/python tests/serve/check_answers.py build/inferno $(OPENAPI)
 
-check-tidy: deps-check build-asan/build.ninja ## clang-tidy over all sources (`make check`: over an eighth, another one with every commit)
+check-tidy: deps-check build-asan/build.ninja ## clang-tidy over all sources (`make check`: over a fourth, another one with every commit)
 	@echo "check: clang-tidy"
 	@tools/run_tidy build-asan '$(TIDY_FILES)' $(JOBS) $(TIDY_PARTS)
 
