@@ -153,9 +153,10 @@ check-page: build ## the page of `inferno serve` in Chromium; screenshots in bui
 	@[ -x build/browser/bin/python ] || { python3 -m venv build/browser && build/browser/bin/pip install --quiet playwright; }
 	@build/browser/bin/python tests/serve/check_page.py build/inferno build/page
 
-check-faults: deps build/build.ninja ## `inferno serve` with clients that do everything wrong, 50 times as often as in `make test`; on loopback, some minutes
+FAULT_SECONDS ?= 120
+check-faults: deps build/build.ninja ## `inferno serve` with clients that do everything wrong, 50 times as often as in `make test`, then for two minutes (or FAULT_SECONDS=3600); on loopback
 	@cmake --build build --target serve_faults_test -j $(JOBS) $(QUIET)
-	@INFERNO_FAULT_SCALE=50 build/tests/serve/serve_faults_test --gtest_brief=1
+	@INFERNO_FAULT_SCALE=50 INFERNO_FAULT_SECONDS=$(FAULT_SECONDS) build/tests/serve/serve_faults_test --gtest_brief=1
 
 check-clients: build ## `inferno serve` with clients that others wrote, and schemathesis, from PyPI
 	@tools/install_deps python

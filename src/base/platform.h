@@ -41,6 +41,12 @@ void hint_huge_pages(void* data, size_t bytes);
 // copy would compete for memory.
 void hint_read_once(int fd, uint64_t file_bytes);
 
+// Gives memory that was freed back to the system.
+void return_free_memory() noexcept;
+// Large blocks go back to the system whenever they are freed, from now on and in the whole process. glibc would keep
+// them from the second time on, in every thread's arena, and a server that large requests come to would grow with them.
+void return_large_blocks();
+
 // Lets this process have as many open files and connections as the system allows.
 void raise_descriptor_limit();
 

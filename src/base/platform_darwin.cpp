@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <mach/mach.h>
+#include <malloc/malloc.h>
 #include <pthread.h>
 #include <pthread/qos.h>
 #include <sys/resource.h>
@@ -64,6 +65,14 @@ void hint_read_once(int fd, uint64_t file_bytes) {
   // The GPU's memory is this memory too, and the system compresses or swaps before it drops cached files.
   const uint64_t memory = static_cast<uint64_t>(sysctl_number("hw.memsize").value_or(0));
   if (file_bytes > memory / 4) (void)::fcntl(fd, F_NOCACHE, 1);
+}
+
+void return_free_memory() noexcept {
+  malloc_zone_pressure_relief(nullptr, 0);
+}
+
+void return_large_blocks() {
+  // Its allocator does so.
 }
 
 void raise_descriptor_limit() {

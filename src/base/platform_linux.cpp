@@ -1,3 +1,4 @@
+#include <malloc.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -84,6 +85,18 @@ void hint_huge_pages(void* data, size_t bytes) {
 
 void hint_read_once(int /*fd*/, uint64_t /*file_bytes*/) {
   // Cached pages are the first that the kernel drops, and a second start is quicker with them.
+}
+
+void return_free_memory() noexcept {
+#if defined(__GLIBC__)
+  malloc_trim(0);
+#endif
+}
+
+void return_large_blocks() {
+#if defined(__GLIBC__)
+  mallopt(M_MMAP_THRESHOLD, 1 << 18);
+#endif
 }
 
 void raise_descriptor_limit() {

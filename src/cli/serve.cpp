@@ -114,6 +114,7 @@ void ServeCommand::run() {
     log.add((json ? "" : serve::utc_time(serve::unix_now()) + " ") + std::string(line));
   };
   platform::raise_descriptor_limit();
+  platform::return_large_blocks();
 
   std::vector<serve::ModelSource> served = sources();
   const std::string names = names_of(served);

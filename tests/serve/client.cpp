@@ -51,6 +51,14 @@ std::string lower(std::string_view text) {
   return result;
 }
 
+bool comes_true(const std::function<bool()>& condition) {
+  for (int i = 0; i < 100 * kPatienceSeconds; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return false;
+}
+
 }  // namespace
 
 std::vector<std::string> Reply::events() const {
@@ -130,8 +138,10 @@ bool Client::send(std::string_view text) const {
 bool Client::receive_more() {
   char buffer[65536];
   const ssize_t count = ::recv(socket_, buffer, sizeof buffer, 0);
-  if (count > 0) in_.append(buffer, static_cast<size_t>(count));
-  return count > 0;
+  if (count <= 0) return false;
+  in_.append(buffer, static_cast<size_t>(count));
+  if (on_arrival) on_arrival();
+  return true;
 }
 
 bool Client::receive_until(std::string_view text) {
@@ -240,18 +250,18 @@ void TestServer::wait() {
   thread_.join();
 }
 
-double TestServer::metric(const std::string& name) const {
-  const Reply reply = Client(port()).get("/metrics");
+double metric(uint16_t port, const std::string& name) {
+  const Reply reply = Client(port).get("/metrics");
   const size_t at = reply.body.find("\n" + name + " ");
   return at == std::string::npos ? -1 : std::stod(reply.body.substr(at + name.size() + 2));
 }
 
-bool TestServer::metric_becomes(const std::string& name, double value) const {
-  for (int i = 0; i < 100 * kPatienceSeconds; ++i) {
-    if (metric(name) == value) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
+bool metric_becomes(uint16_t port, const std::string& name, double value) {
+  return comes_true([&] { return metric(port, name) == value; });
+}
+
+bool metric_reaches(uint16_t port, const std::string& name, double value) {
+  return comes_true([&] { return metric(port, name) >= value; });
 }
 
 }  // namespace inferno::testing

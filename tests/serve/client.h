@@ -53,6 +53,7 @@ class Client {
   [[nodiscard]] bool at_end();
   [[nodiscard]] int descriptor() const { return socket_; }
   [[nodiscard]] const std::string& received() const { return in_; }
+  std::function<void()> on_arrival = {};  // called when bytes have come
 
   Reply get(const std::string& path, const std::string& headers = {});
   Reply post(const std::string& path, const std::string& body, const std::string& headers = {});
@@ -63,6 +64,12 @@ class Client {
   int socket_ = -1;
   std::string in_;
 };
+
+// The value of a line of /metrics.
+[[nodiscard]] double metric(uint16_t port, const std::string& name);
+// Whether it has the value, or at least that, at the latest after some seconds.
+[[nodiscard]] bool metric_becomes(uint16_t port, const std::string& name, double value);
+[[nodiscard]] bool metric_reaches(uint16_t port, const std::string& name, double value);
 
 // The built-in model, with a chat template.
 [[nodiscard]] std::unique_ptr<Engine> story_engine(int32_t max_sequences = 4,
@@ -81,10 +88,10 @@ class TestServer {
   [[nodiscard]] uint16_t port() const { return server_->port(); }
   void stop() { server_->stop(); }
   void wait();  // until run() has returned
-  // The value of a line of /metrics.
-  [[nodiscard]] double metric(const std::string& name) const;
-  // Whether it has the value, at the latest after some seconds.
-  [[nodiscard]] bool metric_becomes(const std::string& name, double value) const;
+  [[nodiscard]] double metric(const std::string& name) const { return testing::metric(port(), name); }
+  [[nodiscard]] bool metric_becomes(const std::string& name, double value) const {
+    return testing::metric_becomes(port(), name, value);
+  }
 
  private:
   std::unique_ptr<Engine> engine_;
