@@ -37,7 +37,8 @@ struct LoadOptions {
   uint64_t kv_memory = 0;     // bytes of the cache; 0: max_sequences of the whole context, or what fits of it
   int32_t max_sequences = 8;  // that are computed at once; more wait
   std::string draft = {};     // a smaller model of the same vocabulary that guesses tokens ahead; empty: none
-  // The gap between tokens that a long prompt of another request may cause, as a target; 0: 100 on a CPU, 25 on a GPU.
+  // The gap between tokens that a long prompt of another request may cause, as a target; 0: 100 on a CPU, 25 on a GPU,
+  // or twice the gap without prompts where that is more.
   double max_token_latency_ms = 0;
   bool fused = true;     // false: fused ops run as the primitives that define them
   bool profile = false;  // measure every op for Llm::profile()

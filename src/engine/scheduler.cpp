@@ -76,6 +76,7 @@ Scheduler::Scheduler(const SchedulerParts& parts, const SchedulerOptions& option
                     : backend_.cpu_numerics()        ? kCpuLatencyMs
                                                      : kDeviceLatencyMs;
   latency_seconds_ = ms / 1e3;
+  latency_may_grow_ = options.max_token_latency_ms == 0;
   prompt_step_seconds_ = (options.prompt_step_ms > 0 ? options.prompt_step_ms : kPromptStepMs) / 1e3;
   fixed_draft_price_ = options.draft_price;
   max_positions_ = static_cast<int32_t>(
@@ -402,7 +403,7 @@ void Scheduler::log_step(double seconds) {
                                                             .left = s->remaining()};
   }
   record.sequences = static_cast<int32_t>(step_.size());
-  record.target_seconds = record.decodes > 0 ? latency_seconds_ : prompt_step_seconds_;
+  record.target_seconds = target_seconds_;
   log_.add(record);
 }
 

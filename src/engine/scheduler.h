@@ -43,7 +43,9 @@ class PageSaver;
 class Tokenizer;
 
 struct SchedulerOptions {
-  double max_token_latency_ms = 0;  // target for a step while sequences decode; 0: 100 on a CPU, 25 on a device
+  // Target for a step while sequences decode. 0: 100 on a CPU, 25 on a device, or twice what they take alone where that
+  // is more: on a slow machine prompts would starve otherwise.
+  double max_token_latency_ms = 0;
   // Target for a step of prompts alone; 0: half a second, soon enough for cancels, arrivals and signals to be seen.
   // kWholeSteps: as much as a step holds, for work that nobody waits for.
   static constexpr double kWholeSteps = std::numeric_limits<double>::infinity();
@@ -215,6 +217,7 @@ class Scheduler {
   decltype(SchedulerParts::explain) explain_;
   StepCost cost_;
   double latency_seconds_;
+  bool latency_may_grow_;
   double prompt_step_seconds_;
   double fixed_draft_price_;
   int32_t max_positions_;  // of a sequence that has all pages
@@ -233,6 +236,7 @@ class Scheduler {
   int32_t done_requests_ = 0;    // of requests_: not completed yet
   std::vector<Sequence*> step_;  // in the step being made, in its order
   StepShape shape_;
+  double target_seconds_ = 0;    // of that step
   bool step_has_masks_ = false;  // some sequence of the step may have a mask, wants to see logits
   bool step_shows_logits_ = false;
   bool any_late_ = false;            // some sequence sits the step out

@@ -44,9 +44,10 @@ void Scheduler::plan_decodes() {
 
 void Scheduler::plan_prompts() {
   const bool decoding = !step_.empty();
+  target_seconds_ = decoding ? latency_seconds_ : prompt_step_seconds_;
+  if (decoding && latency_may_grow_) target_seconds_ = std::max(target_seconds_, 2 * cost_.seconds(shape_));
   if (waiting_.empty() && step_.size() == running_.size()) return;
   const SchedulerClock::time_point now = SchedulerClock::now();
-  const double limit = decoding ? latency_seconds_ : prompt_step_seconds_;
   ++steps_without_prompt_;
   while (Sequence* s = next_prompt(now)) {
     if (!s->running) {
@@ -54,10 +55,10 @@ void Scheduler::plan_prompts() {
       if (admission == Admission::deferred) continue;  // is_ready() is false now
       if (admission == Admission::no_pages) break;     // those that run will give some back
     }
-    int32_t tokens = chunk_within(*s, limit);
+    int32_t tokens = chunk_within(*s, target_seconds_);
     const bool too_small = tokens < std::min(kLeastChunk, largest_chunk(*s));
     if (too_small && decoding && steps_without_prompt_ > 0) {
-      tokens = chunk_on_credit(*s, limit);
+      tokens = chunk_on_credit(*s, target_seconds_);
     } else if (too_small) {
       tokens = step_.empty() ? std::min(kLeastChunk, largest_chunk(*s)) : 0;
     } else {
