@@ -1,6 +1,8 @@
 // OpRunner's layers of one decoded token: where ops are a layer of the shape and types that layer_half.cuh has kernels
 // for, all of its ops are two kernels. The residual stream between them is in scratch memory, as parts; the tensor of
 // the ops gets the sum after the last layer.
+#include <utility>
+
 #include "backend/cuda/kernels/layer_task.h"
 #include "backend/cuda/op_runner.h"
 #include "backend/cuda/op_support.h"
@@ -12,7 +14,7 @@ namespace {
 
 constexpr size_t kLayerOps = 4;
 constexpr int64_t kRow = kLayerWidth;
-constexpr int64_t kParts = int64_t{kLayerClusters} * kLayerWidth;
+constexpr int64_t kParts = int64_t{kMaxLayerClusters} * kLayerWidth;
 
 struct LayerOps {
   const QkvRopeStoreArgs& qkv;
@@ -88,9 +90,11 @@ size_t OpRunner::run_layers(std::span<const OpRecord> records) {
   auto* memory = static_cast<float*>(region(Region::layer_stream, 0));
   LayerStream stream{.row_out = x.f32()};
   // Each half reads what the other one stored.
-  const auto advance = [&](int half) {
+  int parts = 0;
+  const auto advance = [&](int half, int next_parts) {
     stream.row = stream.row_out;
     stream.parts = stream.parts_out;
+    stream.count = std::exchange(parts, next_parts);
     stream.row_out = memory + half * (kRow + kParts);
     stream.parts_out = stream.row_out + kRow;
   };
@@ -100,7 +104,7 @@ size_t OpRunner::run_layers(std::span<const OpRecord> records) {
     const auto& attention = records[done + 1].args<AttentionArgs>();
     const auto& mlp = records[done + 3].args<GatedMlpArgs>();
     if (qkv.x.data != x.data) break;
-    advance(0);
+    advance(0, kAttentionClusters);
     const AttentionHalf first{.stream = stream,
                               .norm = vector_or_null(qkv.norm),
                               .q = weight_of(qkv.w[0]),
@@ -112,7 +116,7 @@ size_t OpRunner::run_layers(std::span<const OpRecord> records) {
                               .kv = attention.kv,
                               .batch = attention.batch,
                               .scale = attention.scale};
-    advance(1);
+    advance(1, mlp_clusters(mlp.gate->dtype()));
     const MlpHalf second{.stream = stream,
                          .norm = vector_or_null(mlp.norm),
                          .eps = mlp.eps,
@@ -124,7 +128,7 @@ size_t OpRunner::run_layers(std::span<const OpRecord> records) {
     enqueue([&](const LaunchContext& c) { mapped = mapped && launch_mlp_half(c, second); });
     if (!mapped) fail("cuda: the driver cannot make a tensor map of a weight");
   }
-  advance(0);
+  advance(0, 0);
   enqueue([&](const LaunchContext& c) { launch_layer_sum(c, stream, x.f32()); });
   return done;
 }

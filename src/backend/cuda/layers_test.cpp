@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <string_view>
 
 #include "backend/cuda/test_device.h"
 #include "synthetic/model_run.h"
@@ -52,6 +53,8 @@ TEST_P(Layers, GiveTheLogitsOfSingleOpsAtEveryDepth) {
   shape.layers = 5;  // Q4_K_M has layers of both mixes
   shape.vocabulary = 1000;
   const RunLimits limits{.context = 9216, .max_tokens = 4608, .kv = GetParam().kv};
+  // Both quantize activations, K formats in groups of different sizes.
+  const double limit = std::string_view(GetParam().type) == "Q4_K_M" ? 5e-3 : 2e-3;
   ModelRun tested(*device, SyntheticModel(shape, GetParam().type), limits);
   ModelRun reference(*single, SyntheticModel(shape, GetParam().type), limits);
   for (const int32_t depth : {1, 2, 14, 29, 250, 506, 1021, 4096, 8188}) {
@@ -66,8 +69,7 @@ TEST_P(Layers, GiveTheLogitsOfSingleOpsAtEveryDepth) {
       tested.decode(1);
       reference.follow(tested);
       reference.decode(1);
-      // Both quantize activations, K formats in groups of different sizes.
-      EXPECT_LE(nmse(reference.logits(), tested.logits()), 2e-3) << depth << " positions, step " << step;
+      EXPECT_LE(nmse(reference.logits(), tested.logits()), limit) << depth << " positions, step " << step;
     }
   }
 }

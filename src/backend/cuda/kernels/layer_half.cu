@@ -95,6 +95,9 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
   using Block = HalfBlock<F, F2, true>;
   using At = typename Block::At;
   let_next_start();
+  // Loads of the cache and of the rotation wait for these.
+  const int cached = __ldcg(p.batch.pos);
+  const int sequence = __ldcg(p.batch.seq_of_token);
   const Block b(p.half, shared);
   const int lane = b.lane;
   const int warp = b.warp;
@@ -102,13 +105,12 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
   const int rows = kLayerHeadDim / kLayerBlocks;
   b.open(b.cluster * kLayerHeadDim + b.rank * rows, kv_head * kLayerHeadDim + b.rank * rows);
   // ---- what depends on no other kernel: norms, rotation, the first tile of the cache
-  const int cached = __ldcg(p.batch.pos);
   const float4 norm = b.norm_weights();
-  if (b.thread < 3 * kWarp) {
-    const float* from = warp == 0 ? p.rope + int64_t{cached} * kLayerHeadDim : warp == 1 ? p.norms.q : p.norms.k;
+  if (b.thread < 2 * kWarp) {
+    const float* from = warp == 0 ? p.norms.q : p.norms.k;
     *reinterpret_cast<float4*>(shared + At::kHeads + b.thread * 16) = *reinterpret_cast<const float4*>(from + lane * 4);
   }
-  const int32_t* table = p.batch.block_table + int64_t{__ldcg(p.batch.seq_of_token)} * p.batch.max_pages;
+  const int32_t* table = p.batch.block_table + int64_t{sequence} * p.batch.max_pages;
   const int first = (b.rank * kLayerWarps + warp) * kTilePositions;
   const int piece = lane % 8;
   const auto page_of = [&](int tile) {
@@ -136,6 +138,11 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
   };
   KvTile tiles[3] = {};
   load_tile(0, tiles[0]);
+  float4 rotation[4];  // (cos, sin) of two elements each
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    rotation[i] = load_fresh4(p.rope + int64_t{cached} * kLayerHeadDim + piece * 16 + i * 4);
+  }
   wait_cluster();  // the other blocks' barriers are ready
   wait_for_previous();
 
@@ -144,7 +151,7 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
   const auto index_of = [&](int row) { return row / 16 * kLayerHeadDim + b.rank * 16 + row % 16; };
   if constexpr (At::kTiles) {
     b.multiply_tiles();
-    if (b.thread < 4 * kLayerRows) b.send_result(index_of(b.thread / 4), b.result(b.thread / 4) * factor);
+    if (b.thread < 4 * At::kRows) b.send_result(index_of(b.thread / 4), b.result(b.thread / 4) * factor);
   } else {
     const float result = b.multiply_rows([&](int i) { return i / 2 * 16 + warp * 2 + i % 2; });
     const int i = lane / 4;
@@ -162,8 +169,7 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
 #pragma unroll 1
   for (int h = own ? 1 : 0;; --h) {  // the key first
     const uint32_t from = b.base + At::kReceived + h * At::kHeadBytes + piece * 32;
-    const uint32_t weights = b.base + At::kHeads + (1 + h) * At::kHeadBytes + piece * 32;
-    const uint32_t rotation = b.base + At::kHeads + piece * 64;
+    const uint32_t weights = b.base + At::kHeads + h * At::kHeadBytes + piece * 32;
     float squares = 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -177,7 +183,7 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
     const float scale = rsqrtf(squares * (1.0F / kLayerHeadDim) + p.norms.eps) * (h == 0 ? p.scale * kLog2e : 1.0F);
 #pragma unroll
     for (int i = 0; i < 8; i += 2) {
-      const float4 turn = load_shared_float4(rotation + i * 8);
+      const float4 turn = rotation[i / 2];
       const float2 near = load_shared_float2(weights + i * 4);
       const float2 far = load_shared_float2(weights + 256 + i * 4);
       const float2 x = make_float2(q[i] * scale * near.x, q[i + 1] * scale * near.y);
@@ -188,9 +194,7 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
       q[i + 9] = x.y * turn.w + y.y * turn.z;
     }
     if (h == 0) break;
-    tiles[2] = tiles[1];
-    tiles[1] = tiles[0];
-    KvTile& t = tiles[0];
+    KvTile& t = tiles[2];
     t.key[0] = make_uint4(pack_pair<T>(q[0], q[1]), pack_pair<T>(q[2], q[3]), pack_pair<T>(q[4], q[5]),
                           pack_pair<T>(q[6], q[7]));
     t.key[1] = make_uint4(pack_pair<T>(q[8], q[9]), pack_pair<T>(q[10], q[11]), pack_pair<T>(q[12], q[13]),
@@ -212,12 +216,18 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
 
   // ---- attention
   HeadPart<T> part;
+  const auto add_tile = [&](KvTile& t) {
+    if (first + tile * kSpan >= cached) return false;
+    part.add(q, t, tile < 0 ? 1 : cached - first - tile * kSpan, lane);
+    load_tile(tile + 3, t);
+    ++tile;
+    return true;
+  };
+  // Unrolled, because moving a tile would wait for its loads. The token's own is in place of tile 2, before tile 0.
 #pragma unroll 1
-  for (; first + tile * kSpan < cached; ++tile) {
-    part.add(q, tiles[0], tile < 0 ? 1 : cached - first - tile * kSpan, lane);
-    tiles[0] = tiles[1];
-    tiles[1] = tiles[2];
-    load_tile(tile + 3, tiles[2]);
+  for (bool starts = !own;; starts = true) {
+    if (starts && !(add_tile(tiles[0]) && add_tile(tiles[1]))) break;
+    if (!add_tile(tiles[2])) break;
   }
   *reinterpret_cast<float4*>(shared + At::kWarpPart + warp * At::kHeadBytes + lane * 16) = part.value;
   if (lane == 0) *reinterpret_cast<float2*>(shared + At::kWarpSums + warp * 8) = make_float2(part.high, part.sum);
@@ -259,7 +269,8 @@ template <DType F, DType F2>
 __device__ __forceinline__ void mlp_half(const HalfParams& p, uint8_t* shared) {
   using Block = HalfBlock<F, F2, false>;
   using At = typename Block::At;
-  constexpr int kPairs = kLayerRows / 2;
+  constexpr int kPairs = At::kRows / 2;
+  constexpr int kWarpPairs = kPairs / kLayerWarps;
   let_next_start();
   const Block b(p, shared);
   const int row = (b.cluster * kLayerBlocks + b.rank) * kPairs;
@@ -276,9 +287,10 @@ __device__ __forceinline__ void mlp_half(const HalfParams& p, uint8_t* shared) {
     const int pair = b.thread / 4;
     if (pair < kPairs) send_pair(pair, b.result(pair), b.result(kPairs + pair));
   } else {
-    const float gate = b.multiply_rows([&](int i) { return i < 3 ? b.warp * 3 + i : kPairs + b.warp * 3 + i - 3; });
-    const float up = __shfl_down_sync(kFullMask, gate, 12);
-    if (b.lane < 12) send_pair(b.warp * 3 + b.lane / 4, gate, up);
+    const float gate =
+        b.multiply_rows([&](int i) { return i / kWarpPairs * kPairs + b.warp * kWarpPairs + i % kWarpPairs; });
+    const float up = __shfl_down_sync(kFullMask, gate, 4 * kWarpPairs);
+    if (b.lane < 4 * kWarpPairs) send_pair(b.warp * kWarpPairs + b.lane / 4, gate, up);
   }
   __syncwarp();
   wait_received(b.barrier(At::kResults), 0);
@@ -309,12 +321,12 @@ __global__ void layer_sum_kernel(LayerStream s, float* out) {
   let_next_start();
   wait_for_previous();
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
-  float part[kLayerClusters];
+  float part[kMaxLayerClusters];
 #pragma unroll
-  for (int c = 0; c < kLayerClusters; ++c) part[c] = load_fresh(s.parts + c * kLayerWidth + i);
+  for (int c = 0; c < kMaxLayerClusters; ++c) part[c] = c < s.count ? load_fresh(s.parts + c * kLayerWidth + i) : 0.0F;
   float sum = load_fresh(s.row + i);
 #pragma unroll
-  for (int c = 0; c < kLayerClusters; ++c) sum += part[c];
+  for (int c = 0; c < kMaxLayerClusters; ++c) sum += part[c];
   out[i] = sum;
 }
 
@@ -351,14 +363,20 @@ bool with_layer_types(DType most, DType other, Visit visit) {
   return false;
 }
 
-constexpr LaunchShape half_shape(int bytes) {
-  return {dim3(kLayerClusters * kLayerBlocks), dim3(kLayerThreads), bytes, kLayerBlocks};
+template <typename At>
+LaunchShape half_shape() {
+  return {dim3(At::kClusters * kLayerBlocks), dim3(kLayerThreads), At::kBytes, kLayerBlocks};
 }
 
 }  // namespace
 
 bool layer_types_fit(DType most, DType other) {
   return with_layer_types(most, other, [&]<DType F, DType F2>() { return has_kernels(F) && has_kernels(F2); });
+}
+
+int mlp_clusters(DType gate) {
+  return gate == DType::bf16 ? HalfLayout<DType::bf16, DType::bf16, false>::kClusters
+                             : HalfLayout<DType::q8_0, DType::q8_0, false>::kClusters;
 }
 
 bool layer_halves_fit(const LaunchContext& c) {
@@ -378,9 +396,9 @@ bool launch_attention_half(const LaunchContext& c, const AttentionHalf& t) {
     using At = HalfLayout<F, F2, true>;
     if (!map_second<At>(p.half)) return false;
     if (t.kv.dtype == DType::bf16) {
-      launch(c, half_shape(At::kBytes), attention_half_kernel<F, F2, __nv_bfloat16>, p);
+      launch(c, half_shape<At>(), attention_half_kernel<F, F2, __nv_bfloat16>, p);
     } else {
-      launch(c, half_shape(At::kBytes), attention_half_kernel<F, F2, __half>, p);
+      launch(c, half_shape<At>(), attention_half_kernel<F, F2, __half>, p);
     }
     return true;
   });
@@ -391,7 +409,7 @@ bool launch_mlp_half(const LaunchContext& c, const MlpHalf& t) {
   return with_layer_types(t.gate.dtype, t.down.dtype, [&]<DType F, DType F2>() {
     using At = HalfLayout<F, F2, false>;
     if (!map_second<At>(p)) return false;
-    launch(c, half_shape(At::kBytes), mlp_half_kernel<F, F2>, p);
+    launch(c, half_shape<At>(), mlp_half_kernel<F, F2>, p);
     return true;
   });
 }

@@ -2,10 +2,12 @@
 // capability 9.0, the shape of layer_task.h).
 //
 // What limits one stream is the number of dependent kernels and not their work, so what would need another kernel is an
-// exchange within a cluster of eight blocks instead. A cluster has one query head, or 192 values of the MLP's middle:
+// exchange within a cluster of eight blocks instead. A cluster has one query head, or 256 (16-bit weights: 192) values
+// of the MLP's middle:
 //   1. Each block adds an eighth of the stream's row (the sum of the parts that all clusters of the previous kernel
 //      left), multiplies it with the norm's weights, rounds or quantizes it, and sends it to the others.
-//   2. Each block multiplies 48 rows of the first weights with the whole row and sends the results to the others:
+//   2. Each block multiplies 48 (MLP: 64 or 48) rows of the first weights with the whole row and sends the results to
+//   the others:
 //      q, k and v (k and v by both clusters that share a kv head: their second read is a hit in L2), or gate and up.
 //   3. Attention alone: each block has every eighth run of positions, and sends its part of the result.
 //   4. Each block multiplies the cluster's columns of 128 rows of the second weights, and stores its part of the row.
@@ -60,16 +62,15 @@ __device__ __forceinline__ float4 fma4(float f, float4 b, float4 a) {
   return make_float4(fmaf(f, b.x, a.x), fmaf(f, b.y, a.y), fmaf(f, b.z, a.z), fmaf(f, b.w, a.w));
 }
 
-// Sums of six values over the warp: lane l gets that of value l / 4, lanes from 24 on nothing.
-__device__ __forceinline__ float warp_sum_6(const float* v, int lane) {
+// Sums of eight values over the warp: lane l gets that of value l / 4.
+__device__ __forceinline__ float warp_sum_8(const float* v, int lane) {
   const bool upper = (lane & 16) != 0;
   const bool second = (lane & 8) != 0;
   const bool odd = (lane & 4) != 0;
   float four[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const float high = i < 2 ? v[i + 4] : 0.0F;
-    four[i] = (upper ? high : v[i]) + __shfl_xor_sync(kFullMask, upper ? v[i] : high, 16);
+    four[i] = (upper ? v[i + 4] : v[i]) + __shfl_xor_sync(kFullMask, upper ? v[i] : v[i + 4], 16);
   }
   float two[2];
 #pragma unroll
@@ -135,9 +136,9 @@ struct HalfBlock {
   }
   // One thread.
   __device__ __forceinline__ void prefetch_first(int begin, int others) const {
-    constexpr int kPiecesEach = kAttention ? 2 : 3;
+    constexpr int kPiecesEach = At::kPieces / (kAttention ? 3 : 2);
 #pragma unroll 1
-    for (int n = 0; n < kPieces; ++n) {
+    for (int n = 0; n < At::kPieces; ++n) {
       const int i = n / kPiecesEach;
       const int64_t row = (i == 0 ? begin : others) + n % kPiecesEach * kPieceRows;
       const uint32_t to = base + At::kFirst + n * At::kPieceBytes;
@@ -167,7 +168,7 @@ struct HalfBlock {
     copy(w.d, kBytes.d);
   }
   __device__ __forceinline__ void copy_quarter(int q) const {
-    const uint32_t full = barrier(At::kFull + kPieces + q);
+    const uint32_t full = barrier(At::kFull + At::kPieces + q);
     const uint32_t to = quarter(q);
     const int row = rank * kLayerSlice + q * kQuarterRows;
     arrive_expecting(full, At::kQuarterUsed);
@@ -202,11 +203,11 @@ struct HalfBlock {
     const LayerStream& s = p.stream;
     // A warp adds two parts of the slice; then each adds all eight sums, for the block it sends to.
     float4 sum = make_float4(0, 0, 0, 0);
-    if (s.parts != nullptr) {
-      sum = load_fresh4(s.parts + warp * kLayerWidth + column) +
-            load_fresh4(s.parts + (warp + kLayerWarps) * kLayerWidth + column);
-    }
-    if (warp == 0) sum = sum + load_fresh4(s.row + column);
+    float4 other = sum;
+    if (warp < s.count) sum = load_fresh4(s.parts + warp * kLayerWidth + column);
+    if (warp + kLayerWarps < s.count) other = load_fresh4(s.parts + (warp + kLayerWarps) * kLayerWidth + column);
+    if (warp == kLayerWarps - 1) other = other + load_fresh4(s.row + column);
+    sum = sum + other;
     float4* added = reinterpret_cast<float4*>(shared + At::kAdded);
     added[thread] = sum;
     __syncthreads();
@@ -275,20 +276,20 @@ struct HalfBlock {
 
   // ---- the first product
 
-  // Quantized: results of six rows of the warp, by row_of(0) .. row_of(5), the last two in v's type; lane l has that of
-  // row l / 4.
+  // Quantized: results of the warp's rows row_of(0), row_of(1), ..., of which attention's last two are v's; lane l has
+  // that of row l / 4.
   template <typename RowOf>
   __device__ __forceinline__ float multiply_rows(RowOf row_of) const {
 #pragma unroll 1
-    for (int n = 0; n < kPieces; ++n) wait_barrier(barrier(At::kFull + n), 0);
+    for (int n = 0; n < At::kPieces; ++n) wait_barrier(barrier(At::kFull + n), 0);
     const XGroup x = Part<F>::activations(shared + At::kX, kLayerWidth / kGroup, 0, lane);
-    float v[6];
+    constexpr int kWarpRows = At::kRows / kLayerWarps;
+    float v[8] = {};
 #pragma unroll
-    for (int i = 0; i < 4; ++i) v[i] = multiply_row<F>(row_of(i), x);
-#pragma unroll
-    for (int i = 4; i < 6; ++i) v[i] = multiply_row < kAttention ? F2 : F > (row_of(i), x);
-    __syncwarp();
-    return warp_sum_6(v, lane);
+    for (int i = 0; i < kWarpRows; ++i) {
+      v[i] = kAttention && F != F2 && i >= 4 ? multiply_row<F2>(row_of(i), x) : multiply_row<F>(row_of(i), x);
+    }
+    return warp_sum_8(v, lane);
   }
   template <DType T>
   __device__ __forceinline__ float multiply_row(int row, const XGroup& x) const {
@@ -315,7 +316,7 @@ struct HalfBlock {
       x[i] = load_shared_16(base + At::kX + ((warp + i * kLayerWarps) ^ odd_row) * 64 + lane % 4 * 16);
     }
 #pragma unroll 1
-    for (int tile = 0; tile < kLayerRows / 16; ++tile) {
+    for (int tile = 0; tile < At::kRows / 16; ++tile) {
       const uint32_t above = base + At::kFirst + (tile * 16 + g) * kLayerWidth * 2 + lane % 4 * 16;
       const uint32_t below = above + 8 * kLayerWidth * 2;
       float even[4] = {};
@@ -384,7 +385,7 @@ struct HalfBlock {
     const int q = warp / 2;
     const int first = warp % 2 * kWarpRows;
     float* out = p.stream.parts_out + cluster * kLayerWidth + rank * kLayerSlice + warp * kWarpRows;
-    wait_barrier(barrier(At::kFull + kPieces + q), 0);
+    wait_barrier(barrier(At::kFull + At::kPieces + q), 0);
     if constexpr (At::kTiles) {
       const int g = lane / 4;
       const int odd_row = g % 2;
@@ -406,27 +407,21 @@ struct HalfBlock {
         out[g + 8] = odd_row == 0 ? even[2] + odd[2] : even[3] + odd[3];
       }
     } else {
-      // Lanes of a row have one group each, or three: so no two are in the same banks.
-      constexpr int kEach = kAttention ? 1 : 3;
-      constexpr int kRowLanes = At::kGroups / kEach;
-      constexpr int kStep = kWarp / kRowLanes;  // rows at a time
+      constexpr int kStep = kWarp / At::kGroups;  // rows at a time, a lane has one group
+      const int g = lane % At::kGroups;
+      const XGroup x = XQuant{shared + At::kMiddle, kMiddleGroups}.group(g);
 #pragma unroll
       for (int i = 0; i < kWarpRows / kStep; ++i) {
-        const int r = i * kStep + lane / kRowLanes;
-        float sum = 0;
+        const int r = i * kStep + lane / At::kGroups;
+        float sum = multiply_group(quarter(q), first + r, g, x);
 #pragma unroll
-        for (int j = 0; j < kEach; ++j) {
-          const int g = lane % kRowLanes * kEach + j;
-          sum = multiply_group(quarter(q), first + r, g, XQuant{shared + At::kMiddle, kMiddleGroups}.group(g), sum);
-        }
-#pragma unroll
-        for (int step = 1; step < kRowLanes; step *= 2) sum += __shfl_xor_sync(kFullMask, sum, step);
-        if (lane % kRowLanes == 0) out[r] = sum;
+        for (int step = 1; step < At::kGroups; step *= 2) sum += __shfl_xor_sync(kFullMask, sum, step);
+        if (g == 0) out[r] = sum;
       }
     }
   }
-  // sum plus group g of the cluster's columns of a row.
-  __device__ __forceinline__ float multiply_group(uint32_t slice, int row, int g, const XGroup& x, float sum) const {
+  // Group g of the cluster's columns of a row, times x.
+  __device__ __forceinline__ float multiply_group(uint32_t slice, int row, int g, const XGroup& x) const {
     constexpr GroupBytes kBytes = group_bytes(At::kSecond);
     constexpr bool kHalves = At::kSecond == DType::q8_0;  // of the groups are one after another
     constexpr int kRow = kHalves ? At::kSlice.q / 2 : At::kSlice.q;
@@ -439,7 +434,7 @@ struct HalfBlock {
                         slice + At::kQuarterS + row * At::kScaleBytes + scales,
                         slice + At::kQuarterD + row * At::kSuperBytes + super},
               kRowBytes, 0, g);
-    return part.multiply(x, sum);
+    return part.multiply(x, 0);
   }
 };
 

@@ -12,11 +12,9 @@ inline constexpr int kLayerBlocks = 8;  // of a cluster
 inline constexpr int kLayerWarps = 8;
 inline constexpr int kLayerThreads = kLayerWarps * kWarp;
 inline constexpr int kLayerSlice =
-    kLayerWidth / kLayerBlocks;        // columns of the first exchange; rows of the second product
-inline constexpr int kLayerRows = 48;  // of the first product
-inline constexpr int kPieceRows = 8;   // that are requested together
-inline constexpr int kPieces = kLayerRows / kPieceRows;
-inline constexpr int kQuarters = 4;  // of the second product's rows, requested together
+    kLayerWidth / kLayerBlocks;       // columns of the first exchange; rows of the second product
+inline constexpr int kPieceRows = 8;  // that are requested together
+inline constexpr int kQuarters = 4;   // of the second product's rows, requested together
 inline constexpr int kQuarterRows = kLayerSlice / kQuarters;
 
 // Bytes of a row of some groups of 32 values in each plane.
@@ -51,7 +49,12 @@ template <DType F, DType F2, bool kAttention>
 struct HalfLayout {
   static constexpr bool kTiles = on_tensor_cores(F);
   static constexpr DType kSecond = kAttention ? F : F2;
-  static constexpr int kColumns = kAttention ? kLayerHeadDim : kLayerMiddle / kLayerClusters;  // of a cluster
+  // Clusters are placed whole, and a H200 has room for 30 with two blocks on each multiprocessor. With 12 of the MLP
+  // beside 16 of attention none starts late, without its weights; a twelfth of 16-bit weights has no room there.
+  static constexpr int kClusters = kAttention ? kAttentionClusters : kTiles ? 16 : 12;
+  static constexpr int kColumns = kAttention ? kLayerHeadDim : kLayerMiddle / kClusters;  // of a cluster
+  static constexpr int kRows = kAttention ? 3 * kLayerHeadDim / kLayerBlocks : 2 * kColumns / kLayerBlocks;
+  static constexpr int kPieces = kRows / kPieceRows;  // of the first product
   static constexpr int kGroups = kColumns / kGroup;
   static constexpr int kSecondWidth = kAttention ? kLayerHeads * kLayerHeadDim : kLayerMiddle;
 
@@ -65,7 +68,7 @@ struct HalfLayout {
   // one after another) and h; of scales as many bytes from a multiple of 16 on as always include them, because a box
   // begins there; whole rows of plane d.
   static constexpr RowBytes kSlice = row_space(kSecond, kGroups);
-  static constexpr int kScaleBytes = kTiles ? 0 : kAttention ? 16 : 32;
+  static constexpr int kScaleBytes = kTiles ? 0 : 16;
   static constexpr int kSuperBytes = kTiles ? 0 : row_space(kSecond, kSecondWidth / kGroup).d;
   static constexpr int kQuarterH = kQuarterRows * kSlice.q;
   static constexpr int kQuarterS = kQuarterH + kQuarterRows * kSlice.h;
@@ -80,8 +83,8 @@ struct HalfLayout {
   static constexpr int kX = 128;
   static constexpr int kXBytes = kTiles ? kLayerWidth * 2 : activation_bytes(Activation::quant32, 1);
   static constexpr int kSquares = kX + kXBytes;
-  static constexpr int kSums = kSquares + kLayerBlocks * 4;  // [kLayerRows][kLayerWarps], tensor cores only
-  static constexpr int kXEnd = kSums + (kTiles ? kLayerRows * kLayerWarps * 4 : 0);
+  static constexpr int kSums = kSquares + kLayerBlocks * 4;  // [kRows][kLayerWarps], tensor cores only
+  static constexpr int kXEnd = kSums + (kTiles ? kRows * kLayerWarps * 4 : 0);
   static constexpr int kHeadBytes = kLayerHeadDim * 4;
   static constexpr int kPart = kX;  // [kLayerBlocks][kLayerHeadDim], then (high, sum) of each
   static constexpr int kPartSums = kPart + kLayerBlocks * kHeadBytes;
@@ -91,8 +94,8 @@ struct HalfLayout {
   static constexpr int kMiddle = round_128(kWarpSums + kLayerWarps * 8);  // the second product's input
   static constexpr int kReceived = kMiddle + 512;
   static constexpr int kReceivedBytes = (kAttention ? 3 * kLayerHeadDim : kColumns) * 4;
-  static constexpr int kHeads = kReceived + kReceivedBytes;  // rotation, norms of q and k
-  static constexpr int kFirst = round_128(kHeads + (kAttention ? 3 * kHeadBytes : 0));
+  static constexpr int kHeads = kReceived + kReceivedBytes;  // norms of q and k
+  static constexpr int kFirst = round_128(kHeads + (kAttention ? 2 * kHeadBytes : 0));
   static constexpr int kAfter = kFirst + kPieces * kPieceBytes;
   // 16-bit: in place of the first weights.
   static constexpr int kSecondAt = kTiles ? kFirst : kAfter;

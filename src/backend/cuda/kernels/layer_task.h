@@ -5,19 +5,20 @@
 
 namespace inferno::cuda {
 
-// The only shape there are kernels for: 16 clusters of 8 blocks share it evenly.
+// The only shape there are kernels for: clusters of 8 blocks share it evenly.
 inline constexpr int kLayerWidth = 1024;
 inline constexpr int kLayerHeads = 16;
 inline constexpr int kLayerKvHeads = 8;
 inline constexpr int kLayerHeadDim = 128;
 inline constexpr int kLayerMiddle = 3072;  // of the MLP
-inline constexpr int kLayerClusters = 16;
+inline constexpr int kMaxLayerClusters = 16;
 
-// The residual stream between the halves: the sum of a row and, with `parts`, of what each cluster of the half before
-// adds to it. A half stores the sum that it read, and its own parts.
+// The residual stream between the halves: the sum of a row and of the parts that each cluster of the half before adds
+// to it. A half stores the sum that it read, and its own parts.
 struct LayerStream {
   const float* row = nullptr;    // [kLayerWidth]
-  const float* parts = nullptr;  // [kLayerClusters][kLayerWidth] or null
+  const float* parts = nullptr;  // [count][kLayerWidth]
+  int count = 0;                 // at most kMaxLayerClusters
   float* row_out = nullptr;
   float* parts_out = nullptr;
 };
@@ -44,6 +45,9 @@ struct MlpHalf {
   LayerWeight gate, up, down;
 };
 
+// Clusters of the kernels, and so parts: one per query head; of an MLP with gates of this type.
+inline constexpr int kAttentionClusters = kLayerHeads;
+[[nodiscard]] int mlp_clusters(DType gate);
 // Whether there are kernels for these types of weights: q, k and o, v; gate and up, down.
 [[nodiscard]] bool layer_types_fit(DType most, DType other);
 // Whether the driver can map weights, as these kernels need it.
