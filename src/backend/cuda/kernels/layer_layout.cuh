@@ -79,7 +79,8 @@ struct HalfLayout {
   // Barriers: what is received; pieces and quarters.
   enum Barrier { kRow, kResults, kParts, kFull, kBarriers = kFull + kPieces + kQuarters };
   // Parts of attention arrive after all blocks have sent their results, so after this one has read the row and its
-  // sums; what the block stores for itself after that replaces what it added before.
+  // sums, whose place they take. 16-bit: the warps' parts take the place of what was added, which all warps read before
+  // the barrier of multiply_tiles(); with more shared memory two blocks would not fit beside each other.
   static constexpr int kX = 128;
   static constexpr int kXBytes = kTiles ? kLayerWidth * 2 : activation_bytes(Activation::quant32, 1);
   static constexpr int kSquares = kX + kXBytes;
@@ -89,7 +90,8 @@ struct HalfLayout {
   static constexpr int kPart = kX;  // [kLayerBlocks][kLayerHeadDim], then (high, sum) of each
   static constexpr int kPartSums = kPart + kLayerBlocks * kHeadBytes;
   static constexpr int kAdded = round_128(larger(kXEnd, kAttention ? kPartSums + kLayerBlocks * 8 : 0));
-  static constexpr int kWarpPart = kAdded;  // [kLayerWarps][kLayerHeadDim], then (high, sum) of each
+  static constexpr int kWarpPart =  // [kLayerWarps][kLayerHeadDim], then (high, sum) of each
+      kTiles ? kAdded : kAdded + kLayerThreads * 16;
   static constexpr int kWarpSums = kWarpPart + kLayerWarps * kHeadBytes;
   static constexpr int kMiddle = round_128(kWarpSums + kLayerWarps * 8);  // the second product's input
   static constexpr int kReceived = kMiddle + 512;
