@@ -30,11 +30,13 @@ void OpRunner::enqueue(const Product& p) {
 void OpRunner::reserve(const OpRecord& record) {
   const device::Planning planning(planning_);
   (void)run(std::span(&record, 1));
+  if (record.op() == OpId::qkv_rope_store) reserve_layers(record.args<QkvRopeStoreArgs>());
 }
 
 size_t OpRunner::run(std::span<const OpRecord> records) {
   const OpRecord& record = records[0];
   took_private_ = false;
+  if (const size_t layers = run_layers(records); layers != 0) return layers;
   if (records.size() > 1 && record.op() == OpId::qkv_rope_store && records[1].op() == OpId::attention) {
     const auto& a = record.args<QkvRopeStoreArgs>();
     const auto& b = records[1].args<AttentionArgs>();

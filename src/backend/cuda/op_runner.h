@@ -41,7 +41,8 @@ class OpRunner {
   [[nodiscard]] bool is_wide(const OpRecord& record) const;
   // Scratch memory for the op.
   void reserve(const OpRecord& record);
-  // Launches records[0], and records[1] with it where both are one kernel; returns how many were launched.
+  // Launches records[0], and those after it that are one kernel with it, or layers of such; returns how many were
+  // launched.
   [[nodiscard]] size_t run(std::span<const OpRecord> records);
   // Whether records[0] of the last run took the private result of the op before it from scratch memory.
   [[nodiscard]] bool took_private() const { return took_private_; }
@@ -105,6 +106,12 @@ class OpRunner {
   // Whether both ops together are one projection and one attention kernel.
   [[nodiscard]] static bool fuses(const QkvRopeStoreArgs& a, const AttentionArgs& b);
   void run_fused(const QkvRopeStoreArgs& a, const AttentionArgs& b, std::span<const OpRecord> after);
+
+  // Layers of one decoded token as two kernels each (layer_ops.cpp): whether the first records are one; launches all
+  // that are and returns the number of their ops.
+  [[nodiscard]] bool is_layer(std::span<const OpRecord> records) const;
+  [[nodiscard]] size_t run_layers(std::span<const OpRecord> records);
+  void reserve_layers(const QkvRopeStoreArgs& a);
 
   [[nodiscard]] bool is_wide(const Linear& job) const;
   void project(const Linear& job);

@@ -26,6 +26,7 @@ enum class Region : uint8_t {
   expert_gate,  // the same of chosen experts: gate and middle
   expert_up,
   expert_out,
+  layer_stream,  // the residual stream between halves of a layer
   count
 };
 

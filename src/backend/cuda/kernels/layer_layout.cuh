@@ -1,0 +1,116 @@
+// The shared memory of layer_half.cuh's blocks, and the parameters of its kernels.
+#pragma once
+
+#include <cuda.h>
+
+#include "backend/cuda/kernels/layer_task.h"
+#include "backend/cuda/kernels/stream_activations.cuh"
+
+namespace inferno::cuda {
+
+inline constexpr int kLayerBlocks = 8;  // of a cluster
+inline constexpr int kLayerWarps = 8;
+inline constexpr int kLayerThreads = kLayerWarps * kWarp;
+inline constexpr int kLayerSlice =
+    kLayerWidth / kLayerBlocks;       // columns of the first exchange; rows of the second product
+inline constexpr int kPieceRows = 8;  // that are requested together
+inline constexpr int kQuarters = 4;   // of the second product's rows, requested together
+inline constexpr int kQuarterRows = kLayerSlice / kQuarters;
+
+// Bytes of a row of some groups of 32 values in each plane.
+__host__ __device__ constexpr RowBytes row_space(DType dtype, int groups) {
+  const GroupBytes b = group_bytes(dtype);
+  if (on_tensor_cores(dtype)) return {groups * 64, 0, 0, 0};
+  return {groups * b.q, groups * b.h, groups * b.s, groups / 8 * b.d};
+}
+__host__ __device__ constexpr int round_128(int bytes) {
+  return (bytes + 127) / 128 * 128;
+}
+__host__ __device__ constexpr int larger(int a, int b) {
+  return a > b ? a : b;
+}
+
+// A box of the second weights: pairs of bytes as elements, since a box has at most 256 a row.
+struct SliceMaps {
+  CUtensorMap q, h, s;
+};
+
+struct HalfParams {
+  LayerStream stream;
+  const float* norm = nullptr;
+  float eps = 0;
+  Planes first[3];  // q, k, v or gate, up
+  Planes second;    // o or down
+  SliceMaps maps;   // of `second`
+};
+
+// Where everything is in shared memory. F: of most weights; F2: of v or down.
+template <DType F, DType F2, bool kAttention>
+struct HalfLayout {
+  static constexpr bool kTiles = on_tensor_cores(F);
+  static constexpr DType kSecond = kAttention ? F : F2;
+  // Clusters are placed whole, and a H200 has room for 30 with two blocks on each multiprocessor. With 12 of the MLP
+  // beside 16 of attention none starts late, without its weights; a twelfth of 16-bit weights has no room there.
+  static constexpr int kClusters = kAttention ? kAttentionClusters : kTiles ? 16 : 12;
+  static constexpr int kColumns = kAttention ? kLayerHeadDim : kLayerMiddle / kClusters;  // of a cluster
+  static constexpr int kRows = kAttention ? 3 * kLayerHeadDim / kLayerBlocks : 2 * kColumns / kLayerBlocks;
+  static constexpr int kPieces = kRows / kPieceRows;  // of the first product
+  static constexpr int kGroups = kColumns / kGroup;
+  static constexpr int kSecondWidth = kAttention ? kLayerHeads * kLayerHeadDim : kLayerMiddle;
+
+  __host__ __device__ static constexpr int piece_bytes(DType dtype) {
+    const RowBytes b = row_space(dtype, kLayerWidth / kGroup);
+    return kPieceRows * (b.q + b.h + b.s + b.d);
+  }
+  static constexpr int kPieceBytes = round_128(larger(piece_bytes(F), piece_bytes(F2)));
+
+  // A quarter of the block's rows of the second weights: the cluster's columns of q (8 bits: both halves of the groups
+  // one after another) and h; of scales as many bytes from a multiple of 16 on as always include them, because a box
+  // begins there; whole rows of plane d.
+  static constexpr RowBytes kSlice = row_space(kSecond, kGroups);
+  static constexpr int kScaleBytes = kTiles ? 0 : 16;
+  static constexpr int kSuperBytes = kTiles ? 0 : row_space(kSecond, kSecondWidth / kGroup).d;
+  static constexpr int kQuarterH = kQuarterRows * kSlice.q;
+  static constexpr int kQuarterS = kQuarterH + kQuarterRows * kSlice.h;
+  static constexpr int kQuarterD = kQuarterS + kQuarterRows * kScaleBytes;
+  static constexpr int kQuarterUsed = kQuarterD + kQuarterRows * kSuperBytes;
+  static constexpr int kQuarterBytes = round_128(kQuarterUsed);
+
+  // Barriers: what is received; pieces and quarters.
+  enum Barrier { kRow, kResults, kParts, kFull, kBarriers = kFull + kPieces + kQuarters };
+  // Parts of attention arrive after all blocks have sent their results, so after this one has read the row and its
+  // sums, whose place they take. 16-bit: the warps' parts take the place of what was added, which all warps read before
+  // the barrier of multiply_tiles(); with more shared memory two blocks would not fit beside each other.
+  static constexpr int kX = 128;
+  static constexpr int kXBytes = kTiles ? kLayerWidth * 2 : activation_bytes(Activation::quant32, 1);
+  static constexpr int kSquares = kX + kXBytes;
+  static constexpr int kSums = kSquares + kLayerBlocks * 4;  // [kRows][kLayerWarps], tensor cores only
+  static constexpr int kXEnd = kSums + (kTiles ? kRows * kLayerWarps * 4 : 0);
+  static constexpr int kHeadBytes = kLayerHeadDim * 4;
+  static constexpr int kPart = kX;  // [kLayerBlocks][kLayerHeadDim], then (high, sum) of each
+  static constexpr int kPartSums = kPart + kLayerBlocks * kHeadBytes;
+  static constexpr int kAdded = round_128(larger(kXEnd, kAttention ? kPartSums + kLayerBlocks * 8 : 0));
+  static constexpr int kWarpPart =  // [kLayerWarps][kLayerHeadDim], then (high, sum) of each
+      kTiles ? kAdded : kAdded + kLayerThreads * 16;
+  static constexpr int kWarpSums = kWarpPart + kLayerWarps * kHeadBytes;
+  static constexpr int kMiddle = round_128(kWarpSums + kLayerWarps * 8);  // the second product's input
+  static constexpr int kReceived = kMiddle + 512;
+  static constexpr int kReceivedBytes = (kAttention ? 3 * kLayerHeadDim : kColumns) * 4;
+  static constexpr int kHeads = kReceived + kReceivedBytes;  // norms of q and k
+  static constexpr int kFirst = round_128(kHeads + (kAttention ? 2 * kHeadBytes : 0));
+  static constexpr int kAfter = kFirst + kPieces * kPieceBytes;
+  // 16-bit: in place of the first weights.
+  static constexpr int kSecondAt = kTiles ? kFirst : kAfter;
+  static constexpr int kBytes = kTiles ? kAfter : kAfter + kQuarters * kQuarterBytes;
+  static_assert(!kTiles || kQuarters * kQuarterBytes <= kPieces * kPieceBytes);
+
+  // Formats with an offset or minimum need the sums of their activations.
+  __host__ __device__ static constexpr bool has_sums(DType dtype) {
+    return level_offset(dtype) != 0 || group_bytes(dtype).d == 4 || group_bytes(dtype).s == 4;
+  }
+  static constexpr bool kHasSums = !kTiles && (has_sums(F) || has_sums(F2));
+  static constexpr int kRowBytes =
+      kLayerBlocks * 4 + (kTiles ? kLayerWidth * 2 : kLayerWidth + kLayerWidth / kGroup * (kHasSums ? 8 : 4));
+};
+
+}  // namespace inferno::cuda

@@ -1,0 +1,136 @@
+// OpRunner's layers of one decoded token: where ops are a layer of the shape and types that layer_half.cuh has kernels
+// for, all of its ops are two kernels. The residual stream between them is in scratch memory, as parts; the tensor of
+// the ops gets the sum after the last layer.
+#include <utility>
+
+#include "backend/cuda/kernels/layer_task.h"
+#include "backend/cuda/op_runner.h"
+#include "backend/cuda/op_support.h"
+#include "backend/op_extras.h"
+#include "base/error.h"
+
+namespace inferno::cuda {
+namespace {
+
+constexpr size_t kLayerOps = 4;
+constexpr int64_t kRow = kLayerWidth;
+constexpr int64_t kParts = int64_t{kMaxLayerClusters} * kLayerWidth;
+
+struct LayerOps {
+  const QkvRopeStoreArgs& qkv;
+  const AttentionArgs& attention;
+  const LinearArgs& output;
+  const GatedMlpArgs& mlp;
+};
+
+bool is_weight(const Weight* w, int64_t rows, int64_t cols) {
+  return w != nullptr && w->rows() == rows && w->cols() == cols;
+}
+
+bool has_shape(const LayerOps& l) {
+  constexpr int64_t kQueries = int64_t{kLayerHeads} * kLayerHeadDim;
+  constexpr int64_t kKeys = int64_t{kLayerKvHeads} * kLayerHeadDim;
+  return l.qkv.kv.kv_heads == kLayerKvHeads && l.qkv.kv.head_dim == kLayerHeadDim &&
+         is_weight(l.qkv.w[0], kQueries, kLayerWidth) && is_weight(l.qkv.w[1], kKeys, kLayerWidth) &&
+         is_weight(l.qkv.w[2], kKeys, kLayerWidth) && is_weight(l.output.w[0], kLayerWidth, kQueries) &&
+         is_weight(l.mlp.gate, kLayerMiddle, kLayerWidth) && is_weight(l.mlp.up, kLayerMiddle, kLayerWidth) &&
+         is_weight(l.mlp.down, kLayerWidth, kLayerMiddle);
+}
+
+bool has_types(const LayerOps& l) {
+  const DType most = l.qkv.w[0]->dtype();
+  return l.qkv.w[1]->dtype() == most && l.output.w[0]->dtype() == most && layer_types_fit(most, l.qkv.w[2]->dtype()) &&
+         l.mlp.gate->dtype() == l.mlp.up->dtype() && layer_types_fit(l.mlp.gate->dtype(), l.mlp.down->dtype());
+}
+
+// Norms where the kernels have them, nothing where they have nothing.
+bool has_terms(const LayerOps& l) {
+  const bool no_bias =
+      l.qkv.bias[0] == nullptr && l.qkv.bias[1] == nullptr && l.qkv.bias[2] == nullptr && l.output.bias[0] == nullptr;
+  return no_bias && l.qkv.norm != nullptr && l.qkv.q_norm != nullptr && l.qkv.k_norm != nullptr &&
+         l.mlp.norm != nullptr && l.qkv.rope.pairing == RopePairing::half_split && inferno::is_plain(l.output) &&
+         inferno::is_plain(l.mlp) && l.output.w[1] == nullptr && l.output.rows.empty() &&
+         l.output.epilogue == Epilogue::none;
+}
+
+// Each op reads what the one before it wrote, and all add to one tensor.
+bool is_chain(const LayerOps& l) {
+  const void* x = l.qkv.x.data;
+  return l.attention.private_result && l.output.x.data == l.attention.out.data && l.output.residual.data == x &&
+         l.output.out[0].data == x && l.mlp.x.data == x && l.mlp.residual.data == x && l.mlp.out.data == x;
+}
+
+LayerWeight weight_of(const Weight* w) {
+  return {.w = on_device(w).planes(), .dtype = w->dtype()};
+}
+
+}  // namespace
+
+bool OpRunner::is_layer(std::span<const OpRecord> records) const {
+  if (records.size() < kLayerOps || records[0].op() != OpId::qkv_rope_store || records[1].op() != OpId::attention ||
+      records[2].op() != OpId::linear || records[3].op() != OpId::gated_mlp) {
+    return false;
+  }
+  const LayerOps l{records[0].args<QkvRopeStoreArgs>(), records[1].args<AttentionArgs>(), records[2].args<LinearArgs>(),
+                   records[3].args<GatedMlpArgs>()};
+  return l.qkv.batch.tokens == 1 && fuses(l.qkv, l.attention) && is_chain(l) && has_shape(l) && has_terms(l) &&
+         has_types(l);
+}
+
+void OpRunner::reserve_layers(const QkvRopeStoreArgs& a) {
+  if (a.x.cols() == kLayerWidth && layer_halves_fit(context_)) {
+    (void)region(Region::layer_stream, 2 * (kRow + kParts) * size_of(DType::f32));
+  }
+}
+
+size_t OpRunner::run_layers(std::span<const OpRecord> records) {
+  if (!layer_halves_fit(context_) || !is_layer(records)) return 0;
+  const Tensor x = records[0].args<QkvRopeStoreArgs>().x;
+  reserve_layers(records[0].args<QkvRopeStoreArgs>());
+  auto* memory = static_cast<float*>(region(Region::layer_stream, 0));
+  LayerStream stream{.row_out = x.f32()};
+  // Each half reads what the other one stored.
+  int parts = 0;
+  const auto advance = [&](int half, int next_parts) {
+    stream.row = stream.row_out;
+    stream.parts = stream.parts_out;
+    stream.count = std::exchange(parts, next_parts);
+    stream.row_out = memory + half * (kRow + kParts);
+    stream.parts_out = stream.row_out + kRow;
+  };
+  size_t done = 0;
+  for (; is_layer(records.subspan(done)); done += kLayerOps) {
+    const auto& qkv = records[done].args<QkvRopeStoreArgs>();
+    const auto& attention = records[done + 1].args<AttentionArgs>();
+    const auto& mlp = records[done + 3].args<GatedMlpArgs>();
+    if (qkv.x.data != x.data) break;
+    advance(0, kAttentionClusters);
+    const AttentionHalf first{.stream = stream,
+                              .norm = vector_or_null(qkv.norm),
+                              .q = weight_of(qkv.w[0]),
+                              .k = weight_of(qkv.w[1]),
+                              .v = weight_of(qkv.w[2]),
+                              .o = weight_of(records[done + 2].args<LinearArgs>().w[0]),
+                              .norms = {vector_or_null(qkv.q_norm), vector_or_null(qkv.k_norm), qkv.eps},
+                              .rope = qkv.rope.table.f32(),
+                              .kv = attention.kv,
+                              .batch = attention.batch,
+                              .scale = attention.scale};
+    advance(1, mlp_clusters(mlp.gate->dtype()));
+    const MlpHalf second{.stream = stream,
+                         .norm = vector_or_null(mlp.norm),
+                         .eps = mlp.eps,
+                         .gate = weight_of(mlp.gate),
+                         .up = weight_of(mlp.up),
+                         .down = weight_of(mlp.down)};
+    bool mapped = true;
+    enqueue([&](const LaunchContext& c) { mapped = launch_attention_half(c, first); });
+    enqueue([&](const LaunchContext& c) { mapped = mapped && launch_mlp_half(c, second); });
+    if (!mapped) fail("cuda: the driver cannot make a tensor map of a weight");
+  }
+  advance(0, 0);
+  enqueue([&](const LaunchContext& c) { launch_layer_sum(c, stream, x.f32()); });
+  return done;
+}
+
+}  // namespace inferno::cuda

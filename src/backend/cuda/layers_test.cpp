@@ -1,0 +1,103 @@
+// Layers of one decoded token as two kernels each (layer_half.cuh): logits against those of the kernels of single ops,
+// which their own tests hold to the ops' definitions.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <string_view>
+
+#include "backend/cuda/test_device.h"
+#include "synthetic/model_run.h"
+#include "synthetic/synthetic_model.h"
+
+namespace inferno {
+namespace {
+
+// Ops are launched one by one.
+std::unique_ptr<Backend> single_ops_or_null() {
+  setenv("INFERNO_CUDA_SYNC", "1", 1);
+  auto device = device_or_null();
+  unsetenv("INFERNO_CUDA_SYNC");
+  return device;
+}
+
+double nmse(const std::vector<float>& reference, const std::vector<float>& tested) {
+  double errors = 0;
+  double squares = 0;
+  for (size_t i = 0; i < reference.size(); ++i) {
+    errors += std::pow(static_cast<double>(tested[i]) - reference[i], 2);
+    squares += std::pow(static_cast<double>(reference[i]), 2);
+  }
+  return errors / squares;
+}
+
+std::vector<int32_t> prompt_of(int32_t count) {
+  std::vector<int32_t> tokens;
+  for (int32_t i = 0; i < count; ++i) tokens.push_back((i * 131 + 17) % 1000);
+  return tokens;
+}
+
+struct LayersCase {
+  const char* type;
+  DType kv = DType::bf16;
+};
+
+class Layers : public testing::TestWithParam<LayersCase> {};
+
+// Tiles of 4 positions, 256 of a cluster: around the ends of both; and more than a warp has the pages of.
+TEST_P(Layers, GiveTheLogitsOfSingleOpsAtEveryDepth) {
+  const auto device = device_or_null();
+  if (!device) GTEST_SKIP() << "no GPU";
+  const auto single = single_ops_or_null();
+  ModelShape shape = find_model_shape("qwen3-0.6b");
+  shape.layers = 5;  // Q4_K_M has layers of both mixes
+  shape.vocabulary = 1000;
+  const RunLimits limits{.context = 9216, .max_tokens = 4608, .kv = GetParam().kv};
+  // Both quantize activations, K formats in groups of different sizes.
+  const double limit = std::string_view(GetParam().type) == "Q4_K_M" ? 5e-3 : 2e-3;
+  ModelRun tested(*device, SyntheticModel(shape, GetParam().type), limits);
+  ModelRun reference(*single, SyntheticModel(shape, GetParam().type), limits);
+  for (const int32_t depth : {1, 2, 14, 29, 250, 506, 1021, 4096, 8188}) {
+    tested.reset();
+    reference.reset();
+    for (int32_t at = 0; at < depth; at += limits.max_tokens) {
+      const std::vector<int32_t> prompt = prompt_of(std::min(depth - at, limits.max_tokens));
+      tested.prefill(0, prompt);
+      reference.prefill(0, prompt);
+    }
+    for (int step = 0; step < 8; ++step) {  // from the third on a captured graph runs
+      tested.decode(1);
+      reference.follow(tested);
+      reference.decode(1);
+      EXPECT_LE(nmse(reference.logits(), tested.logits()), limit) << depth << " positions, step " << step;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, Layers,
+                         testing::Values(LayersCase{"BF16"}, LayersCase{"Q8_0"}, LayersCase{"Q4_0"},
+                                         LayersCase{"Q4_K_M"}, LayersCase{"Q8_0", DType::f16}),
+                         [](const auto& param) {
+                           return std::string(param.param.type) + (param.param.kv == DType::f16 ? "_f16_cache" : "");
+                         });
+
+// Clusters exchange their parts in whatever order they finish, and add them in one: the
+// same steps give the same bits.
+TEST(LayerSteps, AreTheSameEveryTime) {
+  const auto device = device_or_null();
+  if (!device) GTEST_SKIP() << "no GPU";
+  ModelShape shape = find_model_shape("qwen3-0.6b");
+  shape.layers = 2;
+  shape.vocabulary = 1000;
+  std::vector<float> logits[2];
+  for (auto& run : logits) {
+    ModelRun model(*device, SyntheticModel(shape, "Q8_0"), {});
+    model.prefill(0, prompt_of(70));
+    for (int step = 0; step < 20; ++step) model.decode(1);
+    run = model.logits();
+  }
+  EXPECT_EQ(logits[0], logits[1]);
+}
+
+}  // namespace
+}  // namespace inferno
