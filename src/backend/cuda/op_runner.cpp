@@ -69,7 +69,9 @@ bool OpRunner::is_wide(const Linear& job) const {
       return true;
     }
   }
-  return job.tokens >= kLeastTileTokens && multiplies_tiles(job, 0, job.count, false);
+  if (job.tokens < kLeastHeadTokens) return false;
+  const TileProduct tiles = tiles_of(job, 0, job.count, false);
+  return is_head_product(context_, tiles) || (job.tokens >= kLeastTileTokens && tile_product_fits(context_, tiles));
 }
 
 void OpRunner::project(const Linear& job) {

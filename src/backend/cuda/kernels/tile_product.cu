@@ -1,5 +1,5 @@
 // Dispatch of the products of some tens of tokens by their number.
-#include "backend/cuda/kernels/tile_types.h"
+#include "backend/cuda/kernels/head_launch.h"
 
 namespace inferno::cuda {
 
@@ -37,12 +37,20 @@ TileShares tile_shares(const LaunchContext& c, const TileProduct& p) {
 }
 
 bool tile_product_normalizes(const LaunchContext& c, const TileProduct& p) {
+  if (is_head_product(c, p)) return false;
   if (p.tokens > kFewTileTokens) return false;  // blocks that share a row would convert too much of it each
   const TileShares s = tile_shares(c, p);
   return s.units <= s.splits * tile_stages(p.segment[0].dtype);
 }
 
+bool is_head_product(const LaunchContext& c, const TileProduct& p) {
+  if (!tile_product_fits(c, p) || p.segments != 1 || p.residual != nullptr || p.out_type != DType::f32) return false;
+  return p.segment[0].bias == nullptr && p.segment[0].rows >= kHeadPieces * c.sm_count * kGroupRows &&
+         head_shared_bytes(p) <= kMaxHeadShared;
+}
+
 void launch_tile_product(const LaunchContext& c, const TileProduct& p) {
+  if (is_head_product(c, p)) return launch_head_product(c, p);
   if (p.tokens <= 8) return launch_tiles_8(c, p);
   if (p.tokens <= 16) return launch_tiles_16(c, p);
   if (p.tokens <= 32) return launch_tiles_32(c, p);

@@ -43,11 +43,6 @@ struct TileShared {
   __device__ __forceinline__ explicit TileShared(uint32_t base) : squares(base), ring(base + kSquaresBytes) {}
 };
 
-// How far an operand's 16 values of `step` are after those of the first: tiles of 64 values, `rows` rows each.
-__device__ __forceinline__ uint64_t operand_step(int step, int rows) {
-  return static_cast<uint64_t>((step / 4 * (rows * 128) + step % 4 * 32) >> 4);
-}
-
 // A unit of plain weights.
 template <int N, int kSteps>
 __device__ __forceinline__ void multiply_unit(float (&acc)[N / 2], uint64_t weights, uint64_t tokens) {
@@ -79,7 +74,7 @@ __device__ __forceinline__ void multiply_tile(const TileParams& a, const TilePro
     commit_copies();
   }
   rows.load_super(unit_of(0));
-  TileActivations<N, kValues> activations(a.p);
+  TileActivations<N, kValues> activations(a.p, 0);
   float norm[kStages][8];
 #pragma unroll
   for (int i = 0; i < kStages; ++i) {

@@ -40,4 +40,9 @@ struct TileProduct {
 [[nodiscard]] bool tile_product_normalizes(const LaunchContext& c, const TileProduct& p);
 void launch_tile_product(const LaunchContext& c, const TileProduct& p);
 
+// Whether it is one of very many rows, like the head: then launch_tile_product() uses a kernel of its own
+// (head_product.cuh), which is faster from the second token on.
+inline constexpr int kLeastHeadTokens = 2;
+[[nodiscard]] bool is_head_product(const LaunchContext& c, const TileProduct& p);
+
 }  // namespace inferno::cuda
