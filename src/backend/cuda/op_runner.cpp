@@ -35,6 +35,9 @@ void OpRunner::reserve(const OpRecord& record) {
 size_t OpRunner::run(std::span<const OpRecord> records) {
   const OpRecord& record = records[0];
   took_private_ = false;
+  normed_ = next_normed_;
+  next_normed_ = {};
+  after_ = records.subspan(1);
   if (records.size() > 1 && record.op() == OpId::qkv_rope_store && records[1].op() == OpId::attention) {
     const auto& a = record.args<QkvRopeStoreArgs>();
     const auto& b = records[1].args<AttentionArgs>();
@@ -133,6 +136,8 @@ void OpRunner::gate_and_up(const Linear& job, DType out_type, int64_t out_stride
 void OpRunner::run(const LinearArgs& a) {
   if (!inferno::is_plain(a)) return run_general(a);
   Linear job = device::product_of(a);
+  // The planned step may have more tokens than tiles do.
+  if (planning_ && job.residual != nullptr) (void)shared_norm(a.w[0]->rows());
   if (a.epilogue == Epilogue::swiglu) {
     job.residual = nullptr;
     gate_and_up(job, DType::f32, a.w[0]->rows(), a.out[0].data);
@@ -145,6 +150,7 @@ void OpRunner::run(const GatedMlpArgs& a) {
   if (!inferno::is_plain(a)) return run_general(a);
   const Linear first = device::gate_up_of(a);
   Linear second = device::down_of(a);
+  if (planning_) (void)shared_norm(a.down->rows());
   void* narrow_middle = region(Region::activated, kMaxVectorTokens * second.k * size_of(DType::f32));
   if (!is_wide(second)) {
     gate_and_up(first, DType::f32, second.k, narrow_middle);
