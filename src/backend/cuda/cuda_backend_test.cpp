@@ -98,6 +98,8 @@ std::vector<RunConfig> configs() {
   all.push_back(with("Q8_0", 128, 20));
   all.push_back(with("BF16", 64, 40));  // enough sequences for the persistent attention kernel
   all.push_back(with("Q4_0", 128, 70));
+  all.push_back(with("BF16", 128, 12));  // norms that two products share
+  all.push_back(with("Q6_K", 128, 130));
   all.push_back(with("Q8_0", 32, 2));  // no tensor-core attention
   RunConfig mixed = with("Q4_K_M", 128, 2);
   mixed.limits.kv = DType::f16;

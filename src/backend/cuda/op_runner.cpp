@@ -36,6 +36,9 @@ void OpRunner::reserve(const OpRecord& record) {
 size_t OpRunner::run(std::span<const OpRecord> records) {
   const OpRecord& record = records[0];
   took_private_ = false;
+  normed_ = next_normed_;
+  next_normed_ = {};
+  after_ = records.subspan(1);
   if (const size_t layers = run_layers(records); layers != 0) return layers;
   if (records.size() > 1 && record.op() == OpId::qkv_rope_store && records[1].op() == OpId::attention) {
     const auto& a = record.args<QkvRopeStoreArgs>();
@@ -71,7 +74,9 @@ bool OpRunner::is_wide(const Linear& job) const {
       return true;
     }
   }
-  return job.tokens >= kLeastTileTokens && multiplies_tiles(job, 0, job.count, false);
+  if (job.tokens < kLeastHeadTokens) return false;
+  const TileProduct tiles = tiles_of(job, 0, job.count, false);
+  return is_head_product(context_, tiles) || (job.tokens >= kLeastTileTokens && tile_product_fits(context_, tiles));
 }
 
 void OpRunner::project(const Linear& job) {
@@ -133,6 +138,8 @@ void OpRunner::gate_and_up(const Linear& job, DType out_type, int64_t out_stride
 void OpRunner::run(const LinearArgs& a) {
   if (!inferno::is_plain(a)) return run_general(a);
   Linear job = device::product_of(a);
+  // The planned step may have more tokens than tiles do.
+  if (planning_ && job.residual != nullptr) (void)shared_norm(a.w[0]->rows());
   if (a.epilogue == Epilogue::swiglu) {
     job.residual = nullptr;
     gate_and_up(job, DType::f32, a.w[0]->rows(), a.out[0].data);
@@ -145,6 +152,7 @@ void OpRunner::run(const GatedMlpArgs& a) {
   if (!inferno::is_plain(a)) return run_general(a);
   const Linear first = device::gate_up_of(a);
   Linear second = device::down_of(a);
+  if (planning_) (void)shared_norm(a.down->rows());
   void* narrow_middle = region(Region::activated, kMaxVectorTokens * second.k * size_of(DType::f32));
   if (!is_wide(second)) {
     gate_and_up(first, DType::f32, second.k, narrow_middle);

@@ -53,6 +53,7 @@ class OpRunner {
   void start_chain() {
     first_of_chain_ = true;
     narrow_q_of_ = wide_x_of_ = nullptr;
+    normed_ = next_normed_ = {};
   }
 
  private:
@@ -128,6 +129,14 @@ class OpRunner {
   void project_tiles(const Linear& job, int first, int last, bool swiglu);
   // The same of all weights, with an input x that is converted already.
   void multiply_tiles(const Linear& job, const void* x);
+  // Makes a product of tiles store its result for the next op, too, where that begins with a norm and tiles.
+  void share_norm(const Linear& job, TileProduct& p);
+  // Where results of so many rows are stored for that: values, then squares.
+  struct SharedNorm {
+    void* x;
+    float* squares;
+  };
+  [[nodiscard]] SharedNorm shared_norm(int64_t rows);
   // Weights [first, last) of a linear, which are of one wide type, times x, which is of that type.
   void multiply_wide(const Linear& job, int first, int last, const void* x);
   struct WideBatch;
@@ -163,6 +172,14 @@ class OpRunner {
   const void* wide_x_of_ = nullptr;    // this x is in Region::wide_x
   DType wide_x_type_ = DType::f32;
   bool took_private_ = false;
+  // This x, multiplied with the weights of this norm, is in Region::normed_x: of the last op, and of this one.
+  struct Normed {
+    const void* x = nullptr;
+    const Weight* norm = nullptr;
+  };
+  Normed normed_;
+  Normed next_normed_;
+  std::span<const OpRecord> after_;  // ops after the one that is being launched
 };
 
 }  // namespace inferno::cuda

@@ -22,6 +22,8 @@ enum class Region : uint8_t {
   sampling,
   normed,       // rows that several products read, normalized
   product,      // what a product gives before norms and scales
+  normed_x,     // what a product stores for the next one: rows multiplied with norm weights
+  squares,      // and their squares
   routing,      // of experts: logits, choices, lists
   expert_gate,  // the same of chosen experts: gate and middle
   expert_up,

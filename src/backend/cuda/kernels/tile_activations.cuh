@@ -11,17 +11,20 @@ namespace inferno::cuda {
 
 // Brings the tokens' values of a unit into shared memory, as tiles of 64 values that wgmma reads. Tokens after the last
 // are zero. A thread has the same eight values of every kStep-th token.
-template <int N, int kValues>
+template <int N, int kValues, int kThreads = kTileThreads>
 class TileActivations {
   static constexpr int kPieces = kValues / 8;
-  static constexpr int kStep = kTileThreads / kPieces;
+  static constexpr int kStep = kThreads / kPieces;
   static_assert(kStep % 8 == 0 && kPieces <= kWarp);
   static constexpr int kCount = N > kStep ? N / kStep : 1;  // tokens of a thread
   static constexpr int kBatch = kCount < 4 ? kCount : 4;
 
  public:
-  __device__ __forceinline__ explicit TileActivations(const TileProduct& p)
+  // Of tokens [first, first + N).
+  __device__ __forceinline__ TileActivations(const TileProduct& p, int first)
       : p_(p),
+        first_(first),
+        tokens_(p.tokens - first),
         token_(static_cast<int>(threadIdx.x) / kPieces),
         piece_(static_cast<int>(threadIdx.x) % kPieces),
         place_(piece_ / 8 * (N * 128) + token_ * 128 + ((piece_ % 8 ^ token_ % 8) << 4)) {}
@@ -29,10 +32,11 @@ class TileActivations {
   // Enqueues copies of bf16 values.
   __device__ __forceinline__ void copy(int unit, uint32_t to) const {
     if (kStep > N && token_ >= N) return;
-    const auto* from = static_cast<const __nv_bfloat16*>(p_.x) + int64_t{token_} * p_.k + unit * kValues + piece_ * 8;
+    const auto* from =
+        static_cast<const __nv_bfloat16*>(p_.x) + int64_t{first_ + token_} * p_.k + unit * kValues + piece_ * 8;
 #pragma unroll
     for (int i = 0; i < N; i += kStep) {
-      copy_async_16(to + place_ + i * 128, from, token_ + i < p_.tokens);
+      copy_async_16(to + place_ + i * 128, from, token_ + i < tokens_);
       from += kStep * int64_t{p_.k};
     }
   }
@@ -85,11 +89,11 @@ class TileActivations {
  private:
   // Values of the thread's tokens from its `first`-th on.
   __device__ __forceinline__ void load(int unit, int first, float (&v)[kBatch][8]) const {
-    const auto* from = static_cast<const float*>(p_.x) + int64_t{token_} * p_.k + unit * kValues + piece_ * 8;
+    const auto* from = static_cast<const float*>(p_.x) + int64_t{first_ + token_} * p_.k + unit * kValues + piece_ * 8;
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       const int t = (first + i) * kStep;
-      load_fresh8(from + t * int64_t{p_.k}, token_ + t < p_.tokens ? 8 : 0, true, v[i]);
+      load_fresh8(from + t * int64_t{p_.k}, token_ + t < tokens_ ? 8 : 0, true, v[i]);
     }
   }
   __device__ __forceinline__ void put(uint32_t to, int first, float (&v)[kBatch][8], const float (&weights)[8]) {
@@ -109,6 +113,8 @@ class TileActivations {
   }
 
   const TileProduct& p_;
+  int first_;
+  int tokens_;  // from the first on
   int token_;
   int piece_;
   uint32_t place_;

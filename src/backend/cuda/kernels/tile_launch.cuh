@@ -6,44 +6,59 @@
 
 namespace inferno::cuda {
 
-template <int N, DType F, DType F2>
-void launch_tiles(const LaunchContext& c, const TileProduct& p) {
-  static_assert(tile_unit(F) == tile_unit(F2) && tile_stages(F) == tile_stages(F2));
+template <int N, DType F, DType F2, int kStages>
+void launch_staged(const LaunchContext& c, const TileProduct& p, const TileShares& shares) {
+  static_assert(tile_unit(F) == tile_unit(F2));
   TileParams a;
   a.p = p;
-  const TileShares shares = tile_shares(c, p);
   a.units = shares.units;
   a.splits = shares.splits;
+  a.token_tiles = shares.token_tiles;
   while (1 << a.split_shift < a.splits) ++a.split_shift;
   for (int i = 0; i < kMaxSegments; ++i) a.first_tile[i + 1] = shares.first_tile[i + 1];
   constexpr int kWeightBytes = unit_bytes(F) > unit_bytes(F2) ? unit_bytes(F) : unit_bytes(F2);
   constexpr int kSlotBytes = N * tile_unit(F) * 2 + 2 * kWeightBytes;
   constexpr int kResultBytes = N * kResultStride * 4;
   constexpr int kMaxShared = 224 * 1024;
-  static_assert(tile_stages(F) * kSlotBytes + 2 * 1024 <= kMaxShared);
+  static_assert(kStages * kSlotBytes + 2 * 1024 <= kMaxShared);
   a.slot_bytes = kSlotBytes;
   a.fours = true;
   for (int i = 0; i < p.segments; ++i) {
     a.fours = a.fours && p.segment[i].rows % 4 == 0 && p.segment[i].out_stride % 4 == 0;
   }
   const int count = divide_up(a.units, a.splits);
-  const int ring = (count < tile_stages(F) ? count : tile_stages(F)) * a.slot_bytes;
+  const int ring = (count < kStages ? count : kStages) * a.slot_bytes;
   constexpr int kAlignment = 1024;
   int shared = (ring > kResultBytes ? ring : kResultBytes) + kSquaresBytes + kAlignment;
   // Slots as in launch.cuh: no multiprocessor gets more blocks than its share.
-  const int blocks = a.first_tile[kMaxSegments] * a.splits;
-  if (p.tokens <= kFewTileTokens && blocks <= 2 * c.sm_count) {
+  const int blocks = a.first_tile[kMaxSegments] * a.token_tiles * a.splits;
+  if (N <= kFewTileTokens && blocks <= 2 * c.sm_count) {
     const int slot = p.residual != nullptr && blocks <= c.sm_count ? kResidualSlot : kTileSlot;
     if (shared < slot) shared = slot;
+  } else if (blocks <= c.sm_count && a.splits <= kMaxLoneSplits && shared < kResidualSlot) {
+    shared = kResidualSlot;  // one block per multiprocessor
   }
-  launch(c, {dim3(static_cast<unsigned>(blocks)), dim3(kTileThreads), shared, a.splits}, tile_product_kernel<N, F, F2>,
-         a);
+  launch(c, {dim3(static_cast<unsigned>(blocks)), dim3(kTileThreads), shared, a.splits},
+         tile_product_kernel<N, F, F2, kStages>, a);
+}
+
+template <int N, DType F, DType F2>
+void launch_tiles(const LaunchContext& c, const TileProduct& p) {
+  constexpr int kFew = tile_stages(F, N, 1);
+  constexpr int kMany = tile_stages(F, N, kMaxSplits);
+  const TileShares shares = tile_shares(c, p);
+  if constexpr (kFew != kMany) {
+    if (divide_up(shares.units, shares.splits) > kFew && shares.splits <= kMaxLoneSplits) {
+      return launch_staged<N, F, F2, kMany>(c, p, shares);
+    }
+  }
+  launch_staged<N, F, F2, kFew>(c, p, shares);
 }
 
 template <int N>
 void launch_tiles_for(const LaunchContext& c, const TileProduct& p) {
   (void)with_tile_types(p, [&]<DType F, DType F2>() {
-    if constexpr (N <= kMaxPlainTileTokens || !is_plain(F)) launch_tiles<N, F, F2>(c, p);
+    if constexpr (N <= most_columns(F)) launch_tiles<N, F, F2>(c, p);
   });
 }
 

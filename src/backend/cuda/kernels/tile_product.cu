@@ -1,5 +1,6 @@
 // Dispatch of the products of some tens of tokens by their number.
-#include "backend/cuda/kernels/tile_types.h"
+#include "backend/cuda/kernels/head_launch.h"
+#include "backend/cuda/kernels/launch.cuh"
 
 namespace inferno::cuda {
 
@@ -27,27 +28,51 @@ TileShares tile_shares(const LaunchContext& c, const TileProduct& p) {
     const bool counts = i < p.segments && (i == 0 || !p.swiglu);
     s.first_tile[i + 1] = s.first_tile[i] + (counts ? (p.segment[i].rows + rows_of_tile - 1) / rows_of_tile : 0);
   }
-  // Blocks of few tokens are two per multiprocessor. Clusters of blocks that have one alone do not fill all of them.
-  const int most_blocks = p.tokens <= kFewTileTokens ? 2 * c.sm_count : c.sm_count * 7 / 8;
+  const int tiles = s.first_tile[kMaxSegments];
   const int most = plain ? s.units / 2 : s.units;
-  while (s.splits < kMaxSplits && 2 * s.splits <= most && s.first_tile[kMaxSegments] * s.splits * 2 <= most_blocks) {
+  while (s.columns < most_columns(p.segment[0].dtype) && s.columns < p.tokens) s.columns *= 2;
+  s.token_tiles = divide_up(p.tokens, s.columns);
+  // Blocks of few tokens are two per multiprocessor, and so are, of many, those of few units; of others large clusters
+  // do not fill all multiprocessors.
+  const auto most_blocks = [&](int splits) {
+    if (p.tokens <= kFewTileTokens) return 2 * c.sm_count;
+    const bool fits = s.columns <= kPairColumns && (plain || splits <= kMaxLoneSplits || splits >= s.units);
+    return fits ? c.sm_count : c.sm_count * 7 / 8;
+  };
+  while (s.splits < kMaxSplits && 2 * s.splits <= most &&
+         tiles * s.token_tiles * s.splits * 2 <= most_blocks(2 * s.splits)) {
     s.splits *= 2;
   }
   return s;
 }
 
 bool tile_product_normalizes(const LaunchContext& c, const TileProduct& p) {
+  if (is_head_product(c, p)) return false;
   if (p.tokens > kFewTileTokens) return false;  // blocks that share a row would convert too much of it each
   const TileShares s = tile_shares(c, p);
-  return s.units <= s.splits * tile_stages(p.segment[0].dtype);
+  return s.units <= s.splits * tile_stages(p.segment[0].dtype, s.columns, 1);
+}
+
+bool is_head_product(const LaunchContext& c, const TileProduct& p) {
+  if (!tile_product_fits(c, p) || p.segments != 1 || p.residual != nullptr || p.out_type != DType::f32) return false;
+  return p.segment[0].bias == nullptr && p.segment[0].rows >= kHeadPieces * c.sm_count * kGroupRows &&
+         head_shared_bytes(p) <= kMaxHeadShared;
 }
 
 void launch_tile_product(const LaunchContext& c, const TileProduct& p) {
-  if (p.tokens <= 8) return launch_tiles_8(c, p);
-  if (p.tokens <= 16) return launch_tiles_16(c, p);
-  if (p.tokens <= 32) return launch_tiles_32(c, p);
-  if (p.tokens <= 64) return launch_tiles_64(c, p);
-  launch_tiles_128(c, p);
+  if (is_head_product(c, p)) return launch_head_product(c, p);
+  switch (tile_shares(c, p).columns) {
+    case 8:
+      return launch_tiles_8(c, p);
+    case 16:
+      return launch_tiles_16(c, p);
+    case 32:
+      return launch_tiles_32(c, p);
+    case 64:
+      return launch_tiles_64(c, p);
+    default:
+      return launch_tiles_128(c, p);
+  }
 }
 
 }  // namespace inferno::cuda

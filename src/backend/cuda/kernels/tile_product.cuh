@@ -29,6 +29,7 @@ struct TileParams {
   int units = 0;                          // of a row
   int splits = 1;                         // blocks that share a tile
   int split_shift = 0;                    // the power of two that they are
+  int token_tiles = 1;                    // blocks of the same rows: each has N tokens
   int slot_bytes = 0;                     // of a unit: activations, then weights of both warpgroups
   bool fours = false;                     // results are stored four at a time
   int first_tile[kMaxSegments + 1] = {};  // of each segment
@@ -43,11 +44,6 @@ struct TileShared {
   __device__ __forceinline__ explicit TileShared(uint32_t base) : squares(base), ring(base + kSquaresBytes) {}
 };
 
-// How far an operand's 16 values of `step` are after those of the first: tiles of 64 values, `rows` rows each.
-__device__ __forceinline__ uint64_t operand_step(int step, int rows) {
-  return static_cast<uint64_t>((step / 4 * (rows * 128) + step % 4 * 32) >> 4);
-}
-
 // A unit of plain weights.
 template <int N, int kSteps>
 __device__ __forceinline__ void multiply_unit(float (&acc)[N / 2], uint64_t weights, uint64_t tokens) {
@@ -57,11 +53,43 @@ __device__ __forceinline__ void multiply_unit(float (&acc)[N / 2], uint64_t weig
   }
 }
 
+// Units [i, count) as they arrive; each is a group of copies.
+struct ArrivedUnit {
+  uint64_t weights, tokens;
+};
+template <int i, int N, int kSteps, int kStages, typename UnitOf>
+__device__ __forceinline__ void multiply_arriving(float (&acc)[N / 2], int count, UnitOf unit_of) {
+  if constexpr (i < kStages) {
+    if (i >= count) return;
+    wait_copies<kStages - 1 - i>();
+    fence_async_shared();
+    __syncthreads();
+    wgmma_fence();
+    const ArrivedUnit unit = unit_of(i);
+    multiply_unit<N, kSteps>(acc, unit.weights, unit.tokens);
+    wgmma_commit();
+    multiply_arriving<i + 1, N, kSteps, kStages>(acc, count, unit_of);
+  }
+}
+
+// The factors of the tokens' norms, from the squares that the product before has added up.
+template <int N>
+__device__ __forceinline__ void store_factor(const TileProduct& p, int first_token, uint32_t factors) {
+  const int token = static_cast<int>(threadIdx.x);
+  if (token >= N || first_token + token >= p.tokens) return;
+  const float* from = p.squares + first_token + token;
+  float sum = 0;
+#pragma unroll 8
+  for (int part = 0; part < p.k / kSquaresRows; ++part) sum += load_fresh(from + part * p.tokens);
+  const float factor = rsqrtf(__fdividef(sum, static_cast<float>(p.k)) + p.eps);
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(factors + static_cast<uint32_t>(token) * 4U), "f"(factor) : "memory");
+}
+
 // The block's part of the products of its rows.
-template <int N, DType F>
+template <int N, DType F, int kStages>
 __device__ __forceinline__ void multiply_tile(const TileParams& a, const TileProduct::Segment& s, int first_row,
-                                              int rank, const TileShared& shared, float (&acc)[N / 2]) {
-  constexpr int kStages = tile_stages(F);
+                                              int first_token, int rank, const TileShared& shared,
+                                              float (&acc)[N / 2]) {
   constexpr int kValues = tile_unit(F);
   constexpr int kSteps = kValues / 16;
   constexpr int kActivationBytes = N * kValues * 2;
@@ -79,26 +107,33 @@ __device__ __forceinline__ void multiply_tile(const TileParams& a, const TilePro
     commit_copies();
   }
   rows.load_super(unit_of(0));
-  TileActivations<N, kValues> activations(a.p);
+  TileActivations<N, kValues> activations(a.p, first_token);
+  constexpr bool kNormalizes = N <= kFewTileTokens;
   float norm[kStages][8];
+  if constexpr (kNormalizes && is_plain(F)) {  // else operands have the registers
 #pragma unroll
-  for (int i = 0; i < kStages; ++i) {
-    if (a.p.norm != nullptr && i < count) activations.load_norm(unit_of(i), norm[i]);
+    for (int i = 0; i < kStages; ++i) {
+      if (a.p.norm != nullptr && i < count) activations.load_norm(unit_of(i), norm[i]);
+    }
   }
   let_next_start();
-  uint32_t operands[is_plain(F) ? 1 : kSteps][4];
+  // Many columns leave registers for half a unit at a time.
+  constexpr bool kHalves = N > kFewTileTokens;
+  constexpr int kHeld = kHalves ? kSteps / 2 : kSteps;
+  uint32_t operands[is_plain(F) ? 1 : kHeld][4];
   if constexpr (!is_plain(F)) {
     wait_copies<kStages - 1>();
     sync_barrier(1 + group, kGroupThreads);
-    rows.unpack(weights_in(slot_of(0)), operands);
+    rows.template unpack<0, kHeld / 2>(weights_in(slot_of(0)), operands);
   }
   wait_for_previous();
-  if (a.p.norm != nullptr) {  // there are no more units than stages
+  if (kNormalizes && a.p.norm != nullptr) {  // there are no more units than stages
     // Blocks of quantized weights mostly have one unit, and no registers for the values of more.
     if constexpr (is_plain(F) && N <= 16) activations.convert_all(count, unit_of, slot_of, norm);
 #pragma unroll
     for (int i = 0; i < kStages; ++i) {
       if constexpr (!is_plain(F) || N > 16) {
+        if (!is_plain(F) && i < count) activations.load_norm(unit_of(i), norm[i]);
         if (i < count) activations.convert(unit_of(i), slot_of(i), norm[i]);
       }
       commit_copies();
@@ -110,20 +145,26 @@ __device__ __forceinline__ void multiply_tile(const TileParams& a, const TilePro
       if (i < count) activations.copy(unit_of(i), slot_of(i));
       commit_copies();
     }
+    if (a.p.squares != nullptr) store_factor<N>(a.p, first_token, shared.squares);
   }
 #pragma unroll
   for (int i = 0; i < N / 2; ++i) acc[i] = 0;
   if constexpr (is_plain(F)) {
     if (count <= kStages) {  // all is in shared memory
-      wait_copies<0>();
-      fence_async_shared();
-      __syncthreads();
-      wgmma_fence();
+      if constexpr (N <= kFewTileTokens) {
+        wait_copies<0>();
+        fence_async_shared();
+        __syncthreads();
+        wgmma_fence();
 #pragma unroll 1
-      for (int i = 0; i < count; ++i) {
-        multiply_unit<N, kSteps>(acc, operand(weights_in(slot_of(i))), operand(slot_of(i)));
+        for (int i = 0; i < count; ++i) {
+          multiply_unit<N, kSteps>(acc, operand(weights_in(slot_of(i))), operand(slot_of(i)));
+        }
+        wgmma_commit();
+      } else {  // or arrives while what is there is multiplied
+        multiply_arriving<0, N, kSteps, kStages>(
+            acc, count, [&](int i) { return ArrivedUnit{operand(weights_in(slot_of(i))), operand(slot_of(i))}; });
       }
-      wgmma_commit();
       wgmma_wait<0>();
       pin(acc);
       __syncthreads();  // both warpgroups have read the activations
@@ -134,7 +175,7 @@ __device__ __forceinline__ void multiply_tile(const TileParams& a, const TilePro
   for (int i = 0; i < count; ++i) {
     const uint32_t slot = slot_of(i);
     if constexpr (!is_plain(F)) {
-      if (i + 1 < count) rows.load_super(unit_of(i + 1));
+      if (!kHalves && i + 1 < count) rows.load_super(unit_of(i + 1));
     }
     wait_copies<kStages - 1>();  // each stage is one group from here on, an empty one too
     fence_async_shared();
@@ -145,11 +186,26 @@ __device__ __forceinline__ void multiply_tile(const TileParams& a, const TilePro
       multiply_unit<N, kSteps>(acc, operand(weights_in(slot)), tokens);
     } else {
 #pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
+      for (int step = 0; step < kHeld; ++step) {
         multiply_columns(acc, operands[step], tokens + operand_step(step, N));
+      }
+      if constexpr (kHalves) {
+        wgmma_commit();
+        if constexpr (N == kPairColumns && kStages == 2)
+          wgmma_wait<0>();  // two blocks share a multiprocessor, and its registers
+        uint32_t rest[kHeld][4];
+        rows.template unpack<kHeld / 2, kHeld / 2>(weights_in(slot), rest);
+        wgmma_fence();
+#pragma unroll
+        for (int step = 0; step < kHeld; ++step) {
+          multiply_columns(acc, rest[step], tokens + operand_step(kHeld + step, N));
+        }
       }
     }
     wgmma_commit();
+    if constexpr (!is_plain(F) && kHalves) {
+      if (i + 1 < count) rows.load_super(unit_of(i + 1));
+    }
     wgmma_wait<0>();
     pin(acc);
     __syncthreads();  // both warpgroups have read the slot
@@ -163,7 +219,7 @@ __device__ __forceinline__ void multiply_tile(const TileParams& a, const TilePro
         // Also waits for activations of the first stages, which are groups of their own.
         wait_copies<kStages - 1>();
         sync_barrier(1 + group, kGroupThreads);
-        rows.unpack(weights_in(slot_of(i + 1)), operands);
+        rows.template unpack<0, kHeld / 2>(weights_in(slot_of(i + 1)), operands);
       }
     }
   }
@@ -177,27 +233,27 @@ __device__ __forceinline__ float4 scaled(float4 v, float factor) {
 }
 
 // Four results of a tile, summed over the cluster; `at`: their address in each block's shared memory.
+template <int kParts>
 __device__ __forceinline__ float4 cluster_sum(uint32_t at, int splits) {
-  float4 parts[kMaxSplits];
+  float4 parts[kParts];
 #pragma unroll
-  for (int r = 0; r < kMaxSplits; ++r) {
+  for (int r = 0; r < kParts; ++r) {
     parts[r] = make_float4(0, 0, 0, 0);
     if (r < splits) parts[r] = load_from(address_in(at, r));
   }
   float4 sum = parts[0];
 #pragma unroll
-  for (int r = 1; r < kMaxSplits; ++r) sum = add(sum, parts[r]);
+  for (int r = 1; r < kParts; ++r) sum = add(sum, parts[r]);
   return sum;
 }
 
-// Stores results of rows [row, row + 4) of a token, less where the weight ends. `extra`: bias and
-// residual, where four are stored at a time.
+// Stores results of rows [row, row + 4) of a token, less where the weight ends. Where four are stored at a time they
+// are complete.
 __device__ __forceinline__ void store_four(const TileParams& a, const TileProduct::Segment& s, int token, int row,
-                                           float4 v, float4 extra) {
+                                           float4 v) {
   const TileProduct& p = a.p;
   const int64_t at = token * s.out_stride + row;
   if (a.fours) {
-    v = add(v, extra);
     if (p.out_type == DType::bf16) {
       *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(s.out) + at) =
           make_uint2(pack_pair<__nv_bfloat16>(v.x, v.y), pack_pair<__nv_bfloat16>(v.z, v.w));
@@ -221,78 +277,145 @@ __device__ __forceinline__ void store_four(const TileParams& a, const TileProduc
   }
 }
 
-// Adds up the results of the cluster and stores this block's share of them: a thread has four rows of a token, or of
-// many tokens every kTileThreads-th four.
+// Stores four results of a token, all of whose results of the tile the warp has, for the next product.
+__device__ __forceinline__ void store_next(const TileProduct& p, int token, int row, bool exists, float4 v,
+                                           float4 norm) {
+  const int rows = p.segment[0].rows;
+  if (exists) {
+    *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(p.next_x) + int64_t{token} * rows + row) = make_uint2(
+        pack_pair<__nv_bfloat16>(v.x * norm.x, v.y * norm.y), pack_pair<__nv_bfloat16>(v.z * norm.z, v.w * norm.w));
+  }
+  const float squares = warp_sum(exists ? fmaf(v.x, v.x, v.y * v.y) + fmaf(v.z, v.z, v.w * v.w) : 0.0F);
+  if (threadIdx.x % kWarp == 0) p.next_squares[row / kSquaresRows * p.tokens + token] = squares;
+}
+
+// Results of a tile that a thread finishes: four rows of a token, or of many tokens every kTileThreads-th four.
 template <int N>
-__device__ __forceinline__ void finish_tile(const TileParams& a, const TileProduct::Segment& s, int first_row, int rank,
-                                            const TileShared& shared, const float (&acc)[N / 2]) {
-  const TileProduct& p = a.p;
+struct TileShare {
+  const TileParams& a;
+  const TileProduct::Segment& s;
+  int first_row, first_token;
+  int quad_shift;  // fours of a token: 2 to the power of this
+  int end, passes;
+  int next;  // the thread's next four
+  TileShared shared;
+
+  __device__ __forceinline__ TileShare(const TileParams& params, const TileProduct::Segment& segment, int row,
+                                       int token, int rank, const TileShared& memory)
+      : a(params), s(segment), first_row(row), first_token(token), shared(memory) {
+    quad_shift = a.p.swiglu ? kQuadShift : kQuadShift + 1;
+    const int count = min(a.p.tokens - first_token, N) << quad_shift;
+    int share = (count + a.splits - 1) >> a.split_shift;
+    if (a.p.next_x != nullptr) share = (share + kWarp - 1) / kWarp * kWarp;  // a warp has a whole token
+    end = min((rank + 1) * share, count);
+    passes = (share + kTileThreads - 1) / kTileThreads;
+    next = rank * share + static_cast<int>(threadIdx.x);
+  }
+
+  struct Four {
+    int token, row;  // of the tile
+    bool counts, exists;
+    float4 extra, next_norm;
+  };
+  // Where a result is, and what is added to it: loaded before it is waited for.
+  __device__ __forceinline__ Four begin() {
+    const TileProduct& p = a.p;
+    Four f;
+    f.token = next >> quad_shift;
+    f.row = (next - (f.token << quad_shift)) * 4;
+    f.counts = next < end;
+    f.exists = f.counts && first_row + f.row < s.rows;
+    f.extra = f.next_norm = make_float4(0, 0, 0, 0);
+    next += kTileThreads;
+    if (!f.exists || !a.fours) return f;
+    if (s.bias != nullptr) f.extra = *reinterpret_cast<const float4*>(s.bias + first_row + f.row);
+    if (p.residual != nullptr) {
+      f.extra = add(f.extra, load_fresh4(p.residual + (first_token + f.token) * s.out_stride + first_row + f.row));
+    }
+    if (p.next_x != nullptr) f.next_norm = *reinterpret_cast<const float4*>(p.next_norm + first_row + f.row);
+    return f;
+  }
+
+  // The sums of a four, normalized; `up` where that is a second result.
+  template <int kParts>
+  __device__ __forceinline__ void add_up(const Four& f, float4& v, float4& up) const {
+    const TileProduct& p = a.p;
+    const uint32_t from = shared.ring + static_cast<uint32_t>(f.token * kResultStride + f.row) * 4U;
+    float factor = 1;
+    if (N <= kFewTileTokens && p.norm != nullptr) {
+      float squares[kParts] = {};
+#pragma unroll
+      for (int r = 0; r < kParts; ++r) {
+        if (r < a.splits) squares[r] = load_one_from(address_in(shared.squares + f.token * 4, r));
+      }
+      float sum = 0;
+#pragma unroll
+      for (int r = 0; r < kParts; ++r) sum += squares[r];
+      factor = rsqrtf(__fdividef(sum, static_cast<float>(p.k)) + p.eps);
+    } else if (p.squares != nullptr) {
+      factor = __uint_as_float(load_shared_4(shared.squares + static_cast<uint32_t>(f.token) * 4U));
+    }
+    v = up = scaled(cluster_sum<kParts>(from, a.splits), factor);
+    if (p.swiglu) up = scaled(cluster_sum<kParts>(from + kGroupRows * 4, a.splits), factor);
+  }
+
+  __device__ __forceinline__ void store(const Four& f, float4 v, float4 up) const {
+    const TileProduct& p = a.p;
+    if (f.exists) {
+      if (p.swiglu) v = make_float4(swiglu(v.x, up.x), swiglu(v.y, up.y), swiglu(v.z, up.z), swiglu(v.w, up.w));
+      if (a.fours) v = add(v, f.extra);
+      store_four(a, s, first_token + f.token, first_row + f.row, v);
+    }
+    if (p.next_x != nullptr && f.counts) {
+      store_next(p, first_token + f.token, first_row + f.row, f.exists, v, f.next_norm);
+    }
+  }
+};
+
+// Adds up the results of the cluster and stores this block's share of them.
+template <int N>
+__device__ __forceinline__ void finish_tile(const TileParams& a, const TileProduct::Segment& s, int first_row,
+                                            int first_token, int rank, const TileShared& shared,
+                                            const float (&acc)[N / 2]) {
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % kWarp;
-  const int quad_shift = p.swiglu ? kQuadShift : kQuadShift + 1;  // fours of a token: 2 to the power of this
-  const int count = p.tokens << quad_shift;
-  const int share = (count + a.splits - 1) >> a.split_shift;
-  const int end = min((rank + 1) * share, count);
-  const int passes = (share + kTileThreads - 1) / kTileThreads;
-  int i = rank * share + thread;
-  int token = 0;
-  int row = 0;  // of the tile
-  bool exists = false;
-  float4 extra = make_float4(0, 0, 0, 0);
-  // Where the next result is, and what is added to it: loaded before it is waited for.
-  const auto begin = [&] {
-    token = i >> quad_shift;
-    row = (i - (token << quad_shift)) * 4;
-    exists = i < end && first_row + row < s.rows;
-    if (!exists || !a.fours) return;
-    extra = make_float4(0, 0, 0, 0);
-    if (s.bias != nullptr) extra = *reinterpret_cast<const float4*>(s.bias + first_row + row);
-    if (p.residual != nullptr) {
-      extra = add(extra, load_fresh4(p.residual + token * s.out_stride + first_row + row));
-    }
-  };
-  begin();
+  TileShare<N> share(a, s, first_row, first_token, rank, shared);
+  typename TileShare<N>::Four four = share.begin();
   // The ring's memory has no other use any more: results[token][row].
-  const uint32_t results = shared.ring;
   const int my_row = thread / kWarp * 16 + lane / 4;
 #pragma unroll
   for (int j = 0; j < N / 2; ++j) {
     const int to_token = j / 4 * 8 + lane % 4 * 2 + j % 2;
-    const uint32_t at = results + static_cast<uint32_t>(to_token * kResultStride + my_row + j / 2 % 2 * 8) * 4U;
+    const uint32_t at = shared.ring + static_cast<uint32_t>(to_token * kResultStride + my_row + j / 2 % 2 * 8) * 4U;
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(acc[j]) : "memory");
   }
   arrive_cluster();
   wait_cluster();
+  // Of many tokens several fours at a time, whose loads are then in flight together.
+  constexpr int kBatch = 4;
+  constexpr int kFewParts = 2;
+  float4 v[kBatch];
+  float4 up[kBatch];
+  if (N > kFewTileTokens && a.splits <= kFewParts) {
 #pragma unroll 1
-  for (int pass = 0; pass < passes; ++pass) {
-    if (pass > 0) {
-      i += kTileThreads;
-      begin();
-    }
-    float4 v = make_float4(0, 0, 0, 0);
-    if (exists) {
-      const uint32_t from = results + static_cast<uint32_t>(token * kResultStride + row) * 4U;
-      float squares[kMaxSplits] = {};
-      if (p.norm != nullptr) {
+    for (int pass = 0; pass < share.passes; pass += kBatch) {
+      typename TileShare<N>::Four fours[kBatch];
 #pragma unroll
-        for (int r = 0; r < kMaxSplits; ++r) {
-          if (r < a.splits) squares[r] = load_one_from(address_in(shared.squares + token * 4, r));
-        }
-      }
-      v = cluster_sum(from, a.splits);
-      float4 up = v;
-      if (p.swiglu) up = cluster_sum(from + kGroupRows * 4, a.splits);
-      if (p.norm != nullptr) {
-        float sum = 0;
+      for (int i = 0; i < kBatch; ++i) fours[i] = pass + i == 0 ? four : share.begin();
 #pragma unroll
-        for (int r = 0; r < kMaxSplits; ++r) sum += squares[r];
-        const float factor = rsqrtf(__fdividef(sum, static_cast<float>(p.k)) + p.eps);
-        v = scaled(v, factor);
-        up = scaled(up, factor);
+      for (int i = 0; i < kBatch; ++i) {
+        if (fours[i].exists) share.template add_up<kFewParts>(fours[i], v[i], up[i]);
       }
-      if (p.swiglu) v = make_float4(swiglu(v.x, up.x), swiglu(v.y, up.y), swiglu(v.z, up.z), swiglu(v.w, up.w));
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) share.store(fours[i], v[i], up[i]);
     }
-    if (exists) store_four(a, s, token, first_row + row, v, extra);
+  } else {
+#pragma unroll 1
+    for (int pass = 0; pass < share.passes; ++pass) {
+      if (pass > 0) four = share.begin();
+      if (four.exists) share.template add_up<kMaxSplits>(four, v[0], up[0]);
+      share.store(four, v[0], up[0]);
+    }
   }
   arrive_cluster_relaxed();  // a block's shared memory is read until here: what was read has been stored
   wait_cluster();
@@ -301,15 +424,17 @@ __device__ __forceinline__ void finish_tile(const TileParams& a, const TileProdu
 #endif
 
 // Segments are of type F or F2.
-template <int N, DType F, DType F2>
-__global__ void __launch_bounds__(kTileThreads, N <= kFewTileTokens ? 2 : 1)
+template <int N, DType F, DType F2, int kStages>
+__global__ void __launch_bounds__(kTileThreads, N <= kFewTileTokens || (N == kPairColumns && kStages == 2) ? 2 : 1)
     tile_product_kernel(const __grid_constant__ TileParams a) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   extern __shared__ uint8_t unaligned[];
   constexpr uint32_t kAlignment = 1024;
   const TileShared shared((shared_address(unaligned) + kAlignment - 1) / kAlignment * kAlignment);
-  const int tile = static_cast<int>(blockIdx.x) / a.splits;
-  const int rank = static_cast<int>(blockIdx.x) % a.splits;
+  const int rank = static_cast<int>(blockIdx.x) & (a.splits - 1);
+  const int block = static_cast<int>(blockIdx.x) >> a.split_shift;
+  const int tile = block / a.token_tiles;
+  const int first_token = (block - tile * a.token_tiles) * N;
   const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
   int segment = 0;
   while (!a.p.swiglu && segment + 1 < a.p.segments && tile >= a.first_tile[segment + 1]) ++segment;
@@ -321,12 +446,12 @@ __global__ void __launch_bounds__(kTileThreads, N <= kFewTileTokens ? 2 : 1)
   bool done = false;
   if constexpr (F != F2) {
     if (mine.dtype == F2) {
-      multiply_tile<N, F2>(a, mine, my_row, rank, shared, acc);
+      multiply_tile<N, F2, kStages>(a, mine, my_row, first_token, rank, shared, acc);
       done = true;
     }
   }
-  if (!done) multiply_tile<N, F>(a, mine, my_row, rank, shared, acc);
-  finish_tile<N>(a, a.p.segment[segment], first_row, rank, shared, acc);
+  if (!done) multiply_tile<N, F, kStages>(a, mine, my_row, first_token, rank, shared, acc);
+  finish_tile<N>(a, a.p.segment[segment], first_row, first_token, rank, shared, acc);
 #endif
 }
 

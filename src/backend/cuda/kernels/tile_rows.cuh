@@ -34,6 +34,8 @@ class TileRows {
     asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy_));
   }
 
+  __device__ __forceinline__ void move_to(int first) { first_ = first; }
+
   // Enqueues copies of a unit to shared memory. Rows after the last are zero.
   __device__ __forceinline__ void copy(int unit, uint32_t to) const {
     if constexpr (is_plain(F)) {
@@ -74,17 +76,17 @@ class TileRows {
     }
   }
 
-  // The unit at `from` as operands of wgmma: of lane l, values 2c, 2c + 1, 2c + 8, 2c + 9 of each 16, c = l % 4, of
-  // rows l / 4 and that plus 8 of the warp's 16.
-  __device__ __forceinline__ void unpack(uint32_t from, uint32_t (&a)[kSteps][4]) const {
+  // Groups [kFirst, kFirst + kCount) of the unit at `from` as operands of wgmma: of lane l, values 2c, 2c + 1, 2c + 8,
+  // 2c + 9 of each 16, c = l % 4, of rows l / 4 and that plus 8 of the warp's 16.
+  template <int kFirst = 0, int kCount = kSteps / 2>
+  __device__ __forceinline__ void unpack(uint32_t from, uint32_t (&a)[2 * kCount][4]) const {
     constexpr GroupBytes kBytes = group_bytes(F);
-    constexpr int kOffset = level_offset(F);
     const int c = thread_ % 4;
     const int row = my_row();
-    const uint32_t q_at = from + row * (8 * kBytes.q) + (row % 8 << 4) + c / 2 * 4;
+    const uint32_t q_at = from + row * (8 * kBytes.q) + (row % 8 << 4) + 2 * c;
     const uint32_t s_at = from + kGroupRows * 8 * (kBytes.q + kBytes.h) + row * (8 * kBytes.s);
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {  // groups
+    for (int j = kFirst; j < kFirst + kCount; ++j) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {  // rows
         Part<F> part;
@@ -92,39 +94,18 @@ class TileRows {
         part.scale = kBytes.s == 4 ? load_shared_4(scale_at) : load_shared_2(scale_at);
         part.super = super_[i];
         const auto w = part.scales();
-        uint32_t words[2][2] = {};  // [half][values 2c.., 2c + 8..]: levels of four values, of which two are the lane's
-        const uint32_t at = (q_at ^ (j << 4)) + i * 8 * (8 * kBytes.q);
+        uint32_t high = 0;
+        if constexpr (kBytes.h != 0) high = load_high_bits(from, row + 8 * i, j);
 #pragma unroll
-        for (int n = 0; n < 2; ++n) {
-          if constexpr (kBytes.q == 32) {
-            words[0][n] = load_shared_4(at + n * 8) ^ 0x80808080U;
-            words[1][n] = load_shared_4(at + n * 8 + 128) ^ 0x80808080U;
-          } else if constexpr (kBytes.q == 16) {
-            const uint32_t both = load_shared_4(at + n * 8);
-            words[0][n] = both & 0x0f0f0f0fU;
-            words[1][n] = (both >> 4) & 0x0f0f0f0fU;
-          }
-        }
-        if constexpr (kBytes.h != 0) add_high_bits(from, row + 8 * i, j, c / 2, words);
+        for (int n = 0; n < 2; ++n) {  // values 2c.., 2c + 8..
+          const uint32_t at = (q_at ^ (j << 4)) + i * 8 * (8 * kBytes.q) + n * 8;
+          const uint32_t levels = load_levels(at, high, n);
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const float s = w.d * static_cast<float>(half == 0 ? w.sa : w.sb);
-          const float m = w.m * static_cast<float>(half == 0 ? w.ma : w.mb);
-          // A level in the right bits of a float is the level plus a power of two.
-          constexpr bool kBytesWide = kBytes.q == 32;
-          constexpr uint32_t kBase = kBytesWide ? 0x47000000U : 0x43000000U;
-          constexpr float kBias = kBytesWide ? 32768.0F + 128.0F : 128.0F + kOffset;
-          const float constant = fmaf(-kBias, s, -m);
-#pragma unroll
-          for (int n = 0; n < 2; ++n) {
-            float v[2];
-#pragma unroll
-            for (int e = 0; e < 2; ++e) {
-              const uint32_t byte = c % 2 * 2 + e;
-              const uint32_t selector = kBytesWide ? 0x7404U + (byte << 4) : 0x7044U + (byte << 8);
-              v[e] = fmaf(__uint_as_float(__byte_perm(words[half][n], kBase, selector)), s, constant);
-            }
-            a[2 * j + half][2 * n + i] = pack_pair<__nv_bfloat16>(v[0], v[1]);
+          for (int half = 0; half < 2; ++half) {
+            const float s = w.d * static_cast<float>(half == 0 ? w.sa : w.sb);
+            const float m = w.m * static_cast<float>(half == 0 ? w.ma : w.mb);
+            a[2 * (j - kFirst) + half][2 * n + i] =
+                kBytes.q == 32 ? scaled_bytes(levels, half, s) : scaled_pair(levels, half, s, m);
           }
         }
       }
@@ -154,26 +135,59 @@ class TileRows {
     const uint32_t plane = unit + kGroupRows * 8 * kBytes.q;
     return kBytes.h == 8 ? plane + row * 64 + ((piece ^ row / 2 % 4) << 4) : plane + row * 32 + piece * 16;
   }
-  // Bits above the low four of group j; `quad`: which four values of eight.
-  __device__ __forceinline__ void add_high_bits(uint32_t unit, int row, int j, int quad,
-                                                uint32_t (&words)[2][2]) const {
+  // The lane's four levels of a group at `at`: two of the first half, two of the second. `n`: which of eight values.
+  static __device__ __forceinline__ uint32_t load_levels(uint32_t at, uint32_t high, int n) {
     constexpr GroupBytes kBytes = group_bytes(F);
-    if constexpr (kBytes.h == 8) {
-      constexpr int kShift = kBytes.q == 16 ? 4 : 0;
+    const uint32_t low = load_shared_2(at);
+    if constexpr (kBytes.q == 32) return __byte_perm(low, load_shared_2(at + 128), 0x5410) ^ 0x80808080U;
+    const uint32_t levels = (low | low << 12) & 0x0f0f0f0fU;
+    if constexpr (kBytes.h == 8) return levels | ((n == 0 ? high << 4 : high) & 0x30303030U);
+    if constexpr (kBytes.h == 4) return levels | ((n == 0 ? high << 4 : high << 2) & 0x10101010U);
+    return levels;
+  }
+  // Bits above the low four of group j, those of the lane's levels in the low bits of their bytes, the next n above
+  // them.
+  [[nodiscard]] __device__ __forceinline__ uint32_t load_high_bits(uint32_t unit, int row, int j) const {
+    const uint32_t odd = thread_ % 2;
+    const uint32_t quad = thread_ % 4 / 2;
+    if constexpr (group_bytes(F).h == 8) {
       const uint2 h = load_shared_8(h_place(unit, row, j / 2) + j % 2 * 8);
-#pragma unroll
-      for (int n = 0; n < 2; ++n) {
-        words[0][n] |= ((h.x >> (2 * quad + 4 * n)) & 0x03030303U) << kShift;
-        words[1][n] |= ((h.y >> (2 * quad + 4 * n)) & 0x03030303U) << kShift;
-      }
+      return __byte_perm(h.x, h.y, odd != 0 ? 0x7632 : 0x5410) >> (2 * quad);
     } else {
-      const uint32_t h = load_shared_4(h_place(unit, row, j / 4) + j % 4 * 4);
-#pragma unroll
-      for (int n = 0; n < 2; ++n) {
-        words[0][n] |= ((h >> (quad + 2 * n)) & 0x01010101U) << 4;
-        words[1][n] |= ((h >> (4 + quad + 2 * n)) & 0x01010101U) << 4;
-      }
+      const uint32_t h = load_shared_4(h_place(unit, row, j / 4) + j % 4 * 4) >> quad;
+      return __byte_perm(h, h >> 4, odd != 0 ? 0x7632 : 0x5410);
     }
+  }
+  // Two levels of 4 to 6 bits of a half, scaled, as bf16.
+  static __device__ __forceinline__ uint32_t scaled_pair(uint32_t levels, int half, float s, float m) {
+    constexpr float kBias = 128.0F + level_offset(F);
+    if constexpr (group_bytes(F).d == 4 || group_bytes(F).s == 4) {
+      return scaled_floats<0x43000000U, 0x7044U, 8>(levels, half, s, fmaf(-kBias, s, -m));
+    }
+    // A level in the low bits of 128 is 128 plus the level, exact in bf16, and so is the product with the scale's upper
+    // bits until the rest is added: as precise as with floats, with half of the instructions.
+    const uint32_t raised = __byte_perm(levels, 0x43U, half == 0 ? 0x4140 : 0x4342);
+    const __nv_bfloat162 v = __hsub2(*reinterpret_cast<const __nv_bfloat162*>(&raised), __float2bfloat162_rn(kBias));
+    const __nv_bfloat162 rest = __hmul2(v, __float2bfloat162_rn(s - round_bf16(s)));
+    const __nv_bfloat162 result = __hfma2(v, __float2bfloat162_rn(s), rest);
+    return *reinterpret_cast<const uint32_t*>(&result);
+  }
+  // The same of 8 bits, whose sign is flipped.
+  static __device__ __forceinline__ uint32_t scaled_bytes(uint32_t levels, int half, float s) {
+    constexpr float kBias = 32768.0F + 128.0F;
+    return scaled_floats<0x47000000U, 0x7404U, 4>(levels, half, s, -kBias * s);
+  }
+  // A level in the right bits of a float, kBase, is that plus the level. kSelector puts level 0 there, and 1 more in
+  // its bits from kShift on the next.
+  template <uint32_t kBase, uint32_t kSelector, int kShift>
+  static __device__ __forceinline__ uint32_t scaled_floats(uint32_t levels, int half, float s, float constant) {
+    float v[2];
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const uint32_t selector = kSelector + (static_cast<uint32_t>(2 * half + e) << kShift);
+      v[e] = fmaf(__uint_as_float(__byte_perm(levels, kBase, selector)), s, constant);
+    }
+    return pack_pair<__nv_bfloat16>(v[0], v[1]);
   }
   // The first of the thread's two rows.
   [[nodiscard]] __device__ __forceinline__ int my_row() const { return thread_ / kWarp * 16 + thread_ % kWarp / 4; }

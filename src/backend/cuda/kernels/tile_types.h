@@ -10,7 +10,11 @@ inline constexpr int kTileThreads = 256;
 inline constexpr int kGroupThreads = 128;  // of a warpgroup
 inline constexpr int kTileRows = 128;
 inline constexpr int kGroupRows = 64;  // of a warpgroup
-inline constexpr int kMaxSplits = 8;   // blocks of a cluster
+// Tokens of a tile up to which two blocks of two stages share a multiprocessor.
+inline constexpr int kPairColumns = 64;
+inline constexpr int kMaxSplits = 8;  // blocks of a cluster
+// The same of blocks that have a multiprocessor each: larger clusters do not fill all of them at a time.
+inline constexpr int kMaxLoneSplits = 2;
 [[nodiscard]] INFERNO_HOST_DEVICE constexpr bool is_plain(DType dtype) {
   return dtype == DType::bf16;
 }
@@ -18,7 +22,13 @@ inline constexpr int kMaxSplits = 8;   // blocks of a cluster
 [[nodiscard]] INFERNO_HOST_DEVICE constexpr int tile_unit(DType dtype) {
   return is_plain(dtype) ? 128 : 256;
 }
-[[nodiscard]] INFERNO_HOST_DEVICE constexpr int tile_stages(DType dtype) {
+// The most tokens of a tile. With more, weights are read once per tile of them; those that take long to unpack are not.
+[[nodiscard]] INFERNO_HOST_DEVICE constexpr int most_columns(DType dtype) {
+  return dtype == DType::q4_k || dtype == DType::q5_k || dtype == DType::q6_k ? kMaxTileTokens : kPairColumns;
+}
+// Blocks of many columns that have more than two units have a multiprocessor to themselves.
+[[nodiscard]] INFERNO_HOST_DEVICE constexpr int tile_stages(DType dtype, int columns, int units) {
+  if (columns > kFewTileTokens) return units <= 2 || columns > kPairColumns ? 2 : is_plain(dtype) ? 4 : 3;
   return is_plain(dtype) ? 3 : 2;
 }
 
@@ -40,6 +50,8 @@ template <typename Visit>
 
 // How a product is cut into blocks.
 struct TileShares {
+  int columns = 8;                        // tokens of a tile, padded
+  int token_tiles = 1;                    // of so many tokens
   int units = 0;                          // of a row
   int splits = 1;                         // blocks that share a tile
   int first_tile[kMaxSegments + 1] = {};  // of each segment

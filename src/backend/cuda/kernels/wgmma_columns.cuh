@@ -6,6 +6,11 @@
 
 namespace inferno::cuda {
 
+// How far an operand's 16 values of `step` are after those of the first: tiles of 64 values, `rows` rows each.
+__device__ __forceinline__ uint64_t operand_step(int step, int rows) {
+  return static_cast<uint64_t>((step / 4 * (rows * 128) + step % 4 * 32) >> 4);
+}
+
 // c (64 x N, f32) += a (64 x 16, bf16) * b (N x 16, bf16, shared)^T; N is twice the number of a lane's results, which
 // are laid out as for multiply(). The rows a are in registers as for mma(), or in shared memory.
 template <int kCount>
