@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 
@@ -18,22 +17,6 @@
 
 namespace inferno {
 namespace {
-
-double nmse(const std::vector<float>& reference, const std::vector<float>& tested) {
-  double errors = 0;
-  double squares = 0;
-  for (size_t i = 0; i < reference.size(); ++i) {
-    errors += std::pow(static_cast<double>(tested[i]) - reference[i], 2);
-    squares += std::pow(static_cast<double>(reference[i]), 2);
-  }
-  return errors / squares;
-}
-
-std::vector<int32_t> prompt_of(int32_t count) {
-  std::vector<int32_t> tokens;
-  for (int32_t i = 0; i < count; ++i) tokens.push_back((i * 131 + 17) % 1000);  // the vocabulary of the tiny shape
-  return tokens;
-}
 
 // A small random model and how it is run.
 struct RunConfig {

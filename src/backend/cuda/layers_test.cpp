@@ -2,7 +2,6 @@
 // which their own tests hold to the ops' definitions.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstdlib>
 #include <string_view>
 
@@ -19,22 +18,6 @@ std::unique_ptr<Backend> single_ops_or_null() {
   auto device = device_or_null();
   unsetenv("INFERNO_CUDA_SYNC");
   return device;
-}
-
-double nmse(const std::vector<float>& reference, const std::vector<float>& tested) {
-  double errors = 0;
-  double squares = 0;
-  for (size_t i = 0; i < reference.size(); ++i) {
-    errors += std::pow(static_cast<double>(tested[i]) - reference[i], 2);
-    squares += std::pow(static_cast<double>(reference[i]), 2);
-  }
-  return errors / squares;
-}
-
-std::vector<int32_t> prompt_of(int32_t count) {
-  std::vector<int32_t> tokens;
-  for (int32_t i = 0; i < count; ++i) tokens.push_back((i * 131 + 17) % 1000);
-  return tokens;
 }
 
 struct LayersCase {
