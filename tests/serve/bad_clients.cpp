@@ -89,7 +89,7 @@ void BadClients::vanish(int count) {
   }
 }
 
-void BadClients::stay_silent(int count) {
+void BadClients::stay_silent(int count) const {
   std::vector<std::unique_ptr<Client>> silent;
   for (int i = 0; i < count; ++i) {
     silent.push_back(std::make_unique<Client>(port_));
@@ -99,7 +99,7 @@ void BadClients::stay_silent(int count) {
   EXPECT_EQ(Client(port_).get("/health").status, 200);
 }
 
-void BadClients::read_nothing(int count) {
+void BadClients::read_nothing(int count) const {
   const Json body = {{"prompt", "The sea"}, {"max_tokens", 300}, {"ignore_eos", true},
                      {"stream", true},      {"logprobs", 20},    {"n", 4}};
   const double dropped = metric(port_, "inferno_requests_cancelled_total");
@@ -111,7 +111,7 @@ void BadClients::read_nothing(int count) {
   EXPECT_TRUE(metric_reaches(port_, "inferno_requests_cancelled_total", dropped + count));
 }
 
-void BadClients::send_without_end() {
+void BadClients::send_without_end() const {
   Client announced(port_);
   announced.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000000\r\n\r\n{");
   EXPECT_EQ(announced.receive().status, 413);
@@ -135,7 +135,7 @@ void BadClients::send_without_end() {
   }
 }
 
-void BadClients::send_ends_of_two_opinions() {
+void BadClients::send_ends_of_two_opinions() const {
   const std::string head = "POST /tokenize HTTP/1.1\r\nHost: localhost\r\n";
   const std::string hidden = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n";
   const std::string chunked = "Transfer-Encoding: chunked\r\n";
@@ -178,7 +178,7 @@ void BadClients::send_ends_of_two_opinions() {
   }
 }
 
-void BadClients::send_many_at_once() {
+void BadClients::send_many_at_once() const {
   Client client(port_);
   std::string requests;
   for (int n = 0; n < 200; ++n) {
@@ -275,7 +275,7 @@ void BadClients::send_odd_numbers(size_t each) {
   }
 }
 
-void BadClients::ask_too_much() {
+void BadClients::ask_too_much() const {
   const auto strings = [](size_t count, const std::string& item) {
     std::string text = "[";
     for (size_t i = 0; i < count; ++i) text += (i == 0 ? "" : ",") + item;

@@ -44,15 +44,15 @@ class BadClients {
  public:
   explicit BadClients(uint16_t port) : port_(port) {}
 
-  void vanish(int count);              // at any moment of a request
-  void stay_silent(int count);         // after nothing, half a head or half a body
-  void read_nothing(int count);        // of streams, until the server drops them
-  void send_without_end();             // bodies, chunks, lines of a head
-  void send_ends_of_two_opinions();    // what smuggles requests past a proxy
-  void send_many_at_once();            // requests on one connection
-  void send_broken_json(int count);    // and broken UTF-8
-  void send_odd_numbers(size_t each);  // values in every field of every API
-  void ask_too_much();
+  void vanish(int count);                  // at any moment of a request
+  void stay_silent(int count) const;       // after nothing, half a head or half a body
+  void read_nothing(int count) const;      // of streams, until the server drops them
+  void send_without_end() const;           // bodies, chunks, lines of a head
+  void send_ends_of_two_opinions() const;  // what smuggles requests past a proxy
+  void send_many_at_once() const;          // requests on one connection
+  void send_broken_json(int count);        // and broken UTF-8
+  void send_odd_numbers(size_t each);      // values in every field of every API
+  void ask_too_much() const;
 
  private:
   uint16_t port_;

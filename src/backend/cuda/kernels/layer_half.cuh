@@ -259,9 +259,7 @@ struct HalfBlock {
       if (column % kGroup == 0) send(x + kRowGroups * 36 + group * 4, packed_sums(sum, other), full);
     }
   }
-  static __device__ __forceinline__ uint32_t magnitude(float x) {
-    return __float_as_uint(x) & 0x7fffffffU;
-  }
+  static __device__ __forceinline__ uint32_t magnitude(float x) { return __float_as_uint(x) & 0x7fffffffU; }
   static __device__ __forceinline__ uint32_t packed_sums(int a, int b) {
     return (static_cast<uint32_t>(a) & 0xffffU) | static_cast<uint32_t>(b) << 16;
   }
