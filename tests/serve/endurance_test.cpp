@@ -24,8 +24,8 @@ using std::chrono::seconds;
 class ServerProcess {
  public:
   ServerProcess() {
-    int ready[2];
-    EXPECT_EQ(::pipe(ready), 0);
+    int ready[2], life[2];
+    EXPECT_EQ(::pipe(ready) | ::pipe(life), 0);
     child_ = ::fork();
     if (child_ == 0) {
       platform::return_large_blocks();
@@ -37,15 +37,20 @@ class ServerProcess {
           8);
       const uint16_t port = server.port();
       (void)!::write(ready[1], &port, sizeof port);
-      while (::getppid() != 1) ::pause();
+      ::close(life[1]);
+      char end = 0;
+      (void)!::read(life[0], &end, 1);  // until the test has ended, however it did
       ::_exit(0);
     }
     ::close(ready[1]);
     EXPECT_EQ(::read(ready[0], &port_, sizeof port_), static_cast<ssize_t>(sizeof port_));
     ::close(ready[0]);
+    ::close(life[0]);
+    life_ = life[1];
   }
   ~ServerProcess() {
     ::kill(child_, SIGKILL);
+    ::close(life_);
     int status = 0;
     ::waitpid(child_, &status, 0);
     EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "the server ended by itself";
@@ -68,6 +73,7 @@ class ServerProcess {
 
  private:
   pid_t child_ = -1;
+  int life_ = -1;  // open as long as this process is there
   uint16_t port_ = 0;
 };
 
