@@ -106,7 +106,8 @@ void CompletionJob::pass_on() {
     if (request_.stream || ended_) deltas.swap(deltas_);
   }
   for (Delta& delta : deltas) take(delta);
-  if (ended_) finish();
+  if (ended_) return finish();
+  if (const auto responder = responder_.lock()) responder->flush();
 }
 
 void CompletionJob::tell_progress(int32_t choice, const PromptUpdate& prompt) {

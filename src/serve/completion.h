@@ -115,6 +115,7 @@ class CompletionJob final : public Exchange, public ModelWaiter, public std::ena
 
   // From any thread, with mutex_ held: deliver() will run.
   void notify();
+  void notify_now();
   void cancel_tickets() noexcept;
   void post_failure(const ApiError& error) noexcept;
   [[nodiscard]] std::optional<ApiError> failure() const;

@@ -26,6 +26,7 @@ void CompletionJob::on_silence() {
   in_stream_ = true;
   responder->begin(kEventStream);
   responder->write(": loading the model\n\n");
+  responder->flush();
 }
 
 void CompletionJob::cancel() noexcept {

@@ -224,6 +224,12 @@ void CompletionJob::notify() {
   context_.outbox.add([self = shared_from_this()] { self->deliver(); });
 }
 
+// Of what somebody waits for: a first token, the end.
+void CompletionJob::notify_now() {
+  notified_ = true;
+  context_.outbox.add_now([self = shared_from_this()] { self->deliver(); });
+}
+
 void CompletionJob::add_progress(int32_t choice, const PromptProgress& progress) {
   const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - started_;
   const std::scoped_lock lock(mutex_);
@@ -233,12 +239,14 @@ void CompletionJob::add_progress(int32_t choice, const PromptProgress& progress)
 
 void CompletionJob::add_token(int32_t choice, const TokenEvent& token) {
   const std::scoped_lock lock(mutex_);
+  bool is_first = false;
   if (token.id >= 0) {
     auto& last = last_token_[static_cast<size_t>(choice)];
     const auto now = std::chrono::steady_clock::now();
     if (last.time_since_epoch().count() != 0) between_tokens_.add(std::chrono::duration<double>(now - last).count());
     last = now;
-    if (generated_++ == 0) first_token_ = now;
+    is_first = generated_++ == 0;
+    if (is_first) first_token_ = now;
     newest_token_ = now;
   }
   if (!request_.stream && !request_.logprobs()) return;
@@ -246,7 +254,9 @@ void CompletionJob::add_token(int32_t choice, const TokenEvent& token) {
                      .id = token.id,
                      .text = std::string(token.text),
                      .logprobs = {token.logprobs.begin(), token.logprobs.end()}});
-  if (request_.stream) notify();
+  if (!request_.stream) return;
+  if (is_first) return notify_now();
+  notify();
 }
 
 void CompletionJob::add_result(size_t prompt, const RequestResult& result) {
@@ -257,7 +267,7 @@ void CompletionJob::add_result(size_t prompt, const RequestResult& result) {
     results_[prompt].error = std::current_exception();
   }
   --unfinished_;
-  if (unfinished_ == 0) notify();
+  if (unfinished_ == 0) notify_now();
 }
 
 }  // namespace inferno::serve

@@ -255,7 +255,8 @@ void Connection::on_deadline() {
     case Phase::streaming:
       if (writing_) return drop();
       if (!comments_) return set_deadline(shared_.options.comment_time);
-      return write(": working\n\n");
+      write(": working\n\n");
+      return flush();
     case Phase::busy:
       set_deadline(shared_.options.comment_time);
       if (exchange_ != nullptr) exchange_->on_silence();

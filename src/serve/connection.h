@@ -57,6 +57,7 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
   void respond(HttpResponse response, const RequestNote& note) override;
   void begin(std::string_view content_type) override;
   void write(std::string_view text) override;
+  void flush() override;
   void end(const RequestNote& note) override;
 
  private:
@@ -80,9 +81,8 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
   // ---- out (connection_out.cpp)
   [[nodiscard]] bool add(std::string_view text);
   void send(std::string_view text);
-  void flush();
+  void write_what_fits();
   void write_some();
-  void flush_soon();
   void on_flushed();
   void linger();
   void drop();
@@ -103,7 +103,6 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
   Phase phase_ = Phase::idle;
   bool reading_ = false;
   bool writing_ = false;
-  bool will_flush_ = false;
   bool end_of_input_ = false;
   bool heard_ = false;  // anything from the client, of TLS
   bool keep_alive_ = true;

@@ -1,6 +1,5 @@
 // Answers on their way to the client.
 #include <boost/asio/buffer.hpp>
-#include <boost/asio/post.hpp>
 #include <new>
 #include <utility>
 
@@ -56,8 +55,7 @@ void Connection::write(std::string_view text) {
   if (phase_ != Phase::streaming || text.empty()) return;
   if (out_.size() + sending_.size() - sent_ > shared_.options.max_unsent_bytes) return drop();
   answered_ += text.size();
-  if (!add(chunked_ ? fmt::format("{:x}\r\n{}\r\n", text.size(), text) : std::string(text))) return drop();
-  flush_soon();
+  if (!add(chunked_ ? fmt::format("{:x}\r\n{}\r\n", text.size(), text) : std::string(text))) drop();
 }
 
 void Connection::end(const RequestNote& note) {
@@ -80,15 +78,6 @@ void Connection::send(std::string_view text) {
   flush();
 }
 
-// After what the loop is doing now, so that tokens that came together are sent together.
-void Connection::flush_soon() {
-  if (writing_ || std::exchange(will_flush_, true)) return;
-  asio::post(socket_.get_executor(), [self = shared_from_this()] {
-    self->will_flush_ = false;
-    self->flush();
-  });
-}
-
 // A few bytes that may be lost: nobody waits for them.
 void Connection::send_now(std::string_view bytes) noexcept {
   Error ignored;
@@ -106,13 +95,26 @@ void Connection::end_tls() noexcept try {
 }
 
 void Connection::flush() {
-  if (phase_ == Phase::closed || writing_) return;
+  if (writing_) return;
+  if (phase_ == Phase::streaming) write_what_fits();
+  if (phase_ == Phase::closed) return;
   if (out_.empty()) return on_flushed();
   sending_.swap(out_);
   out_.clear();
   sent_ = 0;
   writing_ = true;
   write_some();
+}
+
+// The system takes a few tokens at once, almost always, and then no event need tell so. Only within a stream: after an
+// answer the next request is read, which must not happen inside of this one.
+void Connection::write_what_fits() {
+  if (out_.empty()) return;
+  Error error;
+  const size_t count = socket_.write_some(asio::buffer(out_), error);
+  if (error == asio::error::would_block || error == asio::error::try_again) return;
+  if (error) return drop();
+  out_.erase(0, count);
 }
 
 void Connection::write_some() {

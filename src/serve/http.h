@@ -52,8 +52,9 @@ struct HttpResponse {
   std::vector<std::pair<std::string, std::string>> headers = {};
 };
 
-// Where the answer to one request goes: respond(), or begin(), write() any number of times and end(). Once the client
-// is gone, or after an answer that took it too long, nothing happens. Only on the event loop's thread.
+// Where the answer to one request goes: respond(), or begin(), write() any number of times and end(). What is written
+// leaves with the next flush() or end(). Once the client is gone, or after an answer that took it too long, nothing
+// happens. Only on the event loop's thread.
 class Responder {
  public:
   Responder() = default;
@@ -64,6 +65,7 @@ class Responder {
   virtual void respond(HttpResponse response, const RequestNote& note) = 0;
   virtual void begin(std::string_view content_type) = 0;  // of a stream
   virtual void write(std::string_view text) = 0;
+  virtual void flush() = 0;
   virtual void end(const RequestNote& note) = 0;
 };
 

@@ -15,20 +15,26 @@ void Outbox::add(Delivery delivery) {
   looking_ = true;
 }
 
+void Outbox::add_now(Delivery delivery) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (looking_) return on_loop_([deliver = std::move(delivery)] { run(deliver); });
+  }
+  add(std::move(delivery));
+}
+
 void Outbox::look() noexcept {
   for (bool again = true; again;) {
     const std::vector<Delivery> deliveries = take();
     if (deliveries.empty()) return;
     again = !look_later();
-    for (const Delivery& deliver : deliveries) {
-      try {
-        deliver();
-      } catch (const std::exception& error) {
-        // What it was for goes with it; the others go on.
-        log(LogLevel::warn, "an answer was lost: {}", error.what());
-      }
-    }
+    for (const Delivery& deliver : deliveries) run(deliver);
   }
+}
+
+void Outbox::run(const Delivery& deliver) noexcept try { deliver(); } catch (const std::exception& error) {
+  // What it was for goes with it; the others go on.
+  log(LogLevel::warn, "an answer was lost: {}", error.what());
 }
 
 std::vector<Outbox::Delivery> Outbox::take() noexcept {

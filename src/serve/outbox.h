@@ -23,9 +23,12 @@ class Outbox {
 
   // From any thread. Deliveries run on the loop, in their order.
   void add(Delivery delivery);
+  // This one does not wait for the next look, nor for those that do.
+  void add_now(Delivery delivery);
 
  private:
   void look() noexcept;
+  static void run(const Delivery& deliver) noexcept;
   [[nodiscard]] std::vector<Delivery> take() noexcept;
   [[nodiscard]] bool look_later() noexcept;
 

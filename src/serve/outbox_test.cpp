@@ -54,6 +54,31 @@ TEST(Outbox, WakesTheLoopAgainOnceNothingCameForAWhile) {
   EXPECT_EQ(loop.delivered, (std::vector<int>{1, 2}));
 }
 
+TEST(Outbox, WhatSomebodyWaitsForDoesNotWaitForTheNextLook) {
+  Loop loop;
+  loop.add(1);
+  Loop::run(loop.now);
+  loop.add(2);
+  loop.outbox.add_now([&] { loop.delivered.push_back(3); });
+  ASSERT_EQ(loop.now.size(), 1U) << "the loop was not woken";
+  Loop::run(loop.now);
+  EXPECT_EQ(loop.delivered, (std::vector<int>{1, 3}));
+  Loop::run(loop.later);
+  EXPECT_EQ(loop.delivered, (std::vector<int>{1, 3, 2}));
+}
+
+TEST(Outbox, WhatFollowsTheFirstOfAStreamNeedNotWakeTheLoop) {
+  Loop loop;
+  loop.outbox.add_now([&] { loop.delivered.push_back(1); });
+  ASSERT_EQ(loop.now.size(), 1U);
+  Loop::run(loop.now);
+  EXPECT_EQ(loop.delivered, (std::vector<int>{1}));
+  loop.add(2);
+  EXPECT_TRUE(loop.now.empty());
+  Loop::run(loop.later);
+  EXPECT_EQ(loop.delivered, (std::vector<int>{1, 2}));
+}
+
 TEST(Outbox, ADeliveryThatFailsLosesNoOther) {
   Loop loop;
   loop.add(1);

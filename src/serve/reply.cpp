@@ -110,6 +110,16 @@ OrderedJson call_json(const ToolCallPiece& piece) {
   return body;
 }
 
+// "delta" of a chat's chunk.
+std::string delta_text(const Delta& delta) {
+  if (delta.thinking.empty() && delta.calls.empty()) return fmt::format(R"({{"content":{}}})", dump(delta.text));
+  OrderedJson content = OrderedJson::object();
+  if (!delta.thinking.empty()) content["reasoning_content"] = delta.thinking;
+  for (const ToolCallPiece& piece : delta.calls) content["tool_calls"].push_back(call_json(piece));
+  if (!delta.text.empty()) content["content"] = delta.text;
+  return dump(content);
+}
+
 OrderedJson message_json(const Choice& choice) {
   OrderedJson message = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
   if (!choice.calls.empty() && choice.text.empty()) message["content"] = nullptr;
@@ -137,9 +147,10 @@ class OpenAiWriter final : public ReplyWriter {
  private:
   [[nodiscard]] bool is_chat() const { return request().dialect == Dialect::openai_chat; }
   [[nodiscard]] OrderedJson head_json(std::string_view object) const;
+  [[nodiscard]] std::string_view no_content() const { return is_chat() ? "{}" : R"("")"; }
   void add_explanation(OrderedJson& body, const Usage& usage) const;
-  [[nodiscard]] std::string chunk(int32_t index, OrderedJson content, OrderedJson logprobs, OrderedJson reason,
-                                  const OrderedJson& more = {}) const;
+  [[nodiscard]] std::string chunk(int32_t index, std::string_view content, std::string_view logprobs = "null",
+                                  std::string_view reason = "null", const OrderedJson& more = {}) const;
   [[nodiscard]] OrderedJson chat_token(const TokenLogprob& token) const;
   [[nodiscard]] OrderedJson chat_logprobs(std::span<const Delta> tokens) const;
   [[nodiscard]] OrderedJson text_logprobs(std::span<const Delta> tokens, size_t text_offset) const;
@@ -157,17 +168,15 @@ OrderedJson OpenAiWriter::head_json(std::string_view object) const {
           {"system_fingerprint", "b-inferno-" + version()}};
 }
 
-// {"index", "delta" | "text", "logprobs", "finish_reason"} in a chunk, and the members of `more` beside it.
-std::string OpenAiWriter::chunk(int32_t index, OrderedJson content, OrderedJson logprobs, OrderedJson reason,
-                                const OrderedJson& more) const {
-  const OrderedJson choice = {{"index", index},
-                              {is_chat() ? "delta" : "text", std::move(content)},
-                              {"logprobs", std::move(logprobs)},
-                              {"finish_reason", std::move(reason)}};
+// A chunk with one choice, and the members of `more` beside it. Put together from JSON texts, since every token has one
+// and a tree of objects costs several times as much.
+std::string OpenAiWriter::chunk(int32_t index, std::string_view content, std::string_view logprobs,
+                                std::string_view reason, const OrderedJson& more) const {
   std::string rest = more.empty() ? "}" : dump(more);
   if (!more.empty()) rest.front() = ',';
-  return event(fmt::format("{}\"choices\":[{}]{}{}", chunk_head_, dump(choice),
-                           request().include_usage ? ",\"usage\":null" : "", rest));
+  return event(fmt::format(R"({}"choices":[{{"index":{},"{}":{},"logprobs":{},"finish_reason":{}}}]{}{})", chunk_head_,
+                           index, is_chat() ? "delta" : "text", content, logprobs, reason,
+                           request().include_usage ? R"(,"usage":null)" : "", rest));
 }
 
 OrderedJson OpenAiWriter::chat_token(const TokenLogprob& token) const {
@@ -244,7 +253,7 @@ std::string OpenAiWriter::whole(std::span<const Choice> choices, const Usage& us
 std::string OpenAiWriter::opening() {
   std::string events;
   for (int32_t i = 0; is_chat() && i < request().choices(); ++i) {
-    events += chunk(i, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr);
+    events += chunk(i, R"({"role":"assistant","content":""})");
   }
   return events;
 }
@@ -252,19 +261,15 @@ std::string OpenAiWriter::opening() {
 std::string OpenAiWriter::progress(int32_t choice, const PromptUpdate& prompt) {
   OrderedJson more = OrderedJson::object();
   add_progress(more, prompt);
-  return chunk(choice, is_chat() ? OrderedJson::object() : OrderedJson(""), nullptr, nullptr, more);
+  return chunk(choice, no_content(), "null", "null", more);
 }
 
 std::string OpenAiWriter::token(const Delta& delta) {
   const bool has_logprobs = request().logprobs() && !delta.logprobs.empty();
   if (delta.text.empty() && delta.thinking.empty() && delta.calls.empty() && !has_logprobs) return {};
-  OrderedJson content = delta.text;
-  if (is_chat()) content = OrderedJson::object();
-  if (!delta.thinking.empty()) content["reasoning_content"] = delta.thinking;
-  for (const ToolCallPiece& piece : delta.calls) content["tool_calls"].push_back(call_json(piece));
-  if (is_chat() && (!delta.text.empty() || content.empty())) content["content"] = delta.text;
   size_t& offset = offsets_[static_cast<size_t>(delta.choice)];
-  std::string written = chunk(delta.choice, std::move(content), logprobs({&delta, 1}, offset), nullptr);
+  std::string written = chunk(delta.choice, is_chat() ? delta_text(delta) : dump(delta.text),
+                              request().logprobs() ? dump(logprobs({&delta, 1}, offset)) : "null");
   offset += characters(delta.text);
   return written;
 }
@@ -272,9 +277,7 @@ std::string OpenAiWriter::token(const Delta& delta) {
 std::string OpenAiWriter::ending(std::span<const Choice> choices, const Usage& usage) {
   std::string events;
   for (size_t i = 0; i < choices.size(); ++i) {
-    OrderedJson content = "";
-    if (is_chat()) content = OrderedJson::object();
-    events += chunk(static_cast<int32_t>(i), std::move(content), nullptr, finish_reason(choices[i]));
+    events += chunk(static_cast<int32_t>(i), no_content(), "null", dump(finish_reason(choices[i])));
   }
   if (request().include_usage) {
     OrderedJson body = head_json(is_chat() ? "chat.completion.chunk" : "text_completion");

@@ -29,7 +29,7 @@ constexpr size_t kWorkers = 2;
 constexpr int kBacklog = 4096;
 constexpr std::chrono::milliseconds kAcceptPause{100};  // when no file descriptor is left
 constexpr std::chrono::milliseconds kDrainLook{10};
-constexpr std::chrono::milliseconds kGatherTime{2};    // between looks for what engines have for clients
+constexpr std::chrono::milliseconds kGatherTime{5};    // between looks for what engines have for clients
 constexpr std::chrono::milliseconds kIdleLook{1000};   // for models that nobody uses
 constexpr std::chrono::milliseconds kAbortTime{2000};  // for what was aborted to tell its client
 

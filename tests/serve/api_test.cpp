@@ -17,6 +17,7 @@ struct Answers final : serve::Responder {
   void respond(HttpResponse response, const RequestNote& /*note*/) override { whole.push_back(std::move(response)); }
   void begin(std::string_view /*content_type*/) override {}
   void write(std::string_view /*text*/) override {}
+  void flush() override {}
   void end(const RequestNote& /*note*/) override {}
   std::vector<HttpResponse> whole;
 };
