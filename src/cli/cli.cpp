@@ -30,8 +30,8 @@ void EngineFlags::add_to(CLI::App& command) {
       .add_option("--kv-memory", kv_memory, "memory for the KV cache, such as 2GB (default: what the context needs)")
       ->transform(CLI::AsSizeValue(false));
   command.add_option("--max-token-latency", max_token_latency_ms,
-                     "milliseconds between tokens that prompts of others may cause (0: 100 on a CPU, 25 on a GPU, or "
-                     "as long as tokens alone take)");
+                     "milliseconds between tokens that prompts of others may cause (0: 100 on a CPU, 25 on a GPU, "
+                     "more where tokens alone take most of it)");
   command.add_option("--fused", fused, "off: run fused ops as the primitives that define them")
       ->check(CLI::IsMember({"on", "off"}));
   command

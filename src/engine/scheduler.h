@@ -43,8 +43,8 @@ class PageSaver;
 class Tokenizer;
 
 struct SchedulerOptions {
-  // Target for a step while sequences decode. 0: 100 on a CPU, 25 on a device, or twice what they take alone where that
-  // is more: on a slow machine prompts would starve otherwise.
+  // Target for a step while sequences decode. 0: 100 on a CPU, 25 on a device, more where these would leave prompts
+  // little of it: on a slow machine they would starve otherwise.
   double max_token_latency_ms = 0;
   // Target for a step of prompts alone; 0: half a second, soon enough for cancels, arrivals and signals to be seen.
   // kWholeSteps: as much as a step holds, for work that nobody waits for.
@@ -101,8 +101,8 @@ class Scheduler {
   [[nodiscard]] static int32_t snapshots(int32_t max_sequences) { return std::min(max_sequences + 1, kMostSnapshots); }
   // Prompts that may be computed at once without being finished in the same step.
   static constexpr int32_t kOpenPrompts = 2;
-  // The smallest chunk of a prompt worth a step's attention.
-  static constexpr int32_t kLeastChunk = 16;
+  // The smallest chunk of a prompt worth a step's attention; least_chunk() makes whole tiles of it.
+  static constexpr int32_t kLeastChunk = 8;
   // Fewer positions are computed faster than a page is copied.
   static constexpr int32_t kLeastCopied = 8;
 
@@ -153,6 +153,7 @@ class Scheduler {
   // How many tokens of the prompt the step has room for in `limit` seconds, and by its sizes alone.
   [[nodiscard]] int32_t chunk_within(const Sequence& sequence, double limit) const;
   [[nodiscard]] int32_t largest_chunk(const Sequence& sequence) const;
+  [[nodiscard]] int32_t least_chunk(const Sequence& sequence) const;
   // The same where not even the least chunk fits: one every few steps.
   [[nodiscard]] int32_t chunk_on_credit(const Sequence& sequence, double limit);
   void add_to_step(Sequence& sequence, int32_t tokens);

@@ -9,10 +9,14 @@ namespace {
 
 // Steps after which a prompt gets its least chunk although decoding alone takes all of the time target.
 constexpr int32_t kPatience = 8;
-// A chunk that does not finish its prompt is a multiple of this: products and attention work in such tiles.
-constexpr int32_t kTile = 8;
+// What prompts get of a step at least, as a share of its target, where nobody gave that.
+constexpr double kPromptShare = 0.65;
+// A chunk that does not finish its prompt fills the step's last tile: products work in tiles of tokens, whosever these
+// are, so that 17 take as long as 32.
+constexpr int32_t kTile = 16;
+constexpr int32_t kQuarterTile = kTile / 4;
 constexpr int32_t kLargeTile = 64;
-// How far the chunks of a prompt alone may exceed their target for there to be one fewer.
+// How far steps may exceed a target for whole tiles, and for there to be one fewer of a prompt alone.
 constexpr double kStretch = 1.15;
 
 int32_t round_up(int32_t value, int32_t unit) {
@@ -45,7 +49,10 @@ void Scheduler::plan_decodes() {
 void Scheduler::plan_prompts() {
   const bool decoding = !step_.empty();
   target_seconds_ = decoding ? latency_seconds_ : prompt_step_seconds_;
-  if (decoding && latency_may_grow_) target_seconds_ = std::max(target_seconds_, 2 * cost_.seconds(shape_));
+  if (decoding && latency_may_grow_) {
+    const double decode = cost_.seconds(shape_);
+    target_seconds_ = std::max(target_seconds_, decode + std::max(decode, kPromptShare * latency_seconds_));
+  }
   if (waiting_.empty() && step_.size() == running_.size()) return;
   const SchedulerClock::time_point now = SchedulerClock::now();
   ++steps_without_prompt_;
@@ -56,15 +63,16 @@ void Scheduler::plan_prompts() {
       if (admission == Admission::no_pages) break;     // those that run will give some back
     }
     int32_t tokens = chunk_within(*s, target_seconds_);
-    const bool too_small = tokens < std::min(kLeastChunk, largest_chunk(*s));
+    const int32_t least = least_chunk(*s);
+    const bool too_small = tokens < least;
     if (too_small && decoding && steps_without_prompt_ > 0) {
       tokens = chunk_on_credit(*s, target_seconds_);
     } else if (too_small) {
-      tokens = step_.empty() ? std::min(kLeastChunk, largest_chunk(*s)) : 0;
+      tokens = step_.empty() ? least : 0;
     } else {
       credit_seconds_ = 0;
       // A prompt's first chunk writes to memory that may never have been touched, which no cost model foresees.
-      if (decoding && !s->is_started) tokens = std::min(tokens, kLeastChunk);
+      if (decoding && !s->is_started) tokens = std::min(tokens, least);
     }
     if (tokens == 0) break;
     steps_without_prompt_ = 0;
@@ -125,13 +133,22 @@ int32_t Scheduler::chunk_within(const Sequence& s, double limit) const {
     const auto equal = static_cast<int32_t>(std::ceil(s.remaining() / parts));
     return std::min(round_up(equal, equal >= 2 * kLargeTile ? kLargeTile : kTile), most);
   }
-  if (tokens >= 4 * kLargeTile) return tokens / kLargeTile * kLargeTile;
-  // To the nearest: half a tile more is within what the model is off by.
-  return std::min((tokens + kTile / 2) / kTile * kTile, most);
+  const int32_t others = shape_.tokens;
+  if (tokens >= 4 * kLargeTile) return (others + tokens) / kLargeTile * kLargeTile - others;
+  // A target that nobody gave may be exceeded for whole tiles: with half of one less, steps would end far before it.
+  const int32_t room = latency_may_grow_ ? cost_.tokens_within(kStretch * limit, shape_, s.computed, most, 1) : tokens;
+  if (room == most) return most;
+  const int32_t whole = (others + room) / kTile * kTile - others;
+  // Not where that would be much less: what a step does besides is then paid too often.
+  return 4 * whole >= 3 * tokens ? whole : tokens / kQuarterTile * kQuarterTile;
+}
+
+int32_t Scheduler::least_chunk(const Sequence& s) const {
+  return std::min(round_up(shape_.tokens + kLeastChunk, kTile) - shape_.tokens, largest_chunk(s));
 }
 
 int32_t Scheduler::chunk_on_credit(const Sequence& s, double limit) {
-  const int32_t tokens = std::min(kLeastChunk, largest_chunk(s));
+  const int32_t tokens = least_chunk(s);
   if (tokens == 0) return 0;
   const double alone = cost_.seconds(shape_);
   credit_seconds_ += std::max(0.0, limit - alone);
