@@ -78,7 +78,6 @@ void attend(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock&
   };
   const auto turn = [&](int64_t span) {
     SpanTurn t = {.at = {kv_head, span}};
-    if (block.tokens > 1) return t;
     const bool heads = plan.next_head > 0;
     t.prefetched = span > spans.begin ? is_long(span) : heads && kv_head >= plan.next_head;
     if (span + 1 < spans.end && is_long(span + 1)) {

@@ -18,6 +18,12 @@ inline constexpr int64_t kAmxQueries = 64;  // of a task; values are interleaved
 inline constexpr int64_t kTileQueries = 16;
 inline constexpr int64_t kPairQueries = 32;  // two tiles of queries are processed together
 
+// What is read next, and how many lines of it are requested at a time.
+struct Requests {
+  NextRows rows;
+  int64_t lines = 0;
+};
+
 // Offsets into the scratch memory of a task: for a pair of query tiles, and the values for all pairs.
 struct AmxSpanMemory {
   uint8_t* queries;  // [2 tiles][d / 32][16 pairs of dimensions][16 queries][2] bf16
@@ -129,9 +135,10 @@ inline void score_tiles(const SpanTask& task, int64_t rows, const AmxSpanMemory&
   }
 }
 
-// Softmax of the tile of queries from `first` on over positions [0, rows): scores -> weights, m and l.
-inline void query_tile_softmax(const SpanTask& task, int64_t first, int64_t rows, const float* scores,
-                               uint8_t* weights) {
+// Softmax of the tile of queries from `first` on over positions [0, rows): scores -> weights, m and l. It needs nothing
+// from memory, so the rows that are read next are requested meanwhile.
+inline void query_tile_softmax(const SpanTask& task, int64_t first, int64_t rows, const float* scores, uint8_t* weights,
+                               Requests& requests) {
   const int64_t count = task.queries - first < kTileQueries ? task.queries - first : kTileQueries;
   // Queries that are missing see what the others see.
   alignas(64) int32_t visible[kTileQueries];
@@ -172,6 +179,7 @@ inline void query_tile_softmax(const SpanTask& task, int64_t first, int64_t rows
     }
     transpose_16(pairs);
     for (int i = 0; i < 16; ++i) _mm512_storeu_si512(weights + p * kTileQueries * 2 + 64 * i, pairs[i]);
+    requests.rows.prefetch(requests.lines);
   }
   alignas(64) float results[2][kTileQueries];
   _mm512_store_ps(results[0], most);
@@ -250,7 +258,7 @@ inline void output_tiles(const SpanTask& task, int64_t first, int64_t rows, cons
 
 // All steps for the queries [first, first + 16 kTiles) that exist.
 template <int kTiles>
-inline void attend(const SpanTask& task, int64_t first, const AmxSpanMemory& m) {
+inline void attend(const SpanTask& task, int64_t first, const AmxSpanMemory& m, Requests& requests) {
   int64_t rows = 0;
   for (int64_t i = first; i < first + kTiles * kTileQueries && i < task.queries; ++i) {
     rows = task.visible[i] > rows ? task.visible[i] : rows;
@@ -263,7 +271,7 @@ inline void attend(const SpanTask& task, int64_t first, const AmxSpanMemory& m) 
   memory_barrier();
   for (int64_t i = 0; i < kTiles; ++i) {
     query_tile_softmax(task, first + i * kTileQueries, rows, m.scores + i * kAttentionSpan * kTileQueries,
-                       m.weights + i * kAttentionSpan * kTileQueries * 2);
+                       m.weights + i * kAttentionSpan * kTileQueries * 2, requests);
   }
   memory_barrier();
   output_tiles<kTiles>(task, first, rows, m);
@@ -279,10 +287,15 @@ inline void run_amx_attention(const SpanTask& task) noexcept {
   if (task.queries <= kFewQueries) return attend_few(task);
   const AmxSpanMemory m = amx_span_memory(task.scratch, task.head_dim);
   configure_tiles(64);
-  interleave_values(task, max_visible(task), m.values);
+  const int64_t rows = max_visible(task);
+  interleave_values(task, rows, m.values);
+  Requests requests{.rows = NextRows(task)};
+  const int64_t turns =
+      (task.queries + kTileQueries - 1) / kTileQueries * ((rows + kPairPositions - 1) / kPairPositions);
+  if (turns > 0) requests.lines = (requests.rows.lines() + turns - 1) / turns;
   int64_t first = 0;
-  for (; first + kTileQueries < task.queries; first += kPairQueries) attend<2>(task, first, m);
-  if (first < task.queries) attend<1>(task, first, m);
+  for (; first + kTileQueries < task.queries; first += kPairQueries) attend<2>(task, first, m, requests);
+  if (first < task.queries) attend<1>(task, first, m, requests);
   _tile_release();
 }
 
