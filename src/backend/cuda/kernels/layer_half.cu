@@ -1,94 +1,14 @@
 // The kernels of layer_half.cuh, and their launches.
-#include "backend/cuda/kernels/layer_half.cuh"
-
-#include "backend/cuda/kernels/head_softmax.cuh"
 #include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/layer_attention.cuh"
 #include "backend/cuda/kernels/tensor_map.cuh"
 
 namespace inferno::cuda {
 namespace {
 
 constexpr float kLog2e = 1.4426950408889634F;
-constexpr int kTilePositions = 4;                                   // of a warp
-constexpr int kSpan = kLayerBlocks * kLayerWarps * kTilePositions;  // from a warp's tile to its next
-
-struct AttentionParams {
-  HalfParams half;
-  HeadNorms norms;
-  const float* rope = nullptr;
-  KvLayerView kv;
-  StepBatch batch;
-  float scale = 1;
-  int page_shift = 0;  // the page size is a power of two
-};
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-
-// Four positions of a warp. Lane l has 16 elements of the key of position l / 8: 8 (l % 8) .. and 64 + 8 (l % 8) ..;
-// and elements 4 l .. of all four values.
-struct KvTile {
-  uint4 key[2];
-  uint2 value[kTilePositions];
-};
-
-// One query head over some of the positions.
-template <typename T>
-struct HeadPart {
-  float high = -INFINITY;  // the largest score, in units of log2
-  float sum = 0;           // of the weights
-  float4 value = {};
-
-  // Positions from `count` on do not exist; one does.
-  __device__ __forceinline__ void add(const float* q, const KvTile& t, int count, int lane) {
-    const uint32_t words[8] = {t.key[0].x, t.key[0].y, t.key[0].z, t.key[0].w,
-                               t.key[1].x, t.key[1].y, t.key[1].z, t.key[1].w};
-    float even = 0;
-    float odd = 0;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const float2 k = widen_pair<T>(words[i]);
-      even = fmaf(q[2 * i], k.x, even);
-      odd = fmaf(q[2 * i + 1], k.y, odd);
-    }
-    float score = even + odd;
-#pragma unroll
-    for (int step = 1; step < 8; step *= 2) score += __shfl_xor_sync(kFullMask, score, step);
-    if (lane / 8 >= count) score = -INFINITY;
-    float highest = fmaxf(score, __shfl_xor_sync(kFullMask, score, 8));
-    highest = fmaxf(high, fmaxf(highest, __shfl_xor_sync(kFullMask, highest, 16)));
-    const float rescale = fast_exp2(high - highest);
-    const float weight = fast_exp2(score - highest);
-    high = highest;
-    sum *= rescale;
-    value = make_float4(value.x * rescale, value.y * rescale, value.z * rescale, value.w * rescale);
-#pragma unroll
-    for (int i = 0; i < kTilePositions; ++i) {
-      const float w = __shfl_sync(kFullMask, weight, i * 8);
-      const float2 a = widen_pair<T>(t.value[i].x);
-      const float2 b = widen_pair<T>(t.value[i].y);
-      sum += w;
-      value = fma4(w, make_float4(a.x, a.y, b.x, b.y), value);
-    }
-  }
-};
-
-// (high, sum) of eight parts; the largest high.
-struct EightParts {
-  float2 part[8];
-  float high = -INFINITY;
-
-  __device__ __forceinline__ explicit EightParts(uint32_t at) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      part[i] = load_shared_float2(at + i * 8);
-      high = fmaxf(high, part[i].x);
-    }
-  }
-  // Of a part without positions 0, unless all are.
-  [[nodiscard]] __device__ __forceinline__ float share(int i) const {
-    return high == -INFINITY ? 0.0F : fast_exp2(part[i].x - high);
-  }
-};
 
 template <DType F, DType F2, typename T>
 __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t* shared) {
@@ -110,34 +30,14 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
     const float* from = warp == 0 ? p.norms.q : p.norms.k;
     *reinterpret_cast<float4*>(shared + At::kHeads + b.thread * 16) = *reinterpret_cast<const float4*>(from + lane * 4);
   }
-  const int32_t* table = p.batch.block_table + int64_t{sequence} * p.batch.max_pages;
-  const int first = (b.rank * kLayerWarps + warp) * kTilePositions;
+  const HeadCache cache{p.kv, p.batch.block_table + int64_t{sequence} * p.batch.max_pages, kv_head, p.page_shift,
+                        cached};
+  const int index = b.rank * kLayerWarps + warp;
   const int piece = lane % 8;
-  const auto page_of = [&](int tile) {
-    const int at = first + tile * kSpan;
-    return at < cached ? __ldcg(table + (at >> p.page_shift)) : 0;
-  };
-  int pages = page_of(lane);  // of the next 32 tiles, one per lane
-  const auto row_of = [&](int page, int within) {
-    return (((int64_t{page} * kLayerKvHeads + kv_head) << p.page_shift) + within) * kLayerHeadDim;
-  };
-  const auto load_tile = [&](int tile, KvTile& t) {  // in order
-    const int at = first + tile * kSpan;
-    if (at >= cached) return;
-    if (tile % kWarp == 0 && tile != 0) pages = page_of(tile + lane);
-    const int64_t row = row_of(__shfl_sync(kFullMask, pages, tile % kWarp), at & (p.kv.page_size - 1));
-    const int last = cached - 1 - at;  // positions beyond it repeat it; their weight is zero
-    const T* key = static_cast<const T*>(p.kv.k) + row + min(lane / 8, last) * kLayerHeadDim + piece * 8;
-    t.key[0] = load_fresh_16(key);
-    t.key[1] = load_fresh_16(key + 64);
-    const T* value = static_cast<const T*>(p.kv.v) + row + lane * 4;
-#pragma unroll
-    for (int i = 0; i < kTilePositions; ++i) {
-      t.value[i] = __ldcg(reinterpret_cast<const uint2*>(value + min(i, last) * kLayerHeadDim));
-    }
-  };
-  KvTile tiles[3] = {};
-  load_tile(0, tiles[0]);
+  NearTile near = {};
+  near.load<T>(cache, index * kNearTile, lane);
+  FarTiles<T> far(cache, shared + At::kFar + warp * At::kFarBytes, index,
+                  b.cluster % (kLayerHeads / kLayerKvHeads) != 0, lane);
   float4 rotation[4];  // (cos, sin) of two elements each
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -157,14 +57,15 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
     const int i = lane / 4;
     if (i < 6) b.send_result(index_of(i / 2 * 16 + warp * 2 + i % 2), result * factor);
   }
-  load_tile(1, tiles[1]);
   __syncwarp();
-  wait_received(b.barrier(At::kResults), 0);
+  wait_received(b.barrier(At::kResults), 0);  // so all warps have read the first weights
+  if (cached > kNearPositions) far.open();
 
   // ---- the head's norm and rotation; one warp of the cluster also has the token's own key and value
   const bool own = b.rank == kLayerBlocks - 1 && warp == kLayerWarps - 1;
-  int tile = own ? -1 : 0;
-  if (!own) load_tile(2, tiles[2]);
+  HeadPart<T> part;
+  uint4 own_key[2] = {};
+  uint2 own_value = {};
   float q[16];
 #pragma unroll 1
   for (int h = own ? 1 : 0;; --h) {  // the key first
@@ -194,41 +95,28 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
       q[i + 9] = x.y * turn.w + y.y * turn.z;
     }
     if (h == 0) break;
-    KvTile& t = tiles[2];
-    t.key[0] = make_uint4(pack_pair<T>(q[0], q[1]), pack_pair<T>(q[2], q[3]), pack_pair<T>(q[4], q[5]),
-                          pack_pair<T>(q[6], q[7]));
-    t.key[1] = make_uint4(pack_pair<T>(q[8], q[9]), pack_pair<T>(q[10], q[11]), pack_pair<T>(q[12], q[13]),
-                          pack_pair<T>(q[14], q[15]));
+    own_key[0] = make_uint4(pack_pair<T>(q[0], q[1]), pack_pair<T>(q[2], q[3]), pack_pair<T>(q[4], q[5]),
+                            pack_pair<T>(q[6], q[7]));
+    own_key[1] = make_uint4(pack_pair<T>(q[8], q[9]), pack_pair<T>(q[10], q[11]), pack_pair<T>(q[12], q[13]),
+                            pack_pair<T>(q[14], q[15]));
     const float4 v = load_shared_float4(b.base + At::kReceived + 2 * At::kHeadBytes + lane * 16);
-    t.value[0] = make_uint2(pack_pair<T>(v.x, v.y), pack_pair<T>(v.z, v.w));
-    t.value[1] = t.value[2] = t.value[3] = make_uint2(0, 0);
+    own_value = make_uint2(pack_pair<T>(v.x, v.y), pack_pair<T>(v.z, v.w));
     const int slot = __ldcg(p.batch.slot);
     if (b.cluster % (kLayerHeads / kLayerKvHeads) == 0 && slot >= 0) {
-      const int64_t row = row_of(slot >> p.page_shift, slot & (p.kv.page_size - 1));
+      const int64_t row = cache.row(slot >> p.page_shift, slot & (p.kv.page_size - 1));
       T* key = static_cast<T*>(p.kv.k) + row + piece * 8;
       if (lane < 8) {
-        *reinterpret_cast<uint4*>(key) = t.key[0];
-        *reinterpret_cast<uint4*>(key + 64) = t.key[1];
+        *reinterpret_cast<uint4*>(key) = own_key[0];
+        *reinterpret_cast<uint4*>(key + 64) = own_key[1];
       }
-      *reinterpret_cast<uint2*>(static_cast<T*>(p.kv.v) + row + lane * 4) = t.value[0];
+      *reinterpret_cast<uint2*>(static_cast<T*>(p.kv.v) + row + lane * 4) = own_value;
     }
   }
 
   // ---- attention
-  HeadPart<T> part;
-  const auto add_tile = [&](KvTile& t) {
-    if (first + tile * kSpan >= cached) return false;
-    part.add(q, t, tile < 0 ? 1 : cached - first - tile * kSpan, lane);
-    load_tile(tile + 3, t);
-    ++tile;
-    return true;
-  };
-  // Unrolled, because moving a tile would wait for its loads. The token's own is in place of tile 2, before tile 0.
-#pragma unroll 1
-  for (bool starts = !own;; starts = true) {
-    if (starts && !(add_tile(tiles[0]) && add_tile(tiles[1]))) break;
-    if (!add_tile(tiles[2])) break;
-  }
+  if (own) part.start(q, own_key, own_value);
+  if (index * kNearTile < cached) part.add(q, near, cached - index * kNearTile, lane);
+  if (cached > kNearPositions) far.add_to(part, q);
   *reinterpret_cast<float4*>(shared + At::kWarpPart + warp * At::kHeadBytes + lane * 16) = part.value;
   if (lane == 0) *reinterpret_cast<float2*>(shared + At::kWarpSums + warp * 8) = make_float2(part.high, part.sum);
   __syncthreads();

@@ -3,6 +3,7 @@
 
 #include <cuda.h>
 
+#include "backend/cuda/kernels/decode_tile.cuh"
 #include "backend/cuda/kernels/layer_task.h"
 #include "backend/cuda/kernels/stream_activations.cuh"
 
@@ -97,11 +98,14 @@ struct HalfLayout {
   static constexpr int kReceived = kMiddle + 512;
   static constexpr int kReceivedBytes = (kAttention ? 3 * kLayerHeadDim : kColumns) * 4;
   static constexpr int kHeads = kReceived + kReceivedBytes;  // norms of q and k
-  static constexpr int kFirst = round_128(kHeads + (kAttention ? 2 * kHeadBytes : 0));
+  // The second weights before the first; 16-bit: in their place.
+  static constexpr int kSecondAt = round_128(kHeads + (kAttention ? 2 * kHeadBytes : 0));
+  static constexpr int kFirst = kTiles ? kSecondAt : kSecondAt + kQuarters * kQuarterBytes;
   static constexpr int kAfter = kFirst + kPieces * kPieceBytes;
-  // 16-bit: in place of the first weights.
-  static constexpr int kSecondAt = kTiles ? kFirst : kAfter;
-  static constexpr int kBytes = kTiles ? kAfter : kAfter + kQuarters * kQuarterBytes;
+  // Tiles of the cache take the first weights' place.
+  static constexpr int kFar = kTiles ? kFirst + kQuarters * kQuarterBytes : kFirst;
+  static constexpr int kFarBytes = kTile * kLayerHeadDim * 2 * 2;  // of a warp: keys and values of 16 bits
+  static constexpr int kBytes = kAttention ? larger(kAfter, kFar + kLayerWarps * kFarBytes) : kAfter;
   static_assert(!kTiles || kQuarters * kQuarterBytes <= kPieces * kPieceBytes);
 
   // Formats with an offset or minimum need the sums of their activations.
