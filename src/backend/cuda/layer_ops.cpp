@@ -73,8 +73,8 @@ bool OpRunner::is_layer(std::span<const OpRecord> records) const {
   }
   const LayerOps l{records[0].args<QkvRopeStoreArgs>(), records[1].args<AttentionArgs>(), records[2].args<LinearArgs>(),
                    records[3].args<GatedMlpArgs>()};
-  return l.qkv.batch.tokens == 1 && fuses(l.qkv, l.attention) && is_chain(l) && has_shape(l) && has_terms(l) &&
-         has_types(l);
+  return l.qkv.batch.tokens == 1 && fuses(l.qkv, l.attention) && layer_cache_fits(l.attention.kv) && is_chain(l) &&
+         has_shape(l) && has_terms(l) && has_types(l);
 }
 
 void OpRunner::reserve_layers(const QkvRopeStoreArgs& a) {
@@ -126,7 +126,7 @@ size_t OpRunner::run_layers(std::span<const OpRecord> records) {
     bool mapped = true;
     enqueue([&](const LaunchContext& c) { mapped = launch_attention_half(c, first); });
     enqueue([&](const LaunchContext& c) { mapped = mapped && launch_mlp_half(c, second); });
-    if (!mapped) fail("cuda: the driver cannot make a tensor map of a weight");
+    if (!mapped) fail("cuda: the driver cannot make a tensor map of a weight or of the cache");
   }
   advance(0, 0);
   enqueue([&](const LaunchContext& c) { launch_layer_sum(c, stream, x.f32()); });

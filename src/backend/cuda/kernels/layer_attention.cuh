@@ -1,12 +1,11 @@
 // Attention of one query head over the positions of a warp, as a part of the cluster's (layer_half.cuh).
 //
 // The first kNearPositions of a sequence are near: four of each warp, which it has in registers before
-// wait_for_previous(). The rest is far: tiles of 16 positions, one of each warp of the cluster in turn, on tensor cores
-// (head_softmax.cuh). They are requested into L2 before the wait, and copied into shared memory once the first weights
-// have been read, whose place they take: two kernels that share a multiprocessor leave no other.
+// wait_for_previous(). The rest is far: a run of tiles of 16 positions of each block, its warps' in turn, on tensor
+// cores (head_softmax.cuh). Bulk copies bring them into shared memory once the first weights have been read, whose
+// place they take: two kernels that share a multiprocessor leave no other.
 #pragma once
 
-#include "backend/cuda/kernels/decode_tile.cuh"
 #include "backend/cuda/kernels/head_softmax.cuh"
 #include "backend/cuda/kernels/layer_half.cuh"
 
@@ -14,9 +13,6 @@ namespace inferno::cuda {
 
 inline constexpr int kNearTile = 4;  // positions of a warp
 inline constexpr int kNearPositions = kLayerBlocks * kLayerWarps * kNearTile;
-inline constexpr int kFarSpan = kLayerBlocks * kLayerWarps * kTile;  // from a warp's far tile to its next
-// Far tiles of a warp that are requested into L2 ahead: more would evict what is needed earlier.
-inline constexpr int kFarAhead = 5;
 
 struct AttentionParams {
   HalfParams half;
@@ -26,6 +22,7 @@ struct AttentionParams {
   StepBatch batch;
   float scale = 1;
   int page_shift = 0;  // the page size is a power of two
+  CUtensorMap k, v;    // boxes of kTile positions
 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -135,115 +132,119 @@ struct HeadPart {
   }
 };
 
-// A warp's far positions.
+// A warp's far positions: one tile of keys and one of values at a time, each two boxes of 64 columns, whose pieces of
+// 16 bytes are swizzled (tensor_map.cuh).
 template <typename T>
 struct FarTiles {
-  using Tile = WarpTile<T, kLayerHeadDim>;
+  static constexpr int kSpan = kLayerWarps * kTile;  // from a warp's tile to its next
+  static constexpr int kBox = kTile * 128;
+  const AttentionParams& p;
   const HeadCache& cache;
-  Tile tile;
+  uint32_t place, barrier;  // 4 boxes; two barriers
+  int lane;
   int first;      // of the warp's positions
+  int end;        // of the block's
   int pages = 0;  // of 32 tiles, one of each lane
-  int64_t base = 0;
+  int row = 0;    // of the tile that was requested last
 
-  // `place`: Tile::kBytes of shared memory. Before the wait; `values`: those, not keys, are requested.
-  __device__ __forceinline__ FarTiles(const HeadCache& c, uint8_t* place, int index, bool values, int lane)
-      : cache(c), tile{place + lane * 16, lane}, first(kNearPositions + index * kTile) {
-    if (first >= cache.count) return;
-    const int at = first + lane * kFarSpan;
-    pages = cache.page_of(at);
-    if (lane < kFarAhead && at < cache.count) {
-      const T* from = static_cast<const T*>(values ? cache.kv.v : cache.kv.k) + cache.row(pages, cache.within(at));
-      asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from),
-                   "n"(kTile * kLayerHeadDim * static_cast<int>(sizeof(T))));
-    }
+  // Before the wait.
+  __device__ __forceinline__ FarTiles(const AttentionParams& params, const HeadCache& c, uint32_t at, uint32_t full,
+                                      int rank, int warp, int lane_)
+      : p(params), cache(c), place(at), barrier(full), lane(lane_) {
+    const int tiles = (cache.count - kNearPositions + kTile - 1) / kTile;
+    const int run = (tiles + kLayerBlocks - 1) / kLayerBlocks * kTile;
+    first = kNearPositions + rank * run + warp * kTile;
+    end = min(kNearPositions + (rank + 1) * run, cache.count);
+    if (first < end) pages = cache.page_of(first + lane * kSpan);
   }
-  // One group of copies each, empty after the last tile.
-  __device__ __forceinline__ void prefetch_keys(int index) {
-    const int at = first + index * kFarSpan;
-    if (at < cache.count) {
-      if (index % kWarp == 0 && index != 0) pages = cache.page_of(at + tile.lane * kFarSpan);
-      base = cache.row(__shfl_sync(kFullMask, pages, index % kWarp), cache.within(at));
-      tile.prefetch_keys(cache.kv, base, cache.count - 1 - at);
-    }
-    commit_copies();
+  __device__ __forceinline__ void request_keys(int index) {
+    const int at = first + index * kSpan;
+    if (at >= end) return;
+    if (index % kWarp == 0 && index != 0) pages = cache.page_of(at + lane * kSpan);
+    const int page = __shfl_sync(kFullMask, pages, index % kWarp);
+    row = ((page * kLayerKvHeads + cache.head) << cache.shift) + cache.within(at);
+    if (lane == 0) request(&p.k, place, barrier);
   }
-  __device__ __forceinline__ void prefetch_values(int index) {
-    const int at = first + index * kFarSpan;
-    if (at < cache.count) tile.prefetch_values(cache.kv, base, cache.count - 1 - at);
-    commit_copies();
+  // After its keys.
+  __device__ __forceinline__ void request_values(int index) {
+    if (lane == 0 && first + index * kSpan < end) request(&p.v, place + 2 * kBox, barrier + 8);
+  }
+  __device__ __forceinline__ void request(const CUtensorMap* map, uint32_t to, uint32_t full) const {
+    arrive_expecting(full, 2 * kBox);
+    copy_box(to, map, 0, row, full);
+    copy_box(to + kBox, map, 64, row, full);
   }
   // Once nothing else uses the place.
   __device__ __forceinline__ void open() {
-    prefetch_keys(0);
-    prefetch_values(0);
+    request_keys(0);
+    request_values(0);
   }
-  // After open(). Lane l has elements 8 (l % 8) .. and 64 + 8 (l % 8) .. of the query.
-  __device__ __forceinline__ void add_to(HeadPart<T>& part, const float* q) {
-    const int lane = tile.lane;
+  // Piece i (8 columns) of a row of keys or values.
+  static __device__ __forceinline__ uint32_t piece(uint32_t from, int position, int i) {
+    return from + i / 8 * kBox + position * 128 + (i % 8 ^ position % 8) * 16;
+  }
+  // After open(). Lane l has elements 8 (l % 8) .. and 64 + 8 (l % 8) .. of the query; `scratch`: 512 bytes.
+  __device__ __forceinline__ void add_to(HeadPart<T>& part, const float* q, uint8_t* scratch) {
     const int g = lane / 4;
-    uint4 query[4];  // the one column of the second operand that is not zero: lane c has 32 j + 8 c ..
+    const int c = lane % 4;
+    if (lane < 8) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      uint32_t near[4];
-      uint32_t far[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const uint32_t word = narrow_pair<T>(q[half * 8 + 2 * i], q[half * 8 + 2 * i + 1]);
-        const uint32_t other = __shfl_down_sync(kFullMask, word, 4);
-        near[i] = g == 0 ? word : 0;
-        far[i] = g == 0 ? other : 0;
+      for (int half = 0; half < 2; ++half) {
+        *reinterpret_cast<uint4*>(scratch + half * 128 + lane * 16) = make_uint4(
+            narrow_pair<T>(q[half * 8], q[half * 8 + 1]), narrow_pair<T>(q[half * 8 + 2], q[half * 8 + 3]),
+            narrow_pair<T>(q[half * 8 + 4], q[half * 8 + 5]), narrow_pair<T>(q[half * 8 + 6], q[half * 8 + 7]));
       }
-      query[2 * half] = make_uint4(near[0], near[1], near[2], near[3]);
-      query[2 * half + 1] = make_uint4(far[0], far[1], far[2], far[3]);
     }
-    float o[2][4][4] = {};  // columns 64 h + 8 g + 2 m and the next
+    __syncwarp();
+    uint32_t query[16];  // the one column of the second operand that is not zero
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const uint32_t word = reinterpret_cast<const uint32_t*>(scratch)[i * 4 + c];
+      query[i] = g == 0 ? word : 0;
+    }
+    float o[8][4] = {};  // columns 16 m + g and 16 m + 8 + g
     HeadSoftmax softmax;
 #pragma unroll 1
-    for (int i = 0; first + i * kFarSpan < cache.count; ++i) {
+    for (int i = 0; first + i * kSpan < end; ++i) {
       float even[4] = {};
       float odd[4] = {};
-      wait_copies<1>();
+      uint32_t a[4];
+      wait_barrier(barrier, i % 2);
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const uint4 near = tile.keys(0, j);
-        const uint4 far = tile.keys(1, j);
-        mma<T>(even, near.x, far.x, near.y, far.y, query[j].x, query[j].y);
-        mma<T>(odd, near.z, far.z, near.w, far.w, query[j].z, query[j].w);
+      for (int j = 0; j < 8; ++j) {
+        load_matrices(a, piece(place, lane % 16, 2 * j + lane / 16));
+        mma<T>(j % 2 == 0 ? even : odd, a[0], a[1], a[2], a[3], query[2 * j], query[2 * j + 1]);
       }
-      prefetch_keys(i + 1);
-      const int left = cache.count - first - i * kFarSpan - g;
+      __syncwarp();
+      request_keys(i + 1);
+      const int left = end - first - i * kSpan;
       float score[4];  // positions g, g, g + 8, g + 8
 #pragma unroll
-      for (int n = 0; n < 4; ++n) score[n] = n / 2 * 8 < left ? even[n] + odd[n] : -INFINITY;
+      for (int n = 0; n < 4; ++n) score[n] = g + n / 2 * 8 < left ? even[n] + odd[n] : -INFINITY;
       uint32_t weights[2];
       const float2 rescale = softmax.template add<T>(score, weights);
-      wait_copies<1>();
+      // Values beyond the last position may be anything, and zero times that is not zero.
+      const auto exist = [&](int position) {
+        return position + 1 < left ? 0xffffffffU : position < left ? 0xffffU : 0;
+      };
+      const uint32_t above = exist(2 * c);
+      const uint32_t below = exist(2 * c + 8);
+      wait_barrier(barrier + 8, i % 2);
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const uint4 v[4] = {tile.values(h, 0), tile.values(h, 1), tile.values(h, 2), tile.values(h, 3)};
-        // Two columns of the lane's eight, each as pairs of two positions.
-        const auto multiply = [&](float(&to)[4], uint32_t v0, uint32_t v1, uint32_t v2, uint32_t v3) {
-          HeadSoftmax::multiply<T>(to, rescale, __byte_perm(v0, v1, 0x5410U), __byte_perm(v0, v1, 0x7632U),
-                                   __byte_perm(v2, v3, 0x5410U), __byte_perm(v2, v3, 0x7632U), weights);
-        };
-        multiply(o[h][0], v[0].x, v[1].x, v[2].x, v[3].x);
-        multiply(o[h][1], v[0].y, v[1].y, v[2].y, v[3].y);
-        multiply(o[h][2], v[0].z, v[1].z, v[2].z, v[3].z);
-        multiply(o[h][3], v[0].w, v[1].w, v[2].w, v[3].w);
+      for (int m = 0; m < 8; ++m) {
+        load_matrices_transposed(a, piece(place + 2 * kBox, lane % 8 + lane / 16 * 8, 2 * m + lane / 8 % 2));
+        HeadSoftmax::multiply<T>(o[m], rescale, a[0] & above, a[1] & above, a[2] & below, a[3] & below, weights);
       }
-      prefetch_values(i + 1);
+      __syncwarp();
+      request_values(i + 1);
     }
     softmax.finish();
-    __syncwarp();  // all lanes have read their last tile
-    auto* sums = reinterpret_cast<float*>(const_cast<uint8_t*>(tile.first) - lane * 16);
-    if (lane % 4 == 0) {
+    auto* sums = reinterpret_cast<float*>(scratch);
+    if (c == 0) {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-#pragma unroll
-        for (int m = 0; m < 4; m += 2) {
-          *reinterpret_cast<float4*>(sums + h * 64 + g * 8 + m * 2) =
-              make_float4(o[h][m][0], o[h][m][2], o[h][m + 1][0], o[h][m + 1][2]);
-        }
+      for (int m = 0; m < 8; ++m) {
+        sums[m * 16 + g] = o[m][0];
+        sums[m * 16 + 8 + g] = o[m][2];
       }
     }
     __syncwarp();

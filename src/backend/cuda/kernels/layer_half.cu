@@ -36,8 +36,8 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
   const int piece = lane % 8;
   NearTile near = {};
   near.load<T>(cache, index * kNearTile, lane);
-  FarTiles<T> far(cache, shared + At::kFar + warp * At::kFarBytes, index,
-                  b.cluster % (kLayerHeads / kLayerKvHeads) != 0, lane);
+  FarTiles<T> far(p, cache, b.base + At::kFar + warp * At::kFarBytes, b.barrier(At::kFarFull + 2 * warp), b.rank, warp,
+                  lane);
   float4 rotation[4];  // (cos, sin) of two elements each
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -116,7 +116,7 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
   // ---- attention
   if (own) part.start(q, own_key, own_value);
   if (index * kNearTile < cached) part.add(q, near, cached - index * kNearTile, lane);
-  if (cached > kNearPositions) far.add_to(part, q);
+  if (cached > kNearPositions) far.add_to(part, q, shared + At::kWarpPart + warp * At::kHeadBytes);
   *reinterpret_cast<float4*>(shared + At::kWarpPart + warp * At::kHeadBytes + lane * 16) = part.value;
   if (lane == 0) *reinterpret_cast<float2*>(shared + At::kWarpSums + warp * 8) = make_float2(part.high, part.sum);
   __syncthreads();
@@ -271,6 +271,10 @@ bool layer_halves_fit(const LaunchContext& c) {
   return c.hopper && encode_tiled() != nullptr;
 }
 
+bool layer_cache_fits(const KvLayerView& kv) {
+  return maps_cache(kv);
+}
+
 bool launch_attention_half(const LaunchContext& c, const AttentionHalf& t) {
   AttentionParams p{
       .half = {.stream = t.stream, .norm = t.norm, .eps = t.norms.eps, .first = {t.q.w, t.k.w, t.v.w}, .second = t.o.w},
@@ -280,6 +284,7 @@ bool launch_attention_half(const LaunchContext& c, const AttentionHalf& t) {
       .batch = t.batch,
       .scale = t.scale};
   while (1 << p.page_shift < t.kv.page_size) ++p.page_shift;
+  if (!map_cache(t.kv, kTile, &p.k, &p.v)) return false;
   return with_layer_types(t.q.dtype, t.v.dtype, [&]<DType F, DType F2>() {
     using At = HalfLayout<F, F2, true>;
     if (!map_second<At>(p.half)) return false;

@@ -77,12 +77,19 @@ struct HalfLayout {
   static constexpr int kQuarterUsed = kQuarterD + kQuarterRows * kSuperBytes;
   static constexpr int kQuarterBytes = round_128(kQuarterUsed);
 
-  // Barriers: what is received; pieces and quarters.
-  enum Barrier { kRow, kResults, kParts, kFull, kBarriers = kFull + kPieces + kQuarters };
+  // Barriers: what is received; pieces and quarters; keys and values of each warp.
+  enum Barrier {
+    kRow,
+    kResults,
+    kParts,
+    kFull,
+    kFarFull = kFull + kPieces + kQuarters,
+    kBarriers = kFarFull + (kAttention ? 2 * kLayerWarps : 0)
+  };
   // Parts of attention arrive after all blocks have sent their results, so after this one has read the row and its
   // sums, whose place they take. 16-bit: the warps' parts take the place of what was added, which all warps read before
   // the barrier of multiply_tiles(); with more shared memory two blocks would not fit beside each other.
-  static constexpr int kX = 128;
+  static constexpr int kX = round_128(kBarriers * 8);
   static constexpr int kXBytes = kTiles ? kLayerWidth * 2 : activation_bytes(Activation::quant32, 1);
   static constexpr int kSquares = kX + kXBytes;
   static constexpr int kSums = kSquares + kLayerBlocks * 4;  // [kRows][kLayerWarps], tensor cores only
@@ -102,8 +109,8 @@ struct HalfLayout {
   static constexpr int kSecondAt = round_128(kHeads + (kAttention ? 2 * kHeadBytes : 0));
   static constexpr int kFirst = kTiles ? kSecondAt : kSecondAt + kQuarters * kQuarterBytes;
   static constexpr int kAfter = kFirst + kPieces * kPieceBytes;
-  // Tiles of the cache take the first weights' place.
-  static constexpr int kFar = kTiles ? kFirst + kQuarters * kQuarterBytes : kFirst;
+  // Tiles of the cache take the first weights' place; swizzled boxes begin at multiples of 1024.
+  static constexpr int kFar = ((kTiles ? kFirst + kQuarters * kQuarterBytes : kFirst) + 1023) / 1024 * 1024;
   static constexpr int kFarBytes = kTile * kLayerHeadDim * 2 * 2;  // of a warp: keys and values of 16 bits
   static constexpr int kBytes = kAttention ? larger(kAfter, kFar + kLayerWarps * kFarBytes) : kAfter;
   static_assert(!kTiles || kQuarters * kQuarterBytes <= kPieces * kPieceBytes);

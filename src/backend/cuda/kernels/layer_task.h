@@ -52,7 +52,9 @@ inline constexpr int kAttentionClusters = kLayerHeads;
 [[nodiscard]] bool layer_types_fit(DType most, DType other);
 // Whether the driver can map weights, as these kernels need it.
 [[nodiscard]] bool layer_halves_fit(const LaunchContext& c);
-// False: the driver cannot map the weights.
+// Whether they can read this cache.
+[[nodiscard]] bool layer_cache_fits(const KvLayerView& kv);
+// False: the driver cannot map weights or cache.
 [[nodiscard]] bool launch_attention_half(const LaunchContext& c, const AttentionHalf& task);
 [[nodiscard]] bool launch_mlp_half(const LaunchContext& c, const MlpHalf& task);
 // out [kLayerWidth]: the row with all parts.
