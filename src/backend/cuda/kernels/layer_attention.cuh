@@ -1,7 +1,8 @@
 // Attention of one query head over the positions of a warp, as a part of the cluster's (layer_half.cuh).
 //
 // The first kNearPositions of a sequence are near: four of each warp, which it has in registers before
-// wait_for_previous(). The rest is far: a run of tiles of 16 positions of each block, its warps' in turn, on tensor
+// wait_for_previous(); of several tokens, which share the cluster's warps, as many times four as there are tokens, the
+// others later. The rest is far: a run of tiles of 16 positions of each block, its warps' in turn, on tensor
 // cores (head_softmax.cuh). Bulk copies bring them into shared memory once the first weights have been read, whose
 // place they take: two kernels that share a multiprocessor leave no other.
 #pragma once
@@ -13,6 +14,9 @@ namespace inferno::cuda {
 
 inline constexpr int kNearTile = 4;  // positions of a warp
 inline constexpr int kNearPositions = kLayerBlocks * kLayerWarps * kNearTile;
+__host__ __device__ constexpr int near_span(int tokens) {  // from a warp's near tile to its next
+  return kNearPositions / tokens;
+}
 
 struct AttentionParams {
   HalfParams half;
@@ -51,10 +55,10 @@ struct NearTile {
   uint2 value[kNearTile];
 
   template <typename T>
-  __device__ __forceinline__ void load(const HeadCache& cache, int first, int lane) {
+  __device__ __forceinline__ void load(const HeadCache& cache, int page, int first, int lane) {
     const int last = cache.count - 1 - first;  // positions beyond it repeat it; their weight is zero
     if (last < 0) return;
-    const int64_t row = cache.row(cache.page_of(first), cache.within(first));
+    const int64_t row = cache.row(page, cache.within(first));
     const T* k = static_cast<const T*>(cache.kv.k) + row + min(lane / 8, last) * kLayerHeadDim + lane % 8 * 8;
     key[0] = load_fresh_16(k);
     key[1] = load_fresh_16(k + 64);
@@ -134,9 +138,9 @@ struct HeadPart {
 
 // A warp's far positions: one tile of keys and one of values at a time, each two boxes of 64 columns, whose pieces of
 // 16 bytes are swizzled (tensor_map.cuh).
-template <typename T>
+template <typename T, int kTokenWarps>
 struct FarTiles {
-  static constexpr int kSpan = kLayerWarps * kTile;  // from a warp's tile to its next
+  static constexpr int kSpan = kTokenWarps * kTile;  // from a warp's tile to its next
   static constexpr int kBox = kTile * 128;
   const AttentionParams& p;
   const HeadCache& cache;
@@ -147,13 +151,13 @@ struct FarTiles {
   int pages = 0;  // of 32 tiles, one of each lane
   int row = 0;    // of the tile that was requested last
 
-  // Before the wait.
+  // Before the wait; `share`: which of the token's warps this is.
   __device__ __forceinline__ FarTiles(const AttentionParams& params, const HeadCache& c, uint32_t at, uint32_t full,
-                                      int rank, int warp, int lane_)
+                                      int rank, int share, int lane_)
       : p(params), cache(c), place(at), barrier(full), lane(lane_) {
     const int tiles = (cache.count - kNearPositions + kTile - 1) / kTile;
     const int run = (tiles + kLayerBlocks - 1) / kLayerBlocks * kTile;
-    first = kNearPositions + rank * run + warp * kTile;
+    first = kNearPositions + rank * run + share * kTile;
     end = min(kNearPositions + (rank + 1) * run, cache.count);
     if (first < end) pages = cache.page_of(first + lane * kSpan);
   }
@@ -253,14 +257,15 @@ struct FarTiles {
   }
 };
 
-// (high, sum) of eight parts; the largest high.
-struct EightParts {
-  float2 part[8];
+// (high, sum) of some parts; the largest high.
+template <int kCount>
+struct HeadShares {
+  float2 part[kCount];
   float high = -INFINITY;
 
-  __device__ __forceinline__ explicit EightParts(uint32_t at) {
+  __device__ __forceinline__ explicit HeadShares(uint32_t at) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
+    for (int i = 0; i < kCount; ++i) {
       part[i] = load_shared_float2(at + i * 8);
       high = fmaxf(high, part[i].x);
     }
