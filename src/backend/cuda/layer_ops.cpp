@@ -73,8 +73,8 @@ bool OpRunner::is_layer(std::span<const OpRecord> records) const {
   }
   const LayerOps l{records[0].args<QkvRopeStoreArgs>(), records[1].args<AttentionArgs>(), records[2].args<LinearArgs>(),
                    records[3].args<GatedMlpArgs>()};
-  return l.qkv.batch.tokens <= kMaxLayerTokens && fuses(l.qkv, l.attention) && layer_cache_fits(l.attention.kv) && is_chain(l) &&
-         has_shape(l) && has_terms(l) && has_types(l);
+  return l.qkv.batch.tokens <= kMaxLayerTokens && fuses(l.qkv, l.attention) && layer_cache_fits(l.attention.kv) &&
+         is_chain(l) && has_shape(l) && has_terms(l) && has_types(l);
 }
 
 void OpRunner::reserve_layers(const QkvRopeStoreArgs& a) {
