@@ -9,7 +9,8 @@
 //   2. Each block multiplies 48 (MLP: 64 or 48) rows of the first weights with the whole row and sends the results to
 //      the others: q, k and v (k and v by both clusters that share a kv head: their second read is a hit in L2), or
 //      gate and up (layer_products.cuh).
-//   3. Attention alone: each block has every eighth run of positions, and sends its part of the result.
+//   3. Attention alone: each block has an eighth of the positions (layer_attention.cuh), and sends its part of the
+//   result.
 //   4. Each block multiplies the cluster's columns of 128 rows of the second weights, and stores its part of the row.
 // Several tokens, which are of different sequences, share all of this: each weight is read once. In steps 1 and 3 each
 // token has an equal share of a block's warps. Three tokens are four, of which the last is not stored.
