@@ -42,15 +42,16 @@ class Layers : public testing::TestWithParam<LayersCase> {
   }
 };
 
-// Tiles of 4 positions, 256 of a cluster: around the ends of both; and more than a warp has the pages of.
+// A warp has 4 near positions, a cluster 256; then each block has a run of tiles of 16: around their ends; and more
+// than the 32 tiles that a warp has the pages of.
 TEST_P(Layers, GiveTheLogitsOfSingleOpsAtEveryDepth) {
   const auto device = device_or_null();
   if (!device) GTEST_SKIP() << "no GPU";
   const auto single = single_ops_or_null();
-  const RunLimits limits{.context = 9216, .max_tokens = 4608, .kv = GetParam().kv};
+  const RunLimits limits{.context = 34816, .max_tokens = 4608, .kv = GetParam().kv};
   ModelRun tested(*device, SyntheticModel(shape(), GetParam().type), limits);
   ModelRun reference(*single, SyntheticModel(shape(), GetParam().type), limits);
-  for (const int32_t depth : {1, 2, 14, 29, 250, 506, 1021, 4096, 8188}) {
+  for (const int32_t depth : {1, 2, 14, 29, 250, 268, 506, 1021, 4096, 8188, 33100}) {
     tested.reset();
     reference.reset();
     for (int32_t at = 0; at < depth; at += limits.max_tokens) {
