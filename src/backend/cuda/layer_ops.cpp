@@ -1,6 +1,6 @@
-// OpRunner's layers of one decoded token: where ops are a layer of the shape and types that layer_half.cuh has kernels
-// for, all of its ops are two kernels. The residual stream between them is in scratch memory, as parts; the tensor of
-// the ops gets the sum after the last layer.
+// OpRunner's layers of one to four decoded tokens: where ops are a layer of the shape and types that layer_half.cuh has
+// kernels for, all of its ops are two kernels. The residual stream between them is in scratch memory, as parts; the
+// tensor of the ops gets the sum after the last layer.
 #include <utility>
 
 #include "backend/cuda/kernels/layer_task.h"
@@ -13,8 +13,8 @@ namespace inferno::cuda {
 namespace {
 
 constexpr size_t kLayerOps = 4;
-constexpr int64_t kRow = kLayerWidth;
-constexpr int64_t kParts = int64_t{kMaxLayerClusters} * kLayerWidth;
+constexpr int64_t kRows = int64_t{kMaxLayerTokens} * kLayerWidth;
+constexpr int64_t kParts = kMaxLayerClusters * kRows;
 
 struct LayerOps {
   const QkvRopeStoreArgs& qkv;
@@ -73,13 +73,13 @@ bool OpRunner::is_layer(std::span<const OpRecord> records) const {
   }
   const LayerOps l{records[0].args<QkvRopeStoreArgs>(), records[1].args<AttentionArgs>(), records[2].args<LinearArgs>(),
                    records[3].args<GatedMlpArgs>()};
-  return l.qkv.batch.tokens == 1 && fuses(l.qkv, l.attention) && is_chain(l) && has_shape(l) && has_terms(l) &&
-         has_types(l);
+  return l.qkv.batch.tokens <= kMaxLayerTokens && fuses(l.qkv, l.attention) && layer_cache_fits(l.attention.kv) &&
+         is_chain(l) && has_shape(l) && has_terms(l) && has_types(l);
 }
 
 void OpRunner::reserve_layers(const QkvRopeStoreArgs& a) {
   if (a.x.cols() == kLayerWidth && layer_halves_fit(context_)) {
-    (void)region(Region::layer_stream, 2 * (kRow + kParts) * size_of(DType::f32));
+    (void)region(Region::layer_stream, 2 * (kRows + kParts) * size_of(DType::f32));
   }
 }
 
@@ -88,22 +88,22 @@ size_t OpRunner::run_layers(std::span<const OpRecord> records) {
   const Tensor x = records[0].args<QkvRopeStoreArgs>().x;
   reserve_layers(records[0].args<QkvRopeStoreArgs>());
   auto* memory = static_cast<float*>(region(Region::layer_stream, 0));
-  LayerStream stream{.row_out = x.f32()};
+  LayerStream stream{.tokens = records[0].args<QkvRopeStoreArgs>().batch.tokens, .row_out = x.f32()};
   // Each half reads what the other one stored.
   int parts = 0;
   const auto advance = [&](int half, int next_parts) {
     stream.row = stream.row_out;
     stream.parts = stream.parts_out;
     stream.count = std::exchange(parts, next_parts);
-    stream.row_out = memory + half * (kRow + kParts);
-    stream.parts_out = stream.row_out + kRow;
+    stream.row_out = memory + half * (kRows + kParts);
+    stream.parts_out = stream.row_out + kRows;
   };
   size_t done = 0;
   for (; is_layer(records.subspan(done)); done += kLayerOps) {
     const auto& qkv = records[done].args<QkvRopeStoreArgs>();
     const auto& attention = records[done + 1].args<AttentionArgs>();
     const auto& mlp = records[done + 3].args<GatedMlpArgs>();
-    if (qkv.x.data != x.data) break;
+    if (qkv.x.data != x.data || qkv.batch.tokens != stream.tokens) break;
     advance(0, kAttentionClusters);
     const AttentionHalf first{.stream = stream,
                               .norm = vector_or_null(qkv.norm),
@@ -126,7 +126,7 @@ size_t OpRunner::run_layers(std::span<const OpRecord> records) {
     bool mapped = true;
     enqueue([&](const LaunchContext& c) { mapped = launch_attention_half(c, first); });
     enqueue([&](const LaunchContext& c) { mapped = mapped && launch_mlp_half(c, second); });
-    if (!mapped) fail("cuda: the driver cannot make a tensor map of a weight");
+    if (!mapped) fail("cuda: the driver cannot make a tensor map of a weight or of the cache");
   }
   advance(0, 0);
   enqueue([&](const LaunchContext& c) { launch_layer_sum(c, stream, x.f32()); });

@@ -1,5 +1,5 @@
-// Layers of one decoded token as two kernels each (layer_half.cuh): logits against those of the kernels of single ops,
-// which their own tests hold to the ops' definitions.
+// Layers of one to four decoded tokens as two kernels each (layer_half.cuh): logits against those of the kernels of
+// single ops, which their own tests hold to the ops' definitions.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -25,22 +25,33 @@ struct LayersCase {
   DType kv = DType::bf16;
 };
 
-class Layers : public testing::TestWithParam<LayersCase> {};
+class Layers : public testing::TestWithParam<LayersCase> {
+ protected:
+  static constexpr int64_t kVocabulary = 1000;
+  static ModelShape shape() {
+    ModelShape shape = find_model_shape("qwen3-0.6b");
+    shape.layers = 5;  // Q4_K_M has layers of both mixes
+    shape.vocabulary = kVocabulary;
+    return shape;
+  }
+  // Of logits: both kinds of kernels quantize activations, K formats in groups of different sizes.
+  static double limit() { return std::string_view(GetParam().type) == "Q4_K_M" ? 5e-3 : 2e-3; }
+  static std::vector<float> row_of(const std::vector<float>& logits, int sequence) {
+    const auto begin = logits.begin() + sequence * kVocabulary;
+    return {begin, begin + kVocabulary};
+  }
+};
 
-// Tiles of 4 positions, 256 of a cluster: around the ends of both; and more than a warp has the pages of.
+// A warp has 4 near positions, a cluster 256; then each block has a run of tiles of 16: around their ends; and more
+// than the 32 tiles that a warp has the pages of.
 TEST_P(Layers, GiveTheLogitsOfSingleOpsAtEveryDepth) {
   const auto device = device_or_null();
   if (!device) GTEST_SKIP() << "no GPU";
   const auto single = single_ops_or_null();
-  ModelShape shape = find_model_shape("qwen3-0.6b");
-  shape.layers = 5;  // Q4_K_M has layers of both mixes
-  shape.vocabulary = 1000;
-  const RunLimits limits{.context = 9216, .max_tokens = 4608, .kv = GetParam().kv};
-  // Both quantize activations, K formats in groups of different sizes.
-  const double limit = std::string_view(GetParam().type) == "Q4_K_M" ? 5e-3 : 2e-3;
-  ModelRun tested(*device, SyntheticModel(shape, GetParam().type), limits);
-  ModelRun reference(*single, SyntheticModel(shape, GetParam().type), limits);
-  for (const int32_t depth : {1, 2, 14, 29, 250, 506, 1021, 4096, 8188}) {
+  const RunLimits limits{.context = 34816, .max_tokens = 4608, .kv = GetParam().kv};
+  ModelRun tested(*device, SyntheticModel(shape(), GetParam().type), limits);
+  ModelRun reference(*single, SyntheticModel(shape(), GetParam().type), limits);
+  for (const int32_t depth : {1, 2, 14, 29, 250, 268, 506, 1021, 4096, 8188, 33100}) {
     tested.reset();
     reference.reset();
     for (int32_t at = 0; at < depth; at += limits.max_tokens) {
@@ -52,8 +63,64 @@ TEST_P(Layers, GiveTheLogitsOfSingleOpsAtEveryDepth) {
       tested.decode(1);
       reference.follow(tested);
       reference.decode(1);
-      EXPECT_LE(nmse(reference.logits(), tested.logits()), limit) << depth << " positions, step " << step;
+      EXPECT_LE(nmse(reference.logits(), tested.logits()), limit()) << depth << " positions, step " << step;
     }
+  }
+}
+
+// Streams of very different lengths, some of which cross a page or the positions of a round of tiles.
+TEST_P(Layers, GiveTheLogitsOfSingleOpsToEveryStream) {
+  const auto device = device_or_null();
+  if (!device) GTEST_SKIP() << "no GPU";
+  const auto single = single_ops_or_null();
+  const RunLimits limits{.context = 2304, .max_tokens = 2048, .max_sequences = 4, .kv = GetParam().kv};
+  ModelRun tested(*device, SyntheticModel(shape(), GetParam().type), limits);
+  ModelRun reference(*single, SyntheticModel(shape(), GetParam().type), limits);
+  constexpr int32_t kDepths[][4] = {{1, 126, 2, 60}, {250, 61, 2043, 14}, {2044, 1, 380, 252}, {13, 1020, 29, 125}};
+  for (const auto& depths : kDepths) {
+    for (int32_t streams = 2; streams <= 4; ++streams) {
+      tested.reset();
+      reference.reset();
+      for (int32_t s = 0; s < streams; ++s) {
+        std::vector<int32_t> prompt = prompt_of(depths[s] + s);
+        prompt.erase(prompt.begin(), prompt.begin() + s);
+        tested.prefill(s, prompt);
+        reference.prefill(s, prompt);
+      }
+      for (int step = 0; step < 8; ++step) {
+        tested.decode(streams);
+        reference.follow(tested);
+        reference.decode(streams);
+        const std::vector<float> expected = reference.logits();
+        const std::vector<float> logits = tested.logits();
+        for (int32_t s = 0; s < streams; ++s) {
+          EXPECT_LE(nmse(row_of(expected, s), row_of(logits, s)), limit())
+              << s << " of " << streams << " streams, " << depths[s] << " positions, step " << step;
+        }
+      }
+    }
+  }
+}
+
+// The bits of a stream's logits depend on the number of streams beside it, and not on what they are.
+TEST_P(Layers, GiveAStreamTheSameBesideOthers) {
+  const auto device = device_or_null();
+  if (!device) GTEST_SKIP() << "no GPU";
+  const RunLimits limits{.context = 1024, .max_tokens = 1024, .max_sequences = 4, .kv = GetParam().kv};
+  ModelRun model(*device, SyntheticModel(shape(), GetParam().type), limits);
+  constexpr int kSteps = 4;
+  const auto logits_beside = [&](int32_t streams, int32_t others) {
+    model.reset();
+    for (int32_t s = 0; s < streams; ++s) model.prefill(s, prompt_of(s == 1 ? 200 : others + s));
+    std::vector<std::vector<float>> logits;
+    for (int step = 0; step < kSteps; ++step) {
+      model.decode(streams);
+      logits.push_back(row_of(model.logits(), 1));
+    }
+    return logits;
+  };
+  for (int32_t streams = 2; streams <= 4; ++streams) {
+    EXPECT_EQ(logits_beside(streams, 3), logits_beside(streams, 900)) << streams << " streams";
   }
 }
 

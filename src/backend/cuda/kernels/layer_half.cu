@@ -1,104 +1,73 @@
 // The kernels of layer_half.cuh, and their launches.
-#include "backend/cuda/kernels/layer_half.cuh"
-
-#include "backend/cuda/kernels/head_softmax.cuh"
 #include "backend/cuda/kernels/launch.cuh"
+#include "backend/cuda/kernels/layer_attention.cuh"
+#include "backend/cuda/kernels/layer_products.cuh"
 #include "backend/cuda/kernels/tensor_map.cuh"
 
 namespace inferno::cuda {
 namespace {
 
 constexpr float kLog2e = 1.4426950408889634F;
-constexpr int kTilePositions = 4;                                   // of a warp
-constexpr int kSpan = kLayerBlocks * kLayerWarps * kTilePositions;  // from a warp's tile to its next
-
-struct AttentionParams {
-  HalfParams half;
-  HeadNorms norms;
-  const float* rope = nullptr;
-  KvLayerView kv;
-  StepBatch batch;
-  float scale = 1;
-  int page_shift = 0;  // the page size is a power of two
-};
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
-// Four positions of a warp. Lane l has 16 elements of the key of position l / 8: 8 (l % 8) .. and 64 + 8 (l % 8) ..;
-// and elements 4 l .. of all four values.
-struct KvTile {
-  uint4 key[2];
-  uint2 value[kTilePositions];
-};
-
-// One query head over some of the positions.
-template <typename T>
-struct HeadPart {
-  float high = -INFINITY;  // the largest score, in units of log2
-  float sum = 0;           // of the weights
-  float4 value = {};
-
-  // Positions from `count` on do not exist; one does.
-  __device__ __forceinline__ void add(const float* q, const KvTile& t, int count, int lane) {
-    const uint32_t words[8] = {t.key[0].x, t.key[0].y, t.key[0].z, t.key[0].w,
-                               t.key[1].x, t.key[1].y, t.key[1].z, t.key[1].w};
-    float even = 0;
-    float odd = 0;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const float2 k = widen_pair<T>(words[i]);
-      even = fmaf(q[2 * i], k.x, even);
-      odd = fmaf(q[2 * i + 1], k.y, odd);
-    }
-    float score = even + odd;
-#pragma unroll
-    for (int step = 1; step < 8; step *= 2) score += __shfl_xor_sync(kFullMask, score, step);
-    if (lane / 8 >= count) score = -INFINITY;
-    float highest = fmaxf(score, __shfl_xor_sync(kFullMask, score, 8));
-    highest = fmaxf(high, fmaxf(highest, __shfl_xor_sync(kFullMask, highest, 16)));
-    const float rescale = fast_exp2(high - highest);
-    const float weight = fast_exp2(score - highest);
-    high = highest;
-    sum *= rescale;
-    value = make_float4(value.x * rescale, value.y * rescale, value.z * rescale, value.w * rescale);
-#pragma unroll
-    for (int i = 0; i < kTilePositions; ++i) {
-      const float w = __shfl_sync(kFullMask, weight, i * 8);
-      const float2 a = widen_pair<T>(t.value[i].x);
-      const float2 b = widen_pair<T>(t.value[i].y);
-      sum += w;
-      value = fma4(w, make_float4(a.x, a.y, b.x, b.y), value);
-    }
-  }
-};
-
-// (high, sum) of eight parts; the largest high.
-struct EightParts {
-  float2 part[8];
-  float high = -INFINITY;
-
-  __device__ __forceinline__ explicit EightParts(uint32_t at) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      part[i] = load_shared_float2(at + i * 8);
-      high = fmaxf(high, part[i].x);
-    }
-  }
-  // Of a part without positions 0, unless all are.
-  [[nodiscard]] __device__ __forceinline__ float share(int i) const {
-    return high == -INFINITY ? 0.0F : fast_exp2(part[i].x - high);
-  }
-};
-
-template <DType F, DType F2, typename T>
-__device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t* shared) {
-  using Block = HalfBlock<F, F2, true>;
+// Each block multiplies 16 rows of q, k and v each: row / 16, and row % 16 of the head's rows that are its own.
+template <typename Block>
+__device__ __forceinline__ void project_heads(const Block& b) {
   using At = typename Block::At;
+  constexpr int kTokens = Block::kTokens;
+  const auto index_of = [&](int row) { return row / 16 * kLayerHeadDim + b.rank * 16 + row % 16; };
+  if constexpr (kTokens > 1 && (At::kTiles || At::kQuantTiles)) {
+    b.multiply_tiles();
+#pragma unroll 1
+    for (int i = b.thread / 4; i < At::kRows / 2 * kTokens; i += kLayerThreads / 4) {
+      const int token = i / (At::kRows / 2);
+      const int row = i % (At::kRows / 2) * 2;
+      const float factor = b.factor(token);
+      b.send_results(token, index_of(row),
+                     make_float2(b.result(token, row) * factor, b.result(token, row + 1) * factor));
+    }
+  } else if constexpr (At::kTiles) {
+    const float factor = b.factor(0);
+    b.multiply_tiles();
+    if (b.thread < 4 * At::kRows) b.send_results(0, index_of(b.thread / 4), b.result(0, b.thread / 4) * factor);
+  } else {
+    const int i = b.lane / 4;
+    const auto row_of = [&](int n) { return n / 2 * 16 + b.warp * 2 + n % 2; };
+    float result[kTokens];
+    if constexpr (kTokens == 1) {
+      const float factor = b.factor(0);
+      b.multiply_rows(result, row_of);
+      if (i < 6) b.send_results(0, index_of(row_of(i)), result[0] * factor);
+    } else {
+      // Of two adjacent rows even lanes send both of the first token, odd ones of the second.
+      const bool odd = i % 2 != 0;
+      const float factor = b.factor(i % 2);
+      b.multiply_rows(result, row_of);
+      const float other = __shfl_xor_sync(kFullMask, odd ? result[0] : result[1], 4);
+      const float2 both =
+          odd ? make_float2(other * factor, result[1] * factor) : make_float2(result[0] * factor, other * factor);
+      if (i < 6) b.send_results(i % 2, index_of(row_of(i / 2 * 2)), both);
+    }
+  }
+}
+
+template <DType F, DType F2, int kTokens, typename T>
+__device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t* shared) {
+  using Block = HalfProducts<F, F2, true, kTokens>;
+  using At = typename Block::At;
+  constexpr int kTokenWarps = Block::kTokenWarps;
+  constexpr int kNearBuffers = kTokens == 1 ? 1 : 2;
   let_next_start();
-  // Loads of the cache and of the rotation wait for these.
-  const int cached = __ldcg(p.batch.pos);
-  const int sequence = __ldcg(p.batch.seq_of_token);
   const Block b(p.half, shared);
+  // Loads of the cache and of the rotation wait for these. A token that does not exist has no positions.
+  const bool exists = kTokens < 4 || b.token < p.half.stream.tokens;
+  const int cached = exists ? __ldcg(p.batch.pos + b.token) : 0;
+  const int sequence = exists ? __ldcg(p.batch.seq_of_token + b.token) : 0;
+  bool any_far = false;
+  if constexpr (At::kTight) {
+    for (int t = 0; t < p.half.stream.tokens; ++t) any_far = any_far || __ldcg(p.batch.pos + t) > kNearPositions;
+  }
   const int lane = b.lane;
   const int warp = b.warp;
   const int kv_head = b.cluster / (kLayerHeads / kLayerKvHeads);
@@ -110,34 +79,20 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
     const float* from = warp == 0 ? p.norms.q : p.norms.k;
     *reinterpret_cast<float4*>(shared + At::kHeads + b.thread * 16) = *reinterpret_cast<const float4*>(from + lane * 4);
   }
-  const int32_t* table = p.batch.block_table + int64_t{sequence} * p.batch.max_pages;
-  const int first = (b.rank * kLayerWarps + warp) * kTilePositions;
+  const HeadCache cache{p.kv, p.batch.block_table + int64_t{sequence} * p.batch.max_pages, kv_head, p.page_shift,
+                        cached};
+  const int index = b.rank * kTokenWarps + b.share;
   const int piece = lane % 8;
-  const auto page_of = [&](int tile) {
-    const int at = first + tile * kSpan;
-    return at < cached ? __ldcg(table + (at >> p.page_shift)) : 0;
+  NearTile near[kNearBuffers] = {};
+  const auto near_at = [&](int i) { return index * kNearTile + i * near_span(kTokens); };
+  const int near_page = cache.page_of(near_at(kTokens == 1 ? 0 : lane % kTokens));  // of tile l % kTokens
+  const auto load_near = [&](NearTile& to, int i) {
+    const int page = kTokens == 1 ? near_page : __shfl_sync(kFullMask, near_page, i);
+    to.template load<T>(cache, page, near_at(i), lane);
   };
-  int pages = page_of(lane);  // of the next 32 tiles, one per lane
-  const auto row_of = [&](int page, int within) {
-    return (((int64_t{page} * kLayerKvHeads + kv_head) << p.page_shift) + within) * kLayerHeadDim;
-  };
-  const auto load_tile = [&](int tile, KvTile& t) {  // in order
-    const int at = first + tile * kSpan;
-    if (at >= cached) return;
-    if (tile % kWarp == 0 && tile != 0) pages = page_of(tile + lane);
-    const int64_t row = row_of(__shfl_sync(kFullMask, pages, tile % kWarp), at & (p.kv.page_size - 1));
-    const int last = cached - 1 - at;  // positions beyond it repeat it; their weight is zero
-    const T* key = static_cast<const T*>(p.kv.k) + row + min(lane / 8, last) * kLayerHeadDim + piece * 8;
-    t.key[0] = load_fresh_16(key);
-    t.key[1] = load_fresh_16(key + 64);
-    const T* value = static_cast<const T*>(p.kv.v) + row + lane * 4;
-#pragma unroll
-    for (int i = 0; i < kTilePositions; ++i) {
-      t.value[i] = __ldcg(reinterpret_cast<const uint2*>(value + min(i, last) * kLayerHeadDim));
-    }
-  };
-  KvTile tiles[3] = {};
-  load_tile(0, tiles[0]);
+  load_near(near[0], 0);
+  FarTiles<T, kTokenWarps> far(p, cache, b.base + At::kFar + warp * At::kFarBytes, b.barrier(At::kFarFull + 2 * warp),
+                               b.rank, b.share, lane);
   float4 rotation[4];  // (cos, sin) of two elements each
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -147,28 +102,23 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
   wait_for_previous();
 
   // ---- q, k and v
-  const float factor = b.exchange_row(norm);
-  const auto index_of = [&](int row) { return row / 16 * kLayerHeadDim + b.rank * 16 + row % 16; };
-  if constexpr (At::kTiles) {
-    b.multiply_tiles();
-    if (b.thread < 4 * At::kRows) b.send_result(index_of(b.thread / 4), b.result(b.thread / 4) * factor);
-  } else {
-    const float result = b.multiply_rows([&](int i) { return i / 2 * 16 + warp * 2 + i % 2; });
-    const int i = lane / 4;
-    if (i < 6) b.send_result(index_of(i / 2 * 16 + warp * 2 + i % 2), result * factor);
-  }
-  load_tile(1, tiles[1]);
+  b.exchange_row(norm);
+  project_heads(b);
+  if constexpr (kTokens > 1) load_near(near[1], 1);
   __syncwarp();
-  wait_received(b.barrier(At::kResults), 0);
+  wait_received(b.barrier(At::kResults), 0);  // so all warps have read the first weights
+  if (cached > kNearPositions) far.open();
 
-  // ---- the head's norm and rotation; one warp of the cluster also has the token's own key and value
-  const bool own = b.rank == kLayerBlocks - 1 && warp == kLayerWarps - 1;
-  int tile = own ? -1 : 0;
-  if (!own) load_tile(2, tiles[2]);
+  // ---- the head's norm and rotation; one warp of the token's in the cluster also has its own key and value
+  const bool own = b.rank == kLayerBlocks - 1 && b.share == kTokenWarps - 1;
+  HeadPart<T> part;
+  uint4 own_key[2] = {};
+  uint2 own_value = {};
   float q[16];
+  const uint32_t received = b.base + At::kReceived + b.token * At::kReceivedBytes;
 #pragma unroll 1
   for (int h = own ? 1 : 0;; --h) {  // the key first
-    const uint32_t from = b.base + At::kReceived + h * At::kHeadBytes + piece * 32;
+    const uint32_t from = received + h * At::kHeadBytes + piece * 32;
     const uint32_t weights = b.base + At::kHeads + h * At::kHeadBytes + piece * 32;
     float squares = 0;
 #pragma unroll
@@ -194,107 +144,158 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
       q[i + 9] = x.y * turn.w + y.y * turn.z;
     }
     if (h == 0) break;
-    KvTile& t = tiles[2];
-    t.key[0] = make_uint4(pack_pair<T>(q[0], q[1]), pack_pair<T>(q[2], q[3]), pack_pair<T>(q[4], q[5]),
-                          pack_pair<T>(q[6], q[7]));
-    t.key[1] = make_uint4(pack_pair<T>(q[8], q[9]), pack_pair<T>(q[10], q[11]), pack_pair<T>(q[12], q[13]),
-                          pack_pair<T>(q[14], q[15]));
-    const float4 v = load_shared_float4(b.base + At::kReceived + 2 * At::kHeadBytes + lane * 16);
-    t.value[0] = make_uint2(pack_pair<T>(v.x, v.y), pack_pair<T>(v.z, v.w));
-    t.value[1] = t.value[2] = t.value[3] = make_uint2(0, 0);
-    const int slot = __ldcg(p.batch.slot);
+    own_key[0] = make_uint4(pack_pair<T>(q[0], q[1]), pack_pair<T>(q[2], q[3]), pack_pair<T>(q[4], q[5]),
+                            pack_pair<T>(q[6], q[7]));
+    own_key[1] = make_uint4(pack_pair<T>(q[8], q[9]), pack_pair<T>(q[10], q[11]), pack_pair<T>(q[12], q[13]),
+                            pack_pair<T>(q[14], q[15]));
+    const float4 v = load_shared_float4(received + 2 * At::kHeadBytes + lane * 16);
+    own_value = make_uint2(pack_pair<T>(v.x, v.y), pack_pair<T>(v.z, v.w));
+    const int slot = exists ? __ldcg(p.batch.slot + b.token) : -1;
     if (b.cluster % (kLayerHeads / kLayerKvHeads) == 0 && slot >= 0) {
-      const int64_t row = row_of(slot >> p.page_shift, slot & (p.kv.page_size - 1));
+      const int64_t row = cache.row(slot >> p.page_shift, slot & (p.kv.page_size - 1));
       T* key = static_cast<T*>(p.kv.k) + row + piece * 8;
       if (lane < 8) {
-        *reinterpret_cast<uint4*>(key) = t.key[0];
-        *reinterpret_cast<uint4*>(key + 64) = t.key[1];
+        *reinterpret_cast<uint4*>(key) = own_key[0];
+        *reinterpret_cast<uint4*>(key + 64) = own_key[1];
       }
-      *reinterpret_cast<uint2*>(static_cast<T*>(p.kv.v) + row + lane * 4) = t.value[0];
+      *reinterpret_cast<uint2*>(static_cast<T*>(p.kv.v) + row + lane * 4) = own_value;
     }
   }
 
   // ---- attention
-  HeadPart<T> part;
-  const auto add_tile = [&](KvTile& t) {
-    if (first + tile * kSpan >= cached) return false;
-    part.add(q, t, tile < 0 ? 1 : cached - first - tile * kSpan, lane);
-    load_tile(tile + 3, t);
-    ++tile;
-    return true;
-  };
-  // Unrolled, because moving a tile would wait for its loads. The token's own is in place of tile 2, before tile 0.
-#pragma unroll 1
-  for (bool starts = !own;; starts = true) {
-    if (starts && !(add_tile(tiles[0]) && add_tile(tiles[1]))) break;
-    if (!add_tile(tiles[2])) break;
+  if (own) part.start(q, own_key, own_value);
+#pragma unroll
+  for (int i = 0; i < kTokens; ++i) {
+    if (near_at(i) < cached) part.add(q, near[i % kNearBuffers], cached - near_at(i), lane);
+    if (i + kNearBuffers < kTokens) load_near(near[i % kNearBuffers], i + kNearBuffers);
   }
+  if (cached > kNearPositions) far.add_to(part, q, shared + At::kWarpPart + warp * At::kHeadBytes);
+  if (At::kTight && any_far) arrive_cluster();  // parts may take the place of this block's tiles
   *reinterpret_cast<float4*>(shared + At::kWarpPart + warp * At::kHeadBytes + lane * 16) = part.value;
   if (lane == 0) *reinterpret_cast<float2*>(shared + At::kWarpSums + warp * 8) = make_float2(part.high, part.sum);
   __syncthreads();
-  {  // each warp adds all warps' parts, for the block it sends to
-    const EightParts warps(b.base + At::kWarpSums);
+  {  // each warp adds all parts of its token's warps, for the blocks it sends to
+    const int from = b.token * kTokenWarps;
+    const HeadShares<kTokenWarps> warps(b.base + At::kWarpSums + from * 8);
     float sum = 0;
     float4 value = {};
 #pragma unroll
-    for (int i = 0; i < kLayerWarps; ++i) {
+    for (int i = 0; i < kTokenWarps; ++i) {
       const float share = warps.share(i);
       sum = fmaf(share, warps.part[i].y, sum);
-      value = fma4(share, load_shared_float4(b.base + At::kWarpPart + i * At::kHeadBytes + lane * 16), value);
+      value = fma4(share, load_shared_float4(b.base + At::kWarpPart + (from + i) * At::kHeadBytes + lane * 16), value);
     }
-    const uint32_t there = address_in(b.base, warp);
-    const uint32_t full = there + At::kParts * 8;
-    send(there + At::kPart + b.rank * At::kHeadBytes + lane * 16, value, full);
-    if (lane == 0) send(there + At::kPartSums + b.rank * 8, make_float2(warps.high, sum), full);
+    const int slot = b.token * kLayerBlocks + b.rank;
+    if (At::kTight && any_far) wait_cluster();
+#pragma unroll
+    for (int i = 0; i < kTokens; ++i) {
+      const uint32_t there = address_in(b.base, b.share + i * kTokenWarps);
+      const uint32_t full = there + At::kParts * 8;
+      send(there + At::kPart + slot * At::kHeadBytes + lane * 16, value, full);
+      if (lane == 0) send(there + At::kPartSums + slot * 8, make_float2(warps.high, sum), full);
+    }
   }
   __syncwarp();
   wait_received(b.barrier(At::kParts), 0);
-  if (b.thread < kLayerHeadDim) {
-    const EightParts blocks(b.base + At::kPartSums);
+#pragma unroll
+  for (int i = 0; i < kTokens * kLayerHeadDim; i += kLayerThreads) {
+    const int token = (i + b.thread) / kLayerHeadDim;
+    const int column = b.thread % kLayerHeadDim;
+    if (token >= kTokens) break;
+    const HeadShares<kLayerBlocks> blocks(b.base + At::kPartSums + token * kLayerBlocks * 8);
     float sum = 0;
     float value = 0;
 #pragma unroll
-    for (int i = 0; i < kLayerBlocks; ++i) {
-      const float share = blocks.share(i);
-      sum = fmaf(share, blocks.part[i].y, sum);
-      value = fmaf(share, load_shared_float(b.base + At::kPart + i * At::kHeadBytes + b.thread * 4), value);
+    for (int n = 0; n < kLayerBlocks; ++n) {
+      const float share = blocks.share(n);
+      sum = fmaf(share, blocks.part[n].y, sum);
+      value =
+          fmaf(share, load_shared_float(b.base + At::kPart + token * At::kPartBytes + n * At::kHeadBytes + column * 4),
+               value);
     }
-    b.put_middle(b.thread, __fdividef(value, sum));
+    b.put_middle(token, column, __fdividef(value, sum));
   }
   __syncthreads();
   b.multiply_second();
 }
 
-template <DType F, DType F2>
-__device__ __forceinline__ void mlp_half(const HalfParams& p, uint8_t* shared) {
-  using Block = HalfBlock<F, F2, false>;
+// Each block multiplies kRows / 2 rows of gate and of up, in this order.
+template <typename Block>
+__device__ __forceinline__ void project_middle(const Block& b) {
   using At = typename Block::At;
+  constexpr int kTokens = Block::kTokens;
   constexpr int kPairs = At::kRows / 2;
   constexpr int kWarpPairs = kPairs / kLayerWarps;
+  const int index = b.rank * kPairs;
+  if constexpr (kTokens > 1 && (At::kTiles || At::kQuantTiles)) {
+    b.multiply_tiles();
+#pragma unroll 1
+    for (int i = b.thread / 4; i < kPairs / 2 * kTokens; i += kLayerThreads / 4) {
+      const int token = i / (kPairs / 2);
+      const int pair = i % (kPairs / 2) * 2;
+      const float factor = b.factor(token);
+      const auto at = [&](int n) {
+        return swiglu(b.result(token, pair + n) * factor, b.result(token, kPairs + pair + n) * factor);
+      };
+      b.send_results(token, index + pair, make_float2(at(0), at(1)));
+    }
+  } else if constexpr (At::kTiles) {
+    const float factor = b.factor(0);
+    b.multiply_tiles();
+    const int pair = b.thread / 4;
+    if (pair < kPairs) {
+      b.send_results(0, index + pair, swiglu(b.result(0, pair) * factor, b.result(0, kPairs + pair) * factor));
+    }
+  } else {
+    const auto row_of = [&](int i) { return i / kWarpPairs * kPairs + b.warp * kWarpPairs + i % kWarpPairs; };
+    float result[kTokens];
+    if constexpr (kTokens == 1) {
+      const float factor = b.factor(0);
+      b.multiply_rows(result, row_of);
+      const float up = __shfl_down_sync(kFullMask, result[0], 4 * kWarpPairs);
+      if (b.lane < 4 * kWarpPairs) {
+        b.send_results(0, index + b.warp * kWarpPairs + b.lane / 4, swiglu(result[0] * factor, up * factor));
+      }
+    } else {
+      // The lower lanes finish the first token, the upper ones the second; of two adjacent pairs, even lanes send both
+      // to the first four blocks, odd ones to the others.
+      static_assert(kWarpPairs == 4);
+      const bool upper = b.lane >= 16;
+      const int pair = b.lane / 4 % 4;
+      const bool odd = pair % 2 != 0;
+      const float factor = b.factor(upper ? 1 : 0);
+      b.multiply_rows(result, row_of);
+      const float other = __shfl_xor_sync(kFullMask, upper ? result[0] : result[1], 16);
+      const float mine = swiglu((upper ? other : result[0]) * factor, (upper ? result[1] : other) * factor);
+      const float next = __shfl_xor_sync(kFullMask, mine, 4);
+      b.send_result(b.lane % 4 + (odd ? 4 : 0), upper ? 1 : 0, index + b.warp * kWarpPairs + pair / 2 * 2,
+                    odd ? make_float2(next, mine) : make_float2(mine, next));
+    }
+  }
+}
+
+template <DType F, DType F2, int kTokens>
+__device__ __forceinline__ void mlp_half(const HalfParams& p, uint8_t* shared) {
+  using Block = HalfProducts<F, F2, false, kTokens>;
+  using At = typename Block::At;
   let_next_start();
   const Block b(p, shared);
-  const int row = (b.cluster * kLayerBlocks + b.rank) * kPairs;
+  const int row = (b.cluster * kLayerBlocks + b.rank) * (At::kRows / 2);
   b.open(row, row);
   const float4 norm = b.norm_weights();
   wait_cluster();  // the other blocks' barriers are ready
   wait_for_previous();
-  const float factor = b.exchange_row(norm);
-  const auto send_pair = [&](int pair, float gate, float up) {
-    b.send_result(b.rank * kPairs + pair, swiglu(gate * factor, up * factor));
-  };
-  if constexpr (At::kTiles) {
-    b.multiply_tiles();
-    const int pair = b.thread / 4;
-    if (pair < kPairs) send_pair(pair, b.result(pair), b.result(kPairs + pair));
-  } else {
-    const float gate =
-        b.multiply_rows([&](int i) { return i / kWarpPairs * kPairs + b.warp * kWarpPairs + i % kWarpPairs; });
-    const float up = __shfl_down_sync(kFullMask, gate, 4 * kWarpPairs);
-    if (b.lane < 4 * kWarpPairs) send_pair(b.warp * kWarpPairs + b.lane / 4, gate, up);
-  }
+  b.exchange_row(norm);
+  project_middle(b);
   __syncwarp();
   wait_received(b.barrier(At::kResults), 0);
-  if (b.thread < At::kColumns) b.put_middle(b.thread, load_shared_float(b.base + At::kReceived + b.thread * 4));
+#pragma unroll
+  for (int i = 0; i < kTokens * At::kColumns; i += kLayerThreads) {
+    const int at = i + b.thread;
+    if (at < kTokens * At::kColumns) {
+      b.put_middle(at / At::kColumns, at % At::kColumns, load_shared_float(b.base + At::kReceived + at * 4));
+    }
+  }
   __syncthreads();
   b.multiply_second();
 }
@@ -302,28 +303,28 @@ __device__ __forceinline__ void mlp_half(const HalfParams& p, uint8_t* shared) {
 #endif
 
 // Two kernels share a multiprocessor.
-template <DType F, DType F2, typename T>
+template <DType F, DType F2, int kTokens, typename T>
 __global__ void __launch_bounds__(kLayerThreads, 2) attention_half_kernel(const __grid_constant__ AttentionParams p) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   extern __shared__ __align__(1024) uint8_t shared[];
-  attention_half<F, F2, T>(p, shared);
+  attention_half<F, F2, kTokens, T>(p, shared);
 #endif
 }
-template <DType F, DType F2>
+template <DType F, DType F2, int kTokens>
 __global__ void __launch_bounds__(kLayerThreads, 2) mlp_half_kernel(const __grid_constant__ HalfParams p) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   extern __shared__ __align__(1024) uint8_t shared[];
-  mlp_half<F, F2>(p, shared);
+  mlp_half<F, F2, kTokens>(p, shared);
 #endif
 }
 
-__global__ void layer_sum_kernel(LayerStream s, float* out) {
+__global__ void layer_sum_kernel(LayerStream s, int stride, float* out) {
   let_next_start();
   wait_for_previous();
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   float part[kMaxLayerClusters];
 #pragma unroll
-  for (int c = 0; c < kMaxLayerClusters; ++c) part[c] = c < s.count ? load_fresh(s.parts + c * kLayerWidth + i) : 0.0F;
+  for (int c = 0; c < kMaxLayerClusters; ++c) part[c] = c < s.count ? load_fresh(s.parts + c * stride + i) : 0.0F;
   float sum = load_fresh(s.row + i);
 #pragma unroll
   for (int c = 0; c < kMaxLayerClusters; ++c) sum += part[c];
@@ -333,20 +334,23 @@ __global__ void layer_sum_kernel(LayerStream s, float* out) {
 // ---- launches
 
 // Rows of `bytes` as pairs of bytes, in boxes of `columns` bytes and a quarter's rows.
-bool map_rows(CUtensorMap* map, void* data, int bytes, int columns) {
+bool map_rows(CUtensorMap* map, void* data, int bytes, int columns,
+              CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_NONE) {
   const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(bytes / 2), kLayerWidth};
   const cuuint64_t strides[1] = {static_cast<cuuint64_t>(bytes)};
   const cuuint32_t box[2] = {static_cast<cuuint32_t>(columns / 2), kQuarterRows};
   const cuuint32_t steps[2] = {1, 1};
   return encode_tiled()(map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, data, sizes, strides, box, steps,
-                        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE,
+                        CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_NONE,
                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 template <typename At>
 bool map_second(HalfParams& p) {
   constexpr RowBytes kRow = row_space(At::kSecond, At::kSecondWidth / kGroup);
-  constexpr int kBox = At::kSecond == DType::q8_0 ? At::kSlice.q / 2 : At::kSlice.q;
-  if (!map_rows(&p.maps.q, p.second.q, kRow.q, kBox)) return false;
+  constexpr CUtensorMapSwizzle kSwizzle = At::kSwizzle == 0      ? CU_TENSOR_MAP_SWIZZLE_NONE
+                                          : At::kSwizzle == 0x30 ? CU_TENSOR_MAP_SWIZZLE_64B
+                                                                 : CU_TENSOR_MAP_SWIZZLE_128B;
+  if (!map_rows(&p.maps.q, p.second.q, kRow.q, At::kBox, kSwizzle)) return false;
   if (At::kSlice.h != 0 && !map_rows(&p.maps.h, p.second.h, kRow.h, At::kSlice.h)) return false;
   return At::kScaleBytes == 0 || map_rows(&p.maps.s, p.second.s, kRow.s, At::kScaleBytes);
 }
@@ -363,6 +367,14 @@ bool with_layer_types(DType most, DType other, Visit visit) {
   return false;
 }
 
+// Calls visit.template operator()<kTokens>() with the number of tokens that the kernel has.
+template <typename Visit>
+bool with_layer_tokens(int tokens, Visit visit) {
+  if (tokens == 1) return visit.template operator()<1>();
+  if (tokens == 2) return visit.template operator()<2>();
+  return visit.template operator()<4>();
+}
+
 template <typename At>
 LaunchShape half_shape() {
   return {dim3(At::kClusters * kLayerBlocks), dim3(kLayerThreads), At::kBytes, kLayerBlocks};
@@ -375,12 +387,16 @@ bool layer_types_fit(DType most, DType other) {
 }
 
 int mlp_clusters(DType gate) {
-  return gate == DType::bf16 ? HalfLayout<DType::bf16, DType::bf16, false>::kClusters
-                             : HalfLayout<DType::q8_0, DType::q8_0, false>::kClusters;
+  return gate == DType::bf16 ? HalfLayout<DType::bf16, DType::bf16, false, 1>::kClusters
+                             : HalfLayout<DType::q8_0, DType::q8_0, false, 1>::kClusters;
 }
 
 bool layer_halves_fit(const LaunchContext& c) {
   return c.hopper && encode_tiled() != nullptr;
+}
+
+bool layer_cache_fits(const KvLayerView& kv) {
+  return maps_cache(kv);
 }
 
 bool launch_attention_half(const LaunchContext& c, const AttentionHalf& t) {
@@ -392,31 +408,38 @@ bool launch_attention_half(const LaunchContext& c, const AttentionHalf& t) {
       .batch = t.batch,
       .scale = t.scale};
   while (1 << p.page_shift < t.kv.page_size) ++p.page_shift;
+  if (!map_cache(t.kv, kTile, &p.k, &p.v)) return false;
   return with_layer_types(t.q.dtype, t.v.dtype, [&]<DType F, DType F2>() {
-    using At = HalfLayout<F, F2, true>;
-    if (!map_second<At>(p.half)) return false;
-    if (t.kv.dtype == DType::bf16) {
-      launch(c, half_shape<At>(), attention_half_kernel<F, F2, __nv_bfloat16>, p);
-    } else {
-      launch(c, half_shape<At>(), attention_half_kernel<F, F2, __half>, p);
-    }
-    return true;
+    return with_layer_tokens(t.stream.tokens, [&]<int kTokens>() {
+      using At = HalfLayout<F, F2, true, kTokens>;
+      if (!map_second<At>(p.half)) return false;
+      const LaunchShape shape = half_shape<At>();
+      if (t.kv.dtype == DType::bf16) {
+        launch(c, shape, attention_half_kernel<F, F2, kTokens, __nv_bfloat16>, p);
+      } else {
+        launch(c, shape, attention_half_kernel<F, F2, kTokens, __half>, p);
+      }
+      return true;
+    });
   });
 }
 
 bool launch_mlp_half(const LaunchContext& c, const MlpHalf& t) {
   HalfParams p{.stream = t.stream, .norm = t.norm, .eps = t.eps, .first = {t.gate.w, t.up.w, {}}, .second = t.down.w};
   return with_layer_types(t.gate.dtype, t.down.dtype, [&]<DType F, DType F2>() {
-    using At = HalfLayout<F, F2, false>;
-    if (!map_second<At>(p)) return false;
-    launch(c, half_shape<At>(), mlp_half_kernel<F, F2>, p);
-    return true;
+    return with_layer_tokens(t.stream.tokens, [&]<int kTokens>() {
+      using At = HalfLayout<F, F2, false, kTokens>;
+      if (!map_second<At>(p)) return false;
+      launch(c, half_shape<At>(), mlp_half_kernel<F, F2, kTokens>, p);
+      return true;
+    });
   });
 }
 
 void launch_layer_sum(const LaunchContext& c, const LayerStream& stream, float* out) {
   constexpr int kThreads = 128;
-  launch(c, {dim3(kLayerWidth / kThreads), dim3(kThreads)}, layer_sum_kernel, stream, out);
+  const int blocks = stream.tokens * kLayerWidth / kThreads;
+  launch(c, {dim3(blocks), dim3(kThreads)}, layer_sum_kernel, stream, layer_tokens(stream.tokens) * kLayerWidth, out);
 }
 
 }  // namespace inferno::cuda

@@ -3,7 +3,9 @@
 
 #include <cuda.h>
 
+#include "backend/cuda/kernels/decode_tile.cuh"
 #include "backend/cuda/kernels/layer_task.h"
+#include "backend/cuda/kernels/quant_tile.cuh"
 #include "backend/cuda/kernels/stream_activations.cuh"
 
 namespace inferno::cuda {
@@ -16,6 +18,7 @@ inline constexpr int kLayerSlice =
 inline constexpr int kPieceRows = 8;  // that are requested together
 inline constexpr int kQuarters = 4;   // of the second product's rows, requested together
 inline constexpr int kQuarterRows = kLayerSlice / kQuarters;
+inline constexpr int kMiddleGroups = 8;  // of the second product's input, padded
 
 // Bytes of a row of some groups of 32 values in each plane.
 __host__ __device__ constexpr RowBytes row_space(DType dtype, int groups) {
@@ -44,9 +47,12 @@ struct HalfParams {
   SliceMaps maps;   // of `second`
 };
 
+inline constexpr int kMostLayerBytes = 113 * 1024;  // of shared memory, with two blocks on a multiprocessor
+
 // Where everything is in shared memory. F: of most weights; F2: of v or down.
-template <DType F, DType F2, bool kAttention>
+template <DType F, DType F2, bool kAttention, int kTokens>
 struct HalfLayout {
+  static constexpr int kTokenWarps = kLayerWarps / kTokens;  // that have the same token
   static constexpr bool kTiles = on_tensor_cores(F);
   static constexpr DType kSecond = kAttention ? F : F2;
   // Clusters are placed whole, and a H200 has room for 30 with two blocks on each multiprocessor. With 12 of the MLP
@@ -62,12 +68,19 @@ struct HalfLayout {
     const RowBytes b = row_space(dtype, kLayerWidth / kGroup);
     return kPieceRows * (b.q + b.h + b.s + b.d);
   }
-  static constexpr int kPieceBytes = round_128(larger(piece_bytes(F), piece_bytes(F2)));
+  // Four tokens of quantized weights are products of quant_tile.cuh. Rows of the first weights are then padded;
+  // those of the second swizzled by the copy engine.
+  static constexpr bool kQuantTiles = !kTiles && kTokens == 4;
+  static constexpr int kPad = kQuantTiles ? kRowPad : 0;
+  static constexpr int kPieceBytes = round_128(larger(piece_bytes(F), piece_bytes(F2)) + kPieceRows * kPad);
 
   // A quarter of the block's rows of the second weights: the cluster's columns of q (8 bits: both halves of the groups
   // one after another) and h; of scales as many bytes from a multiple of 16 on as always include them, because a box
   // begins there; whole rows of plane d.
   static constexpr RowBytes kSlice = row_space(kSecond, kGroups);
+  static constexpr int kBox = kSecond == DType::q8_0 ? kSlice.q / 2 : kSlice.q;  // bytes of a row of q
+  static constexpr uint32_t kSwizzle = !kQuantTiles ? 0 : kBox == 64 ? 0x30 : 0x70;
+  static_assert(!kQuantTiles || kBox == 64 || kBox == 128);
   static constexpr int kScaleBytes = kTiles ? 0 : 16;
   static constexpr int kSuperBytes = kTiles ? 0 : row_space(kSecond, kSecondWidth / kGroup).d;
   static constexpr int kQuarterH = kQuarterRows * kSlice.q;
@@ -76,40 +89,70 @@ struct HalfLayout {
   static constexpr int kQuarterUsed = kQuarterD + kQuarterRows * kSuperBytes;
   static constexpr int kQuarterBytes = round_128(kQuarterUsed);
 
-  // Barriers: what is received; pieces and quarters.
-  enum Barrier { kRow, kResults, kParts, kFull, kBarriers = kFull + kPieces + kQuarters };
-  // Parts of attention arrive after all blocks have sent their results, so after this one has read the row and its
-  // sums, whose place they take. 16-bit: the warps' parts take the place of what was added, which all warps read before
-  // the barrier of multiply_tiles(); with more shared memory two blocks would not fit beside each other.
-  static constexpr int kX = 128;
-  static constexpr int kXBytes = kTiles ? kLayerWidth * 2 : activation_bytes(Activation::quant32, 1);
-  static constexpr int kSquares = kX + kXBytes;
-  static constexpr int kSums = kSquares + kLayerBlocks * 4;  // [kRows][kLayerWarps], tensor cores only
-  static constexpr int kXEnd = kSums + (kTiles ? kRows * kLayerWarps * 4 : 0);
+  // Barriers: what is received; pieces and quarters; keys and values of each warp.
+  enum Barrier {
+    kRow,
+    kResults,
+    kParts,
+    kFull,
+    kFarFull = kFull + kPieces + kQuarters,
+    kBarriers = kFarFull + (kAttention ? 2 * kLayerWarps : 0)
+  };
+  // What is per token is [kTokens][...]. Two blocks have to fit beside each other, so places are used again:
+  // - Once a block has received all results, all warps of all blocks are done with the row, its sums and the first
+  //   weights. So parts of attention take the place of the row, tiles of the cache that of the first weights, and the
+  //   middle of the MLP of several tokens that of the row.
+  // - 16-bit, up to two tokens: the warps' parts of attention take the place of what was added, which all warps read
+  //   before the barrier of multiply_tiles().
+  // - Sums of four tokens of quantized weights take the place of the first weights, after a barrier.
+  // - Four tokens: results take the place of what was added, 16-bit weights' sums that of the row, each after a barrier
+  //   of its own; the parts of attention that of the tiles of the cache, after a barrier of the cluster, and those of a
+  //   block's warps that of the row.
+  static constexpr bool kTight = kTokens == 4;
+  static constexpr int kX = round_128(kBarriers * 8);
+  static constexpr int kXBytes =  // of a token
+      kTiles ? kLayerWidth * 2 : activation_bytes(Activation::quant32, 1) + kPad;
+  static constexpr int kSquares = kX + kTokens * kXBytes;  // [kLayerBlocks]
+  static constexpr int kSquaresEnd = kSquares + kTokens * kLayerBlocks * 4;
+  static constexpr int kSumBytes = kRows * kLayerWarps * 4;  // of a token
+  static constexpr int kXEnd = kTiles && !kTight ? kSquaresEnd + kTokens * kSumBytes : kSquaresEnd;
   static constexpr int kHeadBytes = kLayerHeadDim * 4;
-  static constexpr int kPart = kX;  // [kLayerBlocks][kLayerHeadDim], then (high, sum) of each
-  static constexpr int kPartSums = kPart + kLayerBlocks * kHeadBytes;
-  static constexpr int kAdded = round_128(larger(kXEnd, kAttention ? kPartSums + kLayerBlocks * 8 : 0));
-  static constexpr int kWarpPart =  // [kLayerWarps][kLayerHeadDim], then (high, sum) of each
-      kTiles ? kAdded : kAdded + kLayerThreads * 16;
+  static constexpr int kPartBytes = kLayerBlocks * kHeadBytes;  // of a token
+  static constexpr int kAdded =
+      round_128(larger(kXEnd, kAttention ? kX + (kTight ? 1 : kTokens) * (kPartBytes + kLayerBlocks * 8) : 0));
+  static constexpr int kAddedEnd = kAdded + kLayerThreads * 16;
+  // [kLayerWarps][kLayerHeadDim], then (high, sum) of each
+  static constexpr int kWarpPart = kTight ? kX : kTiles ? kAdded : kAddedEnd;
   static constexpr int kWarpSums = kWarpPart + kLayerWarps * kHeadBytes;
-  static constexpr int kMiddle = round_128(kWarpSums + kLayerWarps * 8);  // the second product's input
-  static constexpr int kReceived = kMiddle + 512;
+  static constexpr int kUsed =
+      larger(kTight ? kAdded : kAddedEnd, kAttention && !kTight ? kWarpSums + kLayerWarps * 8 : 0);
+  static constexpr int kMiddleBytes = kTiles ? kColumns * 2 : kMiddleGroups * 40;  // the second product's input
+  static constexpr bool kMiddleApart = kAttention || kTokens == 1;
+  static constexpr int kMiddle = kMiddleApart ? round_128(kUsed) : kX;
+  static constexpr int kReceived = round_128(kMiddleApart ? kMiddle + kTokens * kMiddleBytes : kUsed);
   static constexpr int kReceivedBytes = (kAttention ? 3 * kLayerHeadDim : kColumns) * 4;
-  static constexpr int kHeads = kReceived + kReceivedBytes;  // norms of q and k
-  static constexpr int kFirst = round_128(kHeads + (kAttention ? 2 * kHeadBytes : 0));
+  static constexpr int kHeads =  // norms of q and k
+      larger(kReceived + kTokens * kReceivedBytes, kTight ? kAddedEnd : 0);
+  // The second weights before the first; 16-bit: in their place.
+  static constexpr int kSecondAt = round_128(kHeads + (kAttention ? 2 * kHeadBytes : 0));
+  static constexpr int kFirst = kTiles ? kSecondAt : kSecondAt + kQuarters * kQuarterBytes;
   static constexpr int kAfter = kFirst + kPieces * kPieceBytes;
-  // 16-bit: in place of the first weights.
-  static constexpr int kSecondAt = kTiles ? kFirst : kAfter;
-  static constexpr int kBytes = kTiles ? kAfter : kAfter + kQuarters * kQuarterBytes;
+  // Tiles of the cache take the first weights' place; swizzled boxes begin at multiples of 1024.
+  static constexpr int kFar = ((kTiles ? kFirst + kQuarters * kQuarterBytes : kFirst) + 1023) / 1024 * 1024;
+  static constexpr int kFarBytes = kTile * kLayerHeadDim * 2 * 2;  // of a warp: keys and values of 16 bits
+  static constexpr int kBytes = kAttention ? larger(kAfter, kFar + kLayerWarps * kFarBytes) : kAfter;
+  static_assert(kBytes <= kMostLayerBytes);
   static_assert(!kTiles || kQuarters * kQuarterBytes <= kPieces * kPieceBytes);
+  static constexpr int kSums = !kTiles ? kFirst : kTight ? kX : kSquaresEnd;  // [kRows][kLayerWarps (quantized: 2)]
+  static constexpr int kPart = kTight ? kFar : kX;                            // [kLayerBlocks][kLayerHeadDim]
+  static constexpr int kPartSums = kPart + kTokens * kPartBytes;              // (high, sum) of each
 
   // Formats with an offset or minimum need the sums of their activations.
   __host__ __device__ static constexpr bool has_sums(DType dtype) {
     return level_offset(dtype) != 0 || group_bytes(dtype).d == 4 || group_bytes(dtype).s == 4;
   }
   static constexpr bool kHasSums = !kTiles && (has_sums(F) || has_sums(F2));
-  static constexpr int kRowBytes =
+  static constexpr int kRowBytes =  // of a token's row, its squares included
       kLayerBlocks * 4 + (kTiles ? kLayerWidth * 2 : kLayerWidth + kLayerWidth / kGroup * (kHasSums ? 8 : 4));
 };
 

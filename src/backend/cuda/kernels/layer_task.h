@@ -1,4 +1,4 @@
-// The two halves of a layer of one decoded token, each one kernel of clusters (layer_half.cuh).
+// The two halves of a layer of one to four decoded tokens, each one kernel of clusters (layer_half.cuh).
 #pragma once
 
 #include "backend/cuda/kernels/kernels.h"
@@ -12,14 +12,21 @@ inline constexpr int kLayerKvHeads = 8;
 inline constexpr int kLayerHeadDim = 128;
 inline constexpr int kLayerMiddle = 3072;  // of the MLP
 inline constexpr int kMaxLayerClusters = 16;
+inline constexpr int kMaxLayerTokens = 4;
 
-// The residual stream between the halves: the sum of a row and of the parts that each cluster of the half before adds
-// to it. A half stores the sum that it read, and its own parts.
+// The tokens that the kernels for so many have.
+[[nodiscard]] constexpr int layer_tokens(int tokens) {
+  return tokens == 3 ? 4 : tokens;
+}
+
+// The residual stream between the halves: the sum of each token's row and of the parts that each cluster of the half
+// before adds to it. A half stores the sum that it read, and its own parts.
 struct LayerStream {
-  const float* row = nullptr;    // [kLayerWidth]
-  const float* parts = nullptr;  // [count][kLayerWidth]
+  const float* row = nullptr;    // [tokens][kLayerWidth]
+  const float* parts = nullptr;  // [count][layer_tokens()][kLayerWidth]
   int count = 0;                 // at most kMaxLayerClusters
-  float* row_out = nullptr;
+  int tokens = 1;
+  float* row_out = nullptr;  // [layer_tokens()][kLayerWidth]
   float* parts_out = nullptr;
 };
 
@@ -52,10 +59,12 @@ inline constexpr int kAttentionClusters = kLayerHeads;
 [[nodiscard]] bool layer_types_fit(DType most, DType other);
 // Whether the driver can map weights, as these kernels need it.
 [[nodiscard]] bool layer_halves_fit(const LaunchContext& c);
-// False: the driver cannot map the weights.
+// Whether they can read this cache.
+[[nodiscard]] bool layer_cache_fits(const KvLayerView& kv);
+// False: the driver cannot map weights or cache.
 [[nodiscard]] bool launch_attention_half(const LaunchContext& c, const AttentionHalf& task);
 [[nodiscard]] bool launch_mlp_half(const LaunchContext& c, const MlpHalf& task);
-// out [kLayerWidth]: the row with all parts.
+// out [tokens][kLayerWidth]: the rows with all parts.
 void launch_layer_sum(const LaunchContext& c, const LayerStream& stream, float* out);
 
 }  // namespace inferno::cuda
