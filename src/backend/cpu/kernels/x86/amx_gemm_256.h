@@ -156,6 +156,8 @@ inline void multiply_slab_256(const Slab& slab) {
     for (int64_t block = 0; block < blocks; ++block) {
       for (int64_t panel = 0; panel < slab.count; ++panel) {
         for (int64_t tile = first; tile < end; ++tile) {
+          // In time for the last block, whose results fill these lines.
+          if (block + 2 == blocks) prefetch_outputs(slab, tile, 1, panel, 1);
           pipeline.multiply(
               {tile, block, panel,
                static_cast<const uint8_t*>(slab.task.activations) + tile * tile_bytes + block * TokenTile<256>::kBytes,
