@@ -34,7 +34,8 @@ template <int kTile>
 // f(block, tile 0-3 as a constant, sums) for all blocks.
 template <typename F>
 void for_blocks(F f) {
-  __m512 sums[16];
+  __m512 sums[16];  // in registers, not in memory that the tile instructions might write to
+#pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) sums[i] = _mm512_setzero_ps();
   for (int b = 0; b < kBlocks; b += 4) {
     f.template operator()<0>(b, sums);
@@ -42,17 +43,54 @@ void for_blocks(F f) {
     f.template operator()<2>(b + 2, sums);
     f.template operator()<3>(b + 3, sums);
   }
+#pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) _mm512_storeu_ps(kept + 16 * i, sums[i]);
   memory_barrier();
 }
-constexpr TileSchedule32 kNow = {2, 2, 4, 4, false, false};
-constexpr TileSchedule32 kLate = {2, 2, 4, 4, false, true};
+constexpr TileSchedule32 kSchedule = {2, 2, 4, 4, false};
 
-template <TileSchedule32 kSchedule, int kTile>
+template <int kProduct>
 [[gnu::always_inline]] inline void whole_product(int b, int64_t ring) {
   uint8_t* to = results + b / 4 * 4096 % ring;
   // The previous block is at the end of the ring, or directly before this one.
-  multiply_and_store<kTile, kSchedule>(tokens, 4096, weights, 4096, to, to != results);
+  multiply_and_store<kProduct, kSchedule>(tokens, 4096, weights, 4096, to, to != results);
+}
+
+// A product of its own tokens and rows, with kSums of tiles 0-3 in turns and kSides of each of 4-5 and 6-7, stored when
+// the next one or, where there are four, the one after that has been multiplied.
+template <int kTile, int kSums, int kSides>
+[[gnu::always_inline]] inline void single_product(int b) {
+  constexpr bool kSecond = kSides == 2 && kTile % 2 == 1;
+  if constexpr (kSecond) {
+    _tile_loadd(5, tokens + b % 4 * 512, 32);
+    _tile_loadd(7, weights + b % 4 * 512, 64);
+  } else {
+    _tile_loadd(4, tokens + b % 4 * 512, 32);
+    _tile_loadd(6, weights + b % 4 * 512, 64);
+  }
+  constexpr int kSum = kTile % kSums;
+  if constexpr (kSum == 0) {
+    _tile_zero(0);
+    if constexpr (kSecond) _tile_dpbssd(0, 5, 7);
+    if constexpr (!kSecond) _tile_dpbssd(0, 4, 6);
+  } else if constexpr (kSum == 1) {
+    _tile_zero(1);
+    if constexpr (kSecond) _tile_dpbssd(1, 5, 7);
+    if constexpr (!kSecond) _tile_dpbssd(1, 4, 6);
+  } else if constexpr (kSum == 2) {
+    _tile_zero(2);
+    _tile_dpbssd(2, 4, 6);
+  } else {
+    _tile_zero(3);
+    if constexpr (kSecond) _tile_dpbssd(3, 5, 7);
+    if constexpr (!kSecond) _tile_dpbssd(3, 4, 6);
+  }
+  uint8_t* to = results + b % 8 * 1024;
+  constexpr int kStored = kSums == 1 ? 0 : kSums == 2 ? 1 - kSum : (kSum + 2) % 4;
+  if constexpr (kStored == 0) _tile_stored(0, to, 64);
+  if constexpr (kStored == 1) _tile_stored(1, to, 64);
+  if constexpr (kStored == 2) _tile_stored(2, to, 64);
+  if constexpr (kStored == 3) _tile_stored(3, to, 64);
 }
 
 struct Part {
@@ -106,55 +144,56 @@ const Part kParts[] = {
      [] {
        for_blocks([]<int kTile>(int b, auto&) {
          only_multiply<kTile>();
-         store_tile<kTile, 2>(results + b / 4 % 4 * 4096);
+         _tile_stored(0, results + b % 8 * 1024, 64);
        });
      }},
-    {"product 2 x 2", 32, [] { for_blocks([]<int kTile>(int b, auto&) { whole_product<kNow, kTile>(b, 8192); }); }},
-    {"product 2 x 2, late stores", 32,
-     [] { for_blocks([]<int kTile>(int b, auto&) { whole_product<kLate, kTile>(b, 8192); }); }},
+    {"single products, 3 tiles", 32,
+     [] { for_blocks([]<int kTile>(int b, auto&) { single_product<kTile, 1, 1>(b); }); }},
+    {"single products, 4 tiles", 32,
+     [] { for_blocks([]<int kTile>(int b, auto&) { single_product<kTile, 2, 1>(b); }); }},
+    {"single products, 6 tiles", 32,
+     [] { for_blocks([]<int kTile>(int b, auto&) { single_product<kTile, 4, 1>(b); }); }},
+    {"single products, 8 tiles", 32,
+     [] { for_blocks([]<int kTile>(int b, auto&) { single_product<kTile, 4, 2>(b); }); }},
+    {"product 2 x 2", 32, [] { for_blocks([]<int kTile>(int b, auto&) { whole_product<kTile>(b, 8192); }); }},
     {"product 2 x 2 + scaling of something else", 32,
      [] {
        for_blocks([]<int kTile>(int b, auto& s) {
-         whole_product<kNow, kTile>(b, 8192);
+         whole_product<kTile>(b, 8192);
          scale(elsewhere + b % 8 * 1024, s);
        });
      }},
-    {"product 2 x 2, late stores + scaling of something else", 32,
+    {"product 2 x 2 + scaling of 8 products ago", 32,
      [] {
        for_blocks([]<int kTile>(int b, auto& s) {
-         whole_product<kLate, kTile>(b, 8192);
-         scale(elsewhere + b % 8 * 1024, s);
-       });
-     }},
-    {"product 2 x 2, late stores + scaling of 8 products ago", 32,
-     [] {
-       for_blocks([]<int kTile>(int b, auto& s) {
-         whole_product<kLate, kTile>(b, 16384);
+         whole_product<kTile>(b, 16384);
          scale(results + (b + 8) % 16 * 1024, s);
        });
      }},
-    {"product 2 x 2, late stores + scaling of 16 products ago", 32,
+    {"product 2 x 2 + scaling of 16 products ago", 32,
      [] {
        for_blocks([]<int kTile>(int b, auto& s) {
-         whole_product<kLate, kTile>(b, 32768);
+         whole_product<kTile>(b, 32768);
          scale(results + (b + 16) % 32 * 1024, s);
        });
      }},
-    {"product 2 x 2, 16 blocks late stores, then 16 scaled", 32,
+    {"product 2 x 2, 16 blocks, then 16 scaled", 32,
      [] {
        __m512 sums[16];
+#pragma GCC unroll 16
        for (int i = 0; i < 16; ++i) sums[i] = _mm512_setzero_ps();
        for (int b = 0; b < kBlocks; b += 16) {
          for (int i = 0; i < 16; i += 4) {
-           whole_product<kLate, 0>(i, 16384);
-           whole_product<kLate, 1>(i + 1, 16384);
-           whole_product<kLate, 2>(i + 2, 16384);
-           whole_product<kLate, 3>(i + 3, 16384);
+           whole_product<0>(i, 16384);
+           whole_product<1>(i + 1, 16384);
+           whole_product<2>(i + 2, 16384);
+           whole_product<3>(i + 3, 16384);
          }
          memory_barrier();
          for (int i = 0; i < 16; ++i) scale(results + i * 1024, sums);
          memory_barrier();
        }
+#pragma GCC unroll 16
        for (int i = 0; i < 16; ++i) _mm512_storeu_ps(kept + 16 * i, sums[i]);
      }},
 };

@@ -43,9 +43,9 @@ void pipelined(const Slab& slab) {
 
 // ---- blocks of 256
 
-template <InterleavedFormat kFormat, TileSchedule256 kSchedule>
+template <InterleavedFormat kFormat, int64_t kTiles>
 void multiply_256(const Slab& slab) {
-  multiply_part_256<kFormat, kSchedule>(slab, 0, token_tiles(slab.task.tokens));
+  multiply_slab_256<kFormat, kTiles>(slab);
 }
 
 // ---- all
@@ -60,33 +60,28 @@ std::vector<Variant> variants() {
   if constexpr (kFormat.block == 32) {
     constexpr auto kF = kFormat;
     return {
-        {"1 x 1, 4 blocks, pass 8", multiply_32<kF, {1, 1, 4, 8, false, false}>, 8},
-        {"2 x 2, 1 block, pass 8", multiply_32<kF, {2, 2, 1, 8, false, false}>, 8},
-        {"2 x 2, 4 blocks, pass 8", multiply_32<kF, {2, 2, 4, 8, false, false}>, 8},
-        {"2 x 2, 4 blocks, pass 4", multiply_32<kF, {2, 2, 4, 4, false, false}>, 8},
-        {"2 x 2, 4 blocks, pass 4, late", multiply_32<kF, {2, 2, 4, 4, false, true}>, 8},
-        {"2 x 2, 4 blocks, pass 4, prefetch", multiply_32<kF, {2, 2, 4, 4, true, false}>, 8},
-        {"2 x 2, 4 blocks, pass 4, prefetch, late", multiply_32<kF, {2, 2, 4, 4, true, true}>, 8},
-        {"2 x 2, 4 blocks, pass 2, prefetch, late", multiply_32<kF, {2, 2, 4, 2, true, true}>, 8},
-        {"2 x 2, 2 blocks, pass 4, prefetch, late", multiply_32<kF, {2, 2, 2, 4, true, true}>, 8},
-        {"pipelined, 2 blocks, pass 4", pipelined<kF, {2, 2, 2, 4, false, false}>, 8},
-        {"pipelined, 2 blocks, pass 4, late", pipelined<kF, {2, 2, 2, 4, false, true}>, 8},
-        {"pipelined, 2 blocks, pass 4, prefetch, late (in use)", pipelined<kF, {2, 2, 2, 4, true, true}>, 8},
-        {"- 64 rows in a slab", pipelined<kF, {2, 2, 2, 4, true, true}>, 4},
-        {"- 256 rows in a slab", pipelined<kF, {2, 2, 2, 4, true, true}>, 16},
-        {"pipelined, 2 blocks, pass 2, prefetch, late", pipelined<kF, {2, 2, 2, 2, true, true}>, 8},
-        {"pipelined, 2 blocks, pass 8, prefetch, late", pipelined<kF, {2, 2, 2, 8, true, true}>, 8},
+        {"1 x 1, 4 blocks, pass 8", multiply_32<kF, {1, 1, 4, 8, false}>, 8},
+        {"1 x 2, 4 blocks, pass 8", multiply_32<kF, {1, 2, 4, 8, false}>, 8},
+        {"1 x 2, 4 blocks, pass 8, prefetch", multiply_32<kF, {1, 2, 4, 8, true}>, 8},
+        {"2 x 1, 4 blocks, pass 8", multiply_32<kF, {2, 1, 4, 8, false}>, 8},
+        {"2 x 2, 1 block, pass 8", multiply_32<kF, {2, 2, 1, 8, false}>, 8},
+        {"2 x 2, 4 blocks, pass 8", multiply_32<kF, {2, 2, 4, 8, false}>, 8},
+        {"2 x 2, 4 blocks, pass 4", multiply_32<kF, {2, 2, 4, 4, false}>, 8},
+        {"2 x 2, 4 blocks, pass 4, prefetch", multiply_32<kF, {2, 2, 4, 4, true}>, 8},
+        {"2 x 2, 2 blocks, pass 4, prefetch", multiply_32<kF, {2, 2, 2, 4, true}>, 8},
+        {"pipelined, 2 blocks, pass 4", pipelined<kF, {2, 2, 2, 4, false}>, 8},
+        {"pipelined, 2 blocks, pass 4, prefetch (in use)", pipelined<kF, {2, 2, 2, 4, true}>, 8},
+        {"- 64 rows in a slab", pipelined<kF, {2, 2, 2, 4, true}>, 4},
+        {"- 256 rows in a slab", pipelined<kF, {2, 2, 2, 4, true}>, 16},
+        {"pipelined, 2 blocks, pass 2, prefetch", pipelined<kF, {2, 2, 2, 2, true}>, 8},
+        {"pipelined, 2 blocks, pass 8, prefetch", pipelined<kF, {2, 2, 2, 8, true}>, 8},
     };
   } else {
     return {
-        {"1 tile, depth 1", multiply_256<kFormat, {1, 1}>, 4},
-        {"1 tile, depth 2", multiply_256<kFormat, {1, 2}>, 4},
-        {"1 tile, depth 2, 128 rows in a slab", multiply_256<kFormat, {1, 2}>, 8},
-        {"2 tiles, depth 1", multiply_256<kFormat, {2, 1}>, 4},
-        {"2 tiles, depth 1, 128 rows in a slab", multiply_256<kFormat, {2, 1}>, 8},
-        {"2 tiles, depth 2 (in use)", multiply_256<kFormat, {2, 2}>, 4},
-        {"2 tiles, depth 2, 128 rows in a slab", multiply_256<kFormat, {2, 2}>, 8},
-        {"2 tiles, depth 3", multiply_256<kFormat, {2, 3}>, 4},
+        {"groups of 1 tile", multiply_256<kFormat, 1>, 8},
+        {"groups of 2 tiles", multiply_256<kFormat, 2>, 8},
+        {"groups of 4 tiles (in use)", multiply_256<kFormat, 4>, 8},
+        {"groups of 8 tiles", multiply_256<kFormat, 8>, 8},
     };
   }
 }
@@ -127,11 +122,8 @@ struct Problem {
   }
   void prepare() { prepare_tiles<kBlock>(x.data(), k, kTokens, k, 0, kTokens, activations.get()); }
   void unpack() {
-    for (int64_t p = 0; p < rows / kPanelRows; ++p) {
-      uint8_t* panel = panels.get() + p * amx_panel_bytes<kFormat>(k);
-      for_panel_blocks<kFormat>(task(), p * kPanelRows, [panel](const uint8_t* block, int half, int64_t b) {
-        unpack_amx_panel<kFormat>(block, half, panel + b * AmxPanel<kFormat>::kBytes);
-      });
+    for (int64_t p = 0; p < rows / kPanelRows; p += kSlabPanels) {
+      unpack_slab<kFormat>(task(), p * kPanelRows, kSlabPanels, panels.get() + p * amx_panel_bytes<kFormat>(k));
     }
   }
   void run_vectors() {

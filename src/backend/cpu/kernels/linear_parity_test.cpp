@@ -118,13 +118,13 @@ TEST_P(LinearParity, QuantizedProductsAreBitEqualToScalar) {
     const auto type = static_cast<size_t>(dtype);
     const LinearKernel& kernel = GetParam()->linear[type];
     const LinearKernel& reference = scalar_kernels().linear[type];
-    for (const Shape2 shape :
-         {Shape2{1, 256}, Shape2{37, 512}, Shape2{64, 1024}, Shape2{11, 2816}, Shape2{5, 96}, Shape2{83, 1184}}) {
+    for (const Shape2 shape : {Shape2{1, 256}, Shape2{37, 512}, Shape2{64, 1024}, Shape2{11, 2816}, Shape2{5, 96},
+                               Shape2{83, 1184}, Shape2{150, 512}}) {
       if (shape.k % dtype_info(dtype).block_size != 0) continue;
       const std::vector<uint8_t> canonical = random_weight(dtype, shape, 3);
       const Packed packed = pack(kernel, dtype, shape, canonical);
       const Packed plain = pack(reference, dtype, shape, canonical);
-      for (const int64_t tokens : {1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 22, 33, 51}) {
+      for (const int64_t tokens : {1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 22, 33, 51, 83}) {
         const std::vector<float> x = activations(tokens, shape.k, static_cast<uint32_t>(tokens));
         const std::vector<float> want = multiply(reference, plain, shape, x, tokens);
         const std::string what = std::string(dtype_name(dtype)) + " k " + std::to_string(shape.k) + " tokens " +

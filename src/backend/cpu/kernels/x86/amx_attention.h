@@ -117,13 +117,13 @@ inline void score_tiles(const SpanTask& task, int64_t rows, const AmxSpanMemory&
       _tile_loadd(4, first.at + 64 * i, first.stride);
       _tile_loadd(6, m.queries + kTileBytes * i, 64);
       _tile_dpbf16ps(0, 4, 6);
-      _tile_loadd(5, second.at + 64 * i, second.stride);
-      _tile_dpbf16ps(1, 5, 6);
       if constexpr (kTiles == 2) {
         _tile_loadd(7, m.queries + query_bytes + kTileBytes * i, 64);
         _tile_dpbf16ps(2, 4, 7);
-        _tile_dpbf16ps(3, 5, 7);
       }
+      _tile_loadd(4, second.at + 64 * i, second.stride);
+      _tile_dpbf16ps(1, 4, 6);
+      if constexpr (kTiles == 2) _tile_dpbf16ps(3, 4, 7);
     }
     float* scores = m.scores + p * kTileQueries;
     _tile_stored(0, scores, 64);
@@ -229,9 +229,9 @@ inline void output_tiles(const SpanTask& task, int64_t first, int64_t rows, cons
       _tile_loadd(7, values + 64, value_stride);
       _tile_dpbf16ps(1, 4, 7);
       if constexpr (kTiles == 2) {
-        _tile_loadd(5, m.weights + kWeights + p * kTileQueries * 2, 64);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
+        _tile_loadd(4, m.weights + kWeights + p * kTileQueries * 2, 64);
+        _tile_dpbf16ps(2, 4, 6);
+        _tile_dpbf16ps(3, 4, 7);
       }
     }
     float* out = m.out;

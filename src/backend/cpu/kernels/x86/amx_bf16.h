@@ -66,7 +66,8 @@ inline constexpr ActivationLayout kBf16Tiles = {
 
 // ---- up to 16 tokens: one tile of them, weights from memory
 
-// kPanels (1 or 4) panels at w in lockstep; sums[kPanels][tokens][16]. The weights' tiles share three registers.
+// kPanels (1 or 4) panels at w in lockstep; sums[kPanels][tokens][16]. The weights' tiles share two registers
+// (amx_tiles.h says why).
 template <int kPanels, StreamPolicy kPolicy>
 inline void few_tokens_panels(const LinearTask& task, const uint8_t* const* w, Prefetcher<kPolicy>& prefetcher,
                               float* sums) {
@@ -88,11 +89,11 @@ inline void few_tokens_panels(const LinearTask& task, const uint8_t* const* w, P
       _tile_loadd(6, w[1] + s * kTileBytes, 64);
       _tile_dpbf16ps(1, 4, 6);
       prefetcher.template prefetch_for<kTileBytes>(w[2] + s * kTileBytes);
-      _tile_loadd(7, w[2] + s * kTileBytes, 64);
-      _tile_dpbf16ps(2, 4, 7);
+      _tile_loadd(5, w[2] + s * kTileBytes, 64);
+      _tile_dpbf16ps(2, 4, 5);
       prefetcher.template prefetch_for<kTileBytes>(w[3] + s * kTileBytes);
-      _tile_loadd(5, w[3] + s * kTileBytes, 64);
-      _tile_dpbf16ps(3, 4, 5);
+      _tile_loadd(6, w[3] + s * kTileBytes, 64);
+      _tile_dpbf16ps(3, 4, 6);
     }
   }
   const int64_t panel_sums = task.tokens * kPanelRows;
@@ -188,9 +189,9 @@ template <int kTiles, int kPanels>
     _tile_dpbf16ps(1, 4, 7);
   }
   if constexpr (kTiles == 2) {
-    _tile_loadd(5, x + panel_bytes, 64);
-    _tile_dpbf16ps(2, 5, 6);
-    if constexpr (kPanels == 2) _tile_dpbf16ps(3, 5, 7);
+    _tile_loadd(4, x + panel_bytes, 64);
+    _tile_dpbf16ps(2, 4, 6);
+    if constexpr (kPanels == 2) _tile_dpbf16ps(3, 4, 7);
   }
 }
 

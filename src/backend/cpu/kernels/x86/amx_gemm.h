@@ -5,8 +5,8 @@
 // load: the load stalls until the store has reached the cache, so several tile products are computed before the first
 // of them is scaled.
 //
-// Panels of several times 16 rows, a slab, are unpacked into L2 and multiplied by all tokens, up to two tiles of them
-// at a time. Q8_0 is stored in panels and needs no unpacking.
+// Panels of several times 16 rows, a slab, are unpacked into L2 and multiplied by all tokens, some tiles of them at a
+// time. Q8_0 is stored in panels and needs no unpacking.
 //
 // The tiles are configured when a kernel starts and released when it ends: a kernel leaves no state in the thread.
 #pragma once
@@ -17,19 +17,39 @@
 namespace inferno {
 namespace {
 
-// Panels of a slab: as large as fits L2, so that tokens are reloaded rarely.
+// Panels of a slab: as many as fit L2, so that tokens are reloaded rarely.
+inline constexpr int64_t kSlabPanels = 8;
+inline constexpr int64_t kSlabBytes = int64_t{512} * 1024;
 template <InterleavedFormat kFormat>
-inline constexpr int64_t kSlabPanels = kFormat.block == 32 ? 8 : 4;
+inline int64_t slab_panels(int64_t k) {
+  if constexpr (kFormat.block == 32) return kSlabPanels;
+  const int64_t fitting = kSlabBytes / amx_panel_bytes<kFormat>(k);
+  return fitting < 2 ? 2 : fitting < kSlabPanels ? fitting : kSlabPanels;
+}
 
 inline constexpr int64_t kAmxResultBytes = kMaxResults32 > kMaxResults256 ? kMaxResults32 : kMaxResults256;
-// The running sums of two tiles of tokens.
+// The running sums of the tiles of tokens that are multiplied together.
+inline constexpr int64_t kAmxSumBytes = kSlabPanels * kGroupTiles * kTileTokens * kPanelRows * 4;
+
+// Rows [row, row + 16 * count): blocks of 32 panel after panel, of 256 the panels' first blocks, then their second
+// ones, and so on.
 template <InterleavedFormat kFormat>
-inline constexpr int64_t kAmxSumBytes = kSlabPanels<kFormat> * 2 * kTileTokens * kPanelRows * 4;
+inline void unpack_slab(const LinearTask& task, int64_t row, int64_t count, uint8_t* panels) {
+  constexpr int64_t kBytes = AmxPanel<kFormat>::kBytes;
+  constexpr bool kPanelByPanel = kFormat.block == 32;
+  const int64_t stride = kPanelByPanel ? kBytes : count * kBytes;
+  for (int64_t p = 0; p < count; ++p) {
+    uint8_t* first = panels + p * (kPanelByPanel ? amx_panel_bytes<kFormat>(task.k) : kBytes);
+    for_panel_blocks<kFormat>(task, row + p * kPanelRows, [=](const uint8_t* block, int half, int64_t b) {
+      unpack_amx_panel<kFormat>(block, half, first + b * stride);
+    });
+  }
+}
 
 template <InterleavedFormat kFormat>
 inline int64_t amx_scratch(int64_t k, int64_t tokens) {
   if (tokens < kAmxTokens<kFormat.block>) return gemm_scratch<kFormat>(k, tokens);
-  return kAmxResultBytes + kAmxSumBytes<kFormat> + kSlabPanels<kFormat> * amx_panel_bytes<kFormat>(k);
+  return kAmxResultBytes + kAmxSumBytes + slab_panels<kFormat>(k) * amx_panel_bytes<kFormat>(k);
 }
 
 template <InterleavedFormat kFormat>
@@ -37,19 +57,14 @@ inline void run_amx(const LinearTask& task) noexcept {
   if (task.tokens < kAmxTokens<kFormat.block>) return run_gemm<kFormat>(task);
   auto* results = static_cast<uint8_t*>(task.scratch);
   uint8_t* sums = results + kAmxResultBytes;
-  uint8_t* panels = sums + kAmxSumBytes<kFormat>;
-  const int64_t panel_bytes = amx_panel_bytes<kFormat>(task.k);
+  uint8_t* panels = sums + kAmxSumBytes;
+  const int64_t most = slab_panels<kFormat>(task.k);
   configure_tiles(kFormat.block == 32 ? 32 : 64);
-  for (int64_t row = task.row_begin; row < task.row_end; row += kSlabPanels<kFormat> * kPanelRows) {
+  for (int64_t row = task.row_begin; row < task.row_end; row += most * kPanelRows) {
     const int64_t left = (task.row_end - row + kPanelRows - 1) / kPanelRows;
-    const int64_t count = left < kSlabPanels<kFormat> ? left : kSlabPanels<kFormat>;
-    const Slab slab = {task, row, count, panels, panel_bytes, results, as<float>(sums)};
-    for (int64_t p = 0; p < slab.count; ++p) {
-      uint8_t* panel = panels + p * panel_bytes;
-      for_panel_blocks<kFormat>(task, row + p * kPanelRows, [panel](const uint8_t* block, int half, int64_t b) {
-        unpack_amx_panel<kFormat>(block, half, panel + b * AmxPanel<kFormat>::kBytes);
-      });
-    }
+    const int64_t count = left < most ? left : most;
+    const Slab slab = {task, row, count, panels, amx_panel_bytes<kFormat>(task.k), results, as<float>(sums)};
+    unpack_slab<kFormat>(task, row, count, panels);
     memory_barrier();
     if constexpr (kFormat.block == 32) {
       multiply_slab_32<AmxPanel<kFormat>>(slab);
@@ -61,10 +76,10 @@ inline void run_amx(const LinearTask& task) noexcept {
   _tile_release();
 }
 
-inline constexpr int64_t kStoredSlabPanels = kSlabPanels<kFormatQ8_0>;
+inline constexpr int64_t kStoredSlabPanels = kSlabPanels;
 
 inline int64_t stored_panel_scratch(int64_t k, int64_t tokens) {
-  return tokens <= kPanelStreamTokens ? tokens * (k / 32) * 4 : kAmxResultBytes + kAmxSumBytes<kFormatQ8_0>;
+  return tokens <= kPanelStreamTokens ? tokens * (k / 32) * 4 : kAmxResultBytes + kAmxSumBytes;
 }
 
 inline void run_stored_panels(const LinearTask& task) noexcept {

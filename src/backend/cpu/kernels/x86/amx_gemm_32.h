@@ -16,73 +16,69 @@ namespace {
 struct TileSchedule32 {
   int tiles;
   int panels;
-  int blocks = 4;           // of a group
-  int pass = 4;             // panels
-  bool prefetch = true;     // the next group's tokens and panels, and the lines of the output
-  bool late_stores = true;  // a tile is stored when the others have been multiplied
+  int blocks = 4;        // of a group
+  int pass = 4;          // panels
+  bool prefetch = true;  // the next group's tokens and panels, and the lines of the output
 };
 inline constexpr int64_t kMaxResults32 = int64_t{4} * 4 * kTileBytes;
 
-// Tile kTile (0-3) = the tokens in tile 4 + kTile / 2 times the rows in tile 6 + kTile % 2. Tiles are multiplied in
-// ascending order: the first that needs tokens or rows loads them. The second tile of tokens is at x + tile_bytes, the
-// second panel at w + panel_bytes.
-template <int kTile>
-[[gnu::always_inline]] inline void multiply_tile(const uint8_t* x, int64_t tile_bytes, const uint8_t* w,
-                                                 int64_t panel_bytes) {
-  if constexpr (kTile == 0) {
-    _tile_loadd(4, x, 32);
-    _tile_loadd(6, w, 64);
-    _tile_zero(0);
-    _tile_dpbssd(0, 4, 6);
-  } else if constexpr (kTile == 1) {
-    _tile_loadd(7, w + panel_bytes, 64);
-    _tile_zero(1);
-    _tile_dpbssd(1, 4, 7);
-  } else if constexpr (kTile == 2) {
-    _tile_loadd(5, x + tile_bytes, 32);
-    _tile_zero(2);
-    _tile_dpbssd(2, 5, 6);
+// Product kProduct of a block: which tile of tokens and which panel. Of 2 x 2 each shares one of them with the one
+// before it.
+template <int kProduct, TileSchedule32 kSchedule>
+inline constexpr int kTileOf = kSchedule.panels == 2 ? kProduct / 2 : kProduct;
+template <int kProduct, TileSchedule32 kSchedule>
+inline constexpr int kPanelOf = kSchedule.panels == 1 ? 0
+                                : kProduct < 2        ? kProduct
+                                                      : 3 - kProduct;
+
+// The products of a block alternate between tiles 0 and 1, where the last one is always tile 1 if there are several.
+template <int kProduct, TileSchedule32 kSchedule>
+[[gnu::always_inline]] inline void store_product(uint8_t* block) {
+  constexpr int64_t kStride = kSchedule.panels * 64;
+  uint8_t* to =
+      block + kTileOf<kProduct, kSchedule> * kSchedule.panels * kTileBytes + kPanelOf<kProduct, kSchedule> * 64;
+  if constexpr (kProduct % 2 == 0) {
+    _tile_stored(0, to, kStride);
   } else {
-    _tile_zero(3);
-    _tile_dpbssd(3, 5, 7);
+    _tile_stored(1, to, kStride);
   }
 }
-// Tile kTile to its place in the results of a block.
-template <int kTile, int kPanels>
-[[gnu::always_inline]] inline void store_tile(uint8_t* block) {
-  constexpr int64_t kStride = kPanels * 64;
-  uint8_t* to = block + kTile / 2 * kPanels * kTileBytes + kTile % 2 * 64;
-  if constexpr (kTile == 0) _tile_stored(0, to, kStride);
-  if constexpr (kTile == 1) _tile_stored(1, to, kStride);
-  if constexpr (kTile == 2) _tile_stored(2, to, kStride);
-  if constexpr (kTile == 3) _tile_stored(3, to, kStride);
-}
 
-// One product of a block and one store. The latency of a product is three times its issue interval, so a tile is stored
-// after all others have been multiplied, right before it is overwritten: the tiles after the first are those of the
-// previous block, if there is one.
-template <int kTile, TileSchedule32 kSchedule>
+// One product of a block: tokens in tile 4, rows in tile 6; and one store. The latency of a product is three times its
+// issue interval, so a product is stored after the next one has been multiplied; the first stores the last one of the
+// previous block, if there is one. A second tile of tokens is at x + tile_bytes, a second panel at w + panel_bytes.
+// More tiles would allow later stores and fewer loads, but cost more (amx_tiles.h).
+template <int kProduct, TileSchedule32 kSchedule>
 [[gnu::always_inline]] inline void multiply_and_store(const uint8_t* x, int64_t tile_bytes, const uint8_t* w,
                                                       int64_t panel_bytes, uint8_t* block, bool has_previous) {
-  constexpr int64_t kBlockResults = kSchedule.tiles * kSchedule.panels * kTileBytes;
-  if constexpr (kTile / 2 < kSchedule.tiles && kTile % 2 < kSchedule.panels) {
-    multiply_tile<kTile>(x, tile_bytes, w, panel_bytes);
-    constexpr int kNext = kSchedule.panels == 2 ? kTile + 1 : kTile + 2;
-    if constexpr (!kSchedule.late_stores) {
-      store_tile<kTile, kSchedule.panels>(block);
-    } else if constexpr (kNext / 2 < kSchedule.tiles) {
-      if (has_previous) store_tile<kNext, kSchedule.panels>(block - kBlockResults);
+  constexpr int kProducts = kSchedule.tiles * kSchedule.panels;
+  if constexpr (kProduct < kProducts) {
+    constexpr int kTile = kTileOf<kProduct, kSchedule>;
+    constexpr int kPanel = kPanelOf<kProduct, kSchedule>;
+    constexpr int kBefore = kProduct == 0 ? 0 : kProduct - 1;
+    if constexpr (kProduct == 0 || kTile != kTileOf<kBefore, kSchedule>) _tile_loadd(4, x + kTile * tile_bytes, 32);
+    if constexpr (kProduct == 0 || kPanel != kPanelOf<kBefore, kSchedule>) _tile_loadd(6, w + kPanel * panel_bytes, 64);
+    if constexpr (kProduct % 2 == 0) {
+      _tile_zero(0);
+      _tile_dpbssd(0, 4, 6);
     } else {
-      store_tile<0, kSchedule.panels>(block);
+      _tile_zero(1);
+      _tile_dpbssd(1, 4, 6);
+    }
+    if constexpr (kProducts == 1) {
+      store_product<0, kSchedule>(block);
+    } else if constexpr (kProduct == 0) {
+      if (has_previous) store_product<kProducts - 1, kSchedule>(block - kProducts * kTileBytes);
+    } else {
+      store_product<kBefore, kSchedule>(block);
     }
   }
 }
-// The epilogue: the stores that are left after the last block.
-template <int kTile, TileSchedule32 kSchedule>
+// The epilogue: the store that is left after the last block.
+template <TileSchedule32 kSchedule>
 [[gnu::always_inline]] inline void store_rest(uint8_t* last_block) {
-  if constexpr (kSchedule.late_stores && kTile / 2 < kSchedule.tiles && kTile % 2 < kSchedule.panels) {
-    store_tile<kTile, kSchedule.panels>(last_block);
-  }
+  constexpr int kProducts = kSchedule.tiles * kSchedule.panels;
+  if constexpr (kProducts > 1) store_product<kProducts - 1, kSchedule>(last_block);
 }
 
 // A part of one block: 16 / kPanels tokens, whose scales are dx (and their sums of q at dx + 16), times kPanels
@@ -138,9 +134,7 @@ inline void multiply_group_32(const Slab& slab, const Group32& g, float* sums) {
     multiply_and_store<3, kSchedule>(x + b * kX, tile_bytes, w, slab.panel_bytes, to, b > 0);
   }
   uint8_t* last = slab.results + (g.count - 1) * kParts * kTileBytes;
-  store_rest<1, kSchedule>(last);
-  store_rest<2, kSchedule>(last);
-  store_rest<3, kSchedule>(last);
+  store_rest<kSchedule>(last);
   memory_barrier();
   for (int part = 0; part < kParts; ++part, sums += 16 * kPanelRows) {
     const uint8_t* dx = x + part / kSchedule.panels * tile_bytes + TokenTile<32>::kD + part % kSchedule.panels * 32;

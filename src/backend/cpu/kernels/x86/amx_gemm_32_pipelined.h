@@ -121,9 +121,7 @@ class PipelinedProduct32 {
     part<3>(now, next, to, from);
     if (now.count > 0) {
       uint8_t* last = to + (now.count - 1) * kBlockResults;
-      store_rest<1, kSchedule>(last);
-      store_rest<2, kSchedule>(last);
-      store_rest<3, kSchedule>(last);
+      store_rest<kSchedule>(last);
     }
     memory_barrier();
     if (previous_.count > 0 && previous_.first + previous_.count == blocks) {
@@ -147,7 +145,7 @@ inline void multiply_pipelined_32(const Slab& slab, int64_t tiles, int64_t panel
   if (tiles > 0 && panels > 0) PipelinedProduct32<Panel, kSchedule>(slab).run(tiles, panels);
 }
 
-inline constexpr TileSchedule32 kPipelined32 = {2, 2, 2, 4, true, true};
+inline constexpr TileSchedule32 kPipelined32 = {2, 2, 2, 4, true};
 
 template <typename Panel>
 inline void multiply_slab_32(Slab slab) {

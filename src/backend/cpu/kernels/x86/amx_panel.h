@@ -3,9 +3,9 @@
 // A panel holds 16 rows: for each 4 columns 64 bytes (16 rows x 4 columns), which is how the instruction reads its
 // right side.
 //   blocks of 32:   signed levels; a tile product is 32 columns deep, one block, and is scaled in float.
-//   blocks of 256:  scale * level of each value, which has up to 14 bits, as 128 * high + low in two planes of signed
+//   blocks of 256:  scale * level of each value, which has up to 14 bits, as 256 * high + low in two planes of signed
 //                   bytes. So the tiles add up a whole block, 64 columns at a time, and no sub-block is scaled on its
-//                   own: isum = 128 * sum(high * q) + sum(low * q), exact.
+//                   own: isum = 256 * sum(high * q) + sum(low * q), exact.
 #pragma once
 
 #include "backend/cpu/kernels/x86/amx_tiles.h"
@@ -69,8 +69,7 @@ template <InterleavedFormat kFormat, int kSub>
 inline void store_scaled_levels(const __m256i* w, __m256i scales, uint8_t* to) {
   const __m256i scale = scale_pairs<kSub, !kFormat.minimums>(scales);
   const __m256i low_byte = _mm256_set1_epi16(0xff);
-  const __m256i low_seven = _mm256_set1_epi16(0x7f);
-  const __m256i half = _mm256_set1_epi16(64);
+  const __m256i half = _mm256_set1_epi16(128);
   for (int c = 0; c < 4; ++c) {
     __m256i even = _mm256_and_si256(w[c], low_byte);
     __m256i odd = _mm256_srli_epi16(w[c], 8);
@@ -82,16 +81,14 @@ inline void store_scaled_levels(const __m256i* w, __m256i scales, uint8_t* to) {
       even = _mm256_sub_epi16(even, offset);
       odd = _mm256_sub_epi16(odd, offset);
     }
-    // value + 64 = 128 * high + (low + 64), low + 64 in 0..127
-    even = _mm256_add_epi16(_mm256_mullo_epi16(even, scale), half);
-    odd = _mm256_add_epi16(_mm256_mullo_epi16(odd, scale), half);
-    const __m256i low =
-        _mm256_or_si256(_mm256_and_si256(even, low_seven), _mm256_slli_epi16(_mm256_and_si256(odd, low_seven), 8));
-    store_256(to + 64 * c, _mm256_sub_epi8(low, _mm256_set1_epi8(64)));
+    // value + 128 = 256 * high + (low + 128), low + 128 in 0..255: low is the low byte as it is.
+    even = _mm256_mullo_epi16(even, scale);
+    odd = _mm256_mullo_epi16(odd, scale);
+    store_256(to + 64 * c, _mm256_or_si256(_mm256_and_si256(even, low_byte), _mm256_slli_epi16(odd, 8)));
     if constexpr (AmxPanel<kFormat>::kPlanes == 2) {
-      const __m256i high = _mm256_or_si256(_mm256_and_si256(_mm256_srai_epi16(even, 7), low_byte),
-                                           _mm256_slli_epi16(_mm256_srai_epi16(odd, 7), 8));
-      store_256(to + AmxPanel<kFormat>::kPlaneBytes + 64 * c, high);
+      store_256(to + AmxPanel<kFormat>::kPlaneBytes + 64 * c,
+                _mm256_or_si256(_mm256_srli_epi16(_mm256_add_epi16(even, half), 8),
+                                _mm256_andnot_si256(low_byte, _mm256_add_epi16(odd, half))));
     }
   }
 }

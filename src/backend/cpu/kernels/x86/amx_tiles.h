@@ -1,4 +1,8 @@
 // The matrix tiles: their shapes, and the activations in the order they are read.
+//
+// Kernels use at most seven of the eight tiles, better four: to run tile instructions ahead of each other a core needs
+// free tile registers, of which a busy hardware thread beside this one leaves few. A kernel with eight tiles then takes
+// up to three times as long (docs/decisions/x86-amx.md).
 #pragma once
 
 #include "backend/cpu/kernels/x86/activations.h"
