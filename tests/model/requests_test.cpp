@@ -595,6 +595,28 @@ TEST(Requests, APromptTellsAfterEachChunkHowFarItIs) {
   EXPECT_EQ(seen, (Seen{{150, 149, 150}})) << "and again from the cache";
 }
 
+TEST(Requests, AChunkBesideThoseThatDecodeFillsTheStepsTileOfTokens) {
+  // A target that allows everything, where only a prompt's first chunk is small; and one that allows nothing.
+  for (const double latency_ms : {1e6, 1e-3}) {
+    auto engine = make({.sequences = 4, .latency_ms = latency_ms});
+    Scheduler& scheduler = engine->scheduler();
+    const int32_t vocabulary = engine->model().config().vocabulary;
+    for (int32_t i = 0; i < 3; ++i) (void)scheduler.submit(request_of(i, 20, 60, vocabulary));
+    while (scheduler.stats().generated_tokens < 6) scheduler.step();
+    (void)scheduler.submit(request_of(9, 200, 4, vocabulary));
+    int32_t chunks = 0;
+    while (scheduler.step()) {
+      const StepRecord record = scheduler.log().last(1).front();
+      const StepRecord::Member& last = record.member[static_cast<size_t>(record.members - 1)];
+      if (record.decodes == 0 || record.prompt_tokens == 0 || last.tokens == last.left) continue;
+      EXPECT_EQ((record.decodes + record.prompt_tokens) % 16, 0)
+          << record.decodes << " decode beside " << record.prompt_tokens << " of the prompt, target " << latency_ms;
+      ++chunks;
+    }
+    EXPECT_GT(chunks, 0);
+  }
+}
+
 TEST(Requests, ManyThreadsSubmitAndCancelWhileOneRunsSteps) {
   auto engine = make({.sequences = 4});
   const int32_t vocabulary = engine->model().config().vocabulary;
