@@ -467,7 +467,9 @@ class Failing final : public BackendDecorator {
   using BackendDecorator::BackendDecorator;
   void end_step() override {
     BackendDecorator::end_step();
-    if (countdown >= 0 && countdown-- == 0) fail("the device was lost");
+    if (countdown < 0) return;
+    --countdown;
+    if (countdown < 0) fail("the device was lost");
   }
   int countdown = -1;
 };
