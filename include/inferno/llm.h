@@ -38,7 +38,7 @@ struct LoadOptions {
   int32_t max_sequences = 8;  // that are computed at once; more wait
   std::string draft = {};     // a smaller model of the same vocabulary that guesses tokens ahead; empty: none
   // The gap between tokens that a long prompt of another request may cause, as a target; 0: 100 on a CPU, 25 on a GPU,
-  // more where the gap without prompts would leave them less than two thirds of that, or less than half of the gap.
+  // more where the gap without prompts would leave them less than 60 % of that, or less than half of the gap.
   double max_token_latency_ms = 0;
   bool fused = true;     // false: fused ops run as the primitives that define them
   bool profile = false;  // measure every op for Llm::profile()
