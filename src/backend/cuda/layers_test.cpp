@@ -131,8 +131,7 @@ INSTANTIATE_TEST_SUITE_P(Types, Layers,
                            return std::string(param.param.type) + (param.param.kv == DType::f16 ? "_f16_cache" : "");
                          });
 
-// Clusters exchange their parts in whatever order they finish, and add them in one: the
-// same steps give the same bits.
+// Clusters exchange their parts in whatever order they finish, and add them in one: the same steps give the same bits.
 TEST(LayerSteps, AreTheSameEveryTime) {
   const auto device = device_or_null();
   if (!device) GTEST_SKIP() << "no GPU";
