@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/test_device.h"
 #include "backend/step_times.h"
 #include "base/error.h"
 #include "comm/communicator.h"
@@ -34,12 +35,6 @@ class Nccl : public testing::Test {
   void TearDown() override { ::unsetenv("INFERNO_NCCL"); }
 };
 
-std::vector<int32_t> some_tokens(int32_t count) {
-  std::vector<int32_t> tokens;
-  for (int32_t i = 0; i < count; ++i) tokens.push_back((i * 131 + 17) % 1000);
-  return tokens;
-}
-
 TEST_F(Nccl, SumsAndLogitsOfOneRankArePartOfTheCapturedStep) {
   const SyntheticModel file(find_model_shape("tiny"), "Q8_0");
   const RunLimits limits{.context = 192, .max_sequences = 2};
@@ -51,16 +46,18 @@ TEST_F(Nccl, SumsAndLogitsOfOneRankArePartOfTheCapturedStep) {
   const std::vector<int32_t> begins = {0, read_config(file).vocabulary};
   ModelRun tested(*with_nccl, file, limits, {.ranks = &one, .vocabulary_begins = begins});
   ModelRun expected(*without, file, limits);
+  // Sums between ranks come between products that share a norm without them, which rounds elsewhere.
+  constexpr double kLimit = 2e-3;
   for (int32_t s = 0; s < 2; ++s) {
-    tested.prefill(s, some_tokens(70 + s));
-    expected.prefill(s, some_tokens(70 + s));
-    EXPECT_EQ(tested.logits(), expected.logits()) << "prompt " << s;
+    tested.prefill(s, prompt_of(70 + s));
+    expected.prefill(s, prompt_of(70 + s));
+    EXPECT_LE(nmse(expected.logits(), tested.logits()), kLimit) << "prompt " << s;
   }
   for (int step = 0; step < 8; ++step) {  // from the third on a captured graph runs
     with_nccl->set_timing(step > 5);
     tested.decode(2);
     expected.decode(2);
-    EXPECT_EQ(tested.logits(), expected.logits()) << "step " << step;
+    EXPECT_LE(nmse(expected.logits(), tested.logits()), kLimit) << "step " << step;
     if (step <= 5) continue;
     const StepTimes* times = with_nccl->step_times();
     ASSERT_NE(times, nullptr);
