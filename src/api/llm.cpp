@@ -288,8 +288,7 @@ std::string Llm::kv_type() const {
   return std::string(dtype_name(impl().engine.cache().config().dtype));
 }
 EngineStats Llm::stats() const {
-  if (!impl().engine.makes_text()) return {};
-  return impl().engine.scheduler().stats();
+  return impl().engine.stats();
 }
 
 ProfileReport Llm::profile() const {

@@ -193,6 +193,8 @@ void Embedder::run(std::span<const EncoderText> texts, Pooling pooling, const Sh
     encoder_->clear();
     while (next < texts.size() && encoder_->add(texts[next].ids, texts[next].second)) ++next;
     encoder_->run();
+    ++steps_;
+    for (const EncoderText& text : texts.subspan(first, next - first)) tokens_ += static_cast<int64_t>(text.ids.size());
     std::vector<float> pooled;
     std::span<const float> rows = encoder_->rows();
     for (size_t i = first; i < next; ++i) {

@@ -5,6 +5,7 @@
 // CPU a text's vector does not depend on the texts beside it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -63,6 +64,10 @@ class Embedder {
   // Makes the encoder now: what the backend cannot run is an Error here already.
   void prepare();
 
+  // What was computed so far.
+  [[nodiscard]] int64_t steps() const { return steps_; }
+  [[nodiscard]] int64_t tokens() const { return tokens_; }
+
  private:
   void check(const EmbedSettings& settings) const;
   [[nodiscard]] bool ends_with_eos() const;
@@ -78,6 +83,8 @@ class Embedder {
   std::string rerank_template_;
   std::mutex mutex_;  // of the encoder
   std::unique_ptr<Encoder> encoder_;
+  std::atomic<int64_t> steps_ = 0;
+  std::atomic<int64_t> tokens_ = 0;
 };
 
 // How the file, or the family, wants a pair to be written; empty: as two texts.

@@ -300,6 +300,14 @@ Embedder& Engine::embedder() {
   return *embedder_;
 }
 
+EngineStats Engine::stats() const {
+  EngineStats stats = scheduler_ == nullptr ? EngineStats{} : scheduler_->stats();
+  if (embedder_ == nullptr) return stats;
+  stats.steps += embedder_->steps();
+  stats.prompt_tokens += embedder_->tokens();
+  return stats;
+}
+
 Engine::~Engine() {
   if (!is_announced_) return;
   // Whoever steps has stepped for the last time.

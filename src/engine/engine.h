@@ -83,6 +83,8 @@ class Engine {
   [[nodiscard]] Driver& driver() { return need(driver_); }
   // Vectors of texts; every model on one rank has it, not every one can.
   [[nodiscard]] Embedder& embedder();
+  // Of texts that are made and of vectors together.
+  [[nodiscard]] EngineStats stats() const;
   [[nodiscard]] Constraints& constraints() { return *constraints_; }
   // Null when the build has no tokenizers or the file no vocabulary.
   [[nodiscard]] const Tokenizer* tokenizer() const { return tokenizer_.get(); }

@@ -40,6 +40,56 @@ TEST(CompletionRequest, DefaultsAreOpenAis) {
   EXPECT_EQ(messages.at(0).content, "a\nb");
 }
 
+std::vector<ChatMessage> messages_of(std::string_view body, Dialect dialect) {
+  return std::get<Prompt::Chat>(parse(body, dialect).prompts.at(0).content).messages;
+}
+
+// A model that calls tools goes on with what it thought before its calls.
+TEST(CompletionRequest, WhatWasThoughtBeforeAnAnswerBelongsToIt) {
+  for (const char* name : {"reasoning_content", "reasoning"}) {
+    const std::string body = fmt::format(
+        R"({{"messages":[{{"role":"assistant","content":"b","{}":"a"}},{{"role":"user","content":"c"}}]}})", name);
+    EXPECT_EQ(messages_of(body, Dialect::openai_chat).at(0).reasoning_content, "a") << name;
+  }
+  EXPECT_EQ(messages_of(R"({"messages":[{"role":"assistant","content":"b","thinking":"a"},
+      {"role":"user","content":"c"}]})",
+                        Dialect::ollama_chat)
+                .at(0)
+                .reasoning_content,
+            "a");
+  const auto anthropic = messages_of(R"({"max_tokens":1,"messages":[{"role":"user","content":"x"},
+      {"role":"assistant","content":[{"type":"thinking","thinking":"a","signature":""},{"type":"redacted_thinking"},
+        {"type":"text","text":"b"},{"type":"tool_use","id":"1","name":"f","input":{}}]},
+      {"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":"c"}]},
+      {"role":"assistant","content":[{"type":"thinking","thinking":"d"},{"type":"text","text":"e"}]},
+      {"role":"user","content":"y"}]})",
+                                     Dialect::anthropic);
+  ASSERT_EQ(anthropic.size(), 5U);
+  EXPECT_EQ(anthropic[1].reasoning_content, "a");
+  EXPECT_EQ(anthropic[1].content, "b");
+  EXPECT_EQ(anthropic[3].reasoning_content, "d");
+  const auto responses = messages_of(R"({"input":[{"role":"user","content":"x"},
+      {"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"a"}]},
+      {"type":"message","role":"assistant","content":[{"type":"output_text","text":"b"}]},
+      {"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":"c"}]},
+      {"type":"function_call","call_id":"1","name":"f","arguments":"{}"},
+      {"type":"function_call","call_id":"2","name":"f","arguments":"{}"},
+      {"type":"function_call_output","call_id":"1","output":"d"},
+      {"type":"reasoning","summary":[]},{"role":"user","content":"y"}]})",
+                                     Dialect::responses);
+  ASSERT_EQ(responses.size(), 5U);
+  EXPECT_EQ(responses[1].reasoning_content, "a");
+  EXPECT_EQ(responses[1].content, "b");
+  EXPECT_EQ(responses[2].reasoning_content, "c");
+  EXPECT_EQ(responses[2].tool_calls.size(), 2U);
+  EXPECT_EQ(responses[4].role, "user");
+  for (const char* wrong : {R"({"messages":[{"role":"assistant","reasoning_content":5}]})",
+                            R"({"messages":[{"role":"assistant","content":[{"type":"thinking","thinking":{}}]}]})"}) {
+    EXPECT_THROW(parse(wrong, Dialect::openai_chat), ApiError) << wrong;
+  }
+  EXPECT_THROW(parse(R"({"input":[{"type":"reasoning","content":"a"}]})", Dialect::responses), ApiError);
+}
+
 TEST(CompletionRequest, SeedsMayHave64BitsAndASign) {
   const auto seed_of = [](const char* body) { return parse(body, Dialect::openai_text).settings.sampling.seed; };
   EXPECT_EQ(seed_of(R"({"prompt":"a","seed":18446744073709551615})"), UINT64_MAX);

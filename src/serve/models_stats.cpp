@@ -25,18 +25,17 @@ void add(EngineStats& sum, const EngineStats& one) {
 
 // Of an engine that goes.
 void Models::keep_stats(Engine& engine) {
-  if (!engine.makes_text()) return;
-  EngineStats last = engine.scheduler().stats();
+  EngineStats last = engine.stats();
   last.cost_error = 0;
   add(past_, last);
-  past_evictions_ += engine.scheduler().pages().evictions;
+  if (engine.makes_text()) past_evictions_ += engine.scheduler().pages().evictions;
 }
 
 EngineStats Models::stats() {
   EngineStats sum = past_;
   for (ServedModel& model : all_) {
-    Engine* engine = engine_of(model);
-    if (engine != nullptr && engine->makes_text()) add(sum, engine->scheduler().stats());
+    const Engine* engine = engine_of(model);
+    if (engine != nullptr) add(sum, engine->stats());
   }
   return sum;
 }

@@ -101,6 +101,9 @@ void parse_native(const Fields& fields, const CompletionLimits& limits, Completi
   settings.bias = bias_of(fields, &request.text_bias);
   const int64_t probabilities = fields.integer("n_probs", 0, kMaxTopLogprobs).value_or(0);
   settings.top_logprobs = probabilities > 0 ? static_cast<int32_t>(probabilities) : -1;
+  // Those of `n_probs` are the model's, before anything is cut off.
+  if (probabilities > 0 && fields.boolean("post_sampling_probs").value_or(false))
+    fail_unsupported("post_sampling_probs");
   settings.reuse_prefix = fields.boolean("cache_prompt").value_or(true);
   request.show_progress = fields.boolean("return_progress").value_or(false);
   settings.stop_at_end = !fields.boolean("ignore_eos").value_or(false);

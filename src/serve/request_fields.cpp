@@ -151,6 +151,21 @@ std::vector<int32_t> ids_of(const Json& array, const std::string& field) {
 
 // ---- conversations
 
+namespace {
+
+// What was thought before an answer: a field, by the names clients have for it, or Anthropic's parts. Templates decide
+// what becomes of it.
+std::string thinking_of(const Fields& message) {
+  for (const char* name : {"reasoning_content", "reasoning", "thinking"}) {
+    const std::string* text = message.string(name);
+    if (text != nullptr && !text->empty()) return *text;
+  }
+  const Json* content = message.find("content");
+  return content == nullptr ? std::string() : text_of_parts(*content, "thinking", "thinking", message.path("content"));
+}
+
+}  // namespace
+
 std::string content_of(const Json& content, const std::string& path, std::span<const std::string_view> text_types) {
   if (content.is_null()) return {};
   if (content.is_string()) return content.get<std::string>();
@@ -160,7 +175,7 @@ std::string content_of(const Json& content, const std::string& path, std::span<c
     if (!part.is_object()) fail_field(path, "holds {}, must hold objects", kind_of(part));
     const Fields of_part(part, path + ".");
     const std::string* type = of_part.string("type");
-    // What the model thought before is no part of the conversation.
+    // thinking_of() reads the first, and nobody the second.
     if (type != nullptr && (*type == "thinking" || *type == "redacted_thinking")) continue;
     if (type == nullptr || std::ranges::count(text_types, *type) == 0)
       fail_field(path, "holds a part that is no text; this model reads text alone");
@@ -171,6 +186,19 @@ std::string content_of(const Json& content, const std::string& path, std::span<c
     text += *piece;
   }
   return text;
+}
+
+std::string text_of_parts(const Json& parts, std::string_view type, const char* field, const std::string& path) {
+  std::string all;
+  if (!parts.is_array()) return all;
+  for (const Json& part : parts) {
+    if (!part.is_object() || !part.contains("type") || part["type"] != type) continue;
+    const std::string* text = Fields(part, path + ".").string(field);
+    if (text == nullptr || text->empty()) continue;
+    if (!all.empty()) all += '\n';
+    all += *text;
+  }
+  return all;
 }
 
 ChatMessage message_of(const Json& message, const std::string& path, std::span<const std::string_view> text_types) {
@@ -194,7 +222,10 @@ ChatMessage message_of(const Json& message, const std::string& path, std::span<c
   };
   ChatMessage read{.role = name};
   if (content != nullptr) read.content = content_of(*content, fields.path("content"), text_types);
-  if (name == "assistant") read.tool_calls = tool_calls_of(fields);
+  if (name == "assistant") {
+    read.reasoning_content = thinking_of(fields);
+    read.tool_calls = tool_calls_of(fields);
+  }
   if (name != "tool") return read;
   read.tool_call_id = text("tool_call_id");
   read.name = text("name").empty() ? text("tool_name") : text("name");

@@ -31,6 +31,9 @@ void refuse_unsupported(const Fields& fields);
 // A string, or an array of parts of which only texts can be read; their types are among `text_types`.
 [[nodiscard]] std::string content_of(const Json& content, const std::string& path,
                                      std::span<const std::string_view> text_types);
+// The texts under `field` of the parts of that type, each on lines of its own; of what has no parts, nothing.
+[[nodiscard]] std::string text_of_parts(const Json& parts, std::string_view type, const char* field,
+                                        const std::string& path);
 // More than a template should be asked to render are a 400.
 void check_message_count(const Json& messages, const char* name);
 // The array of messages under `name`, with roles system, developer, user, assistant and tool.

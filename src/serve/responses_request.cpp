@@ -1,4 +1,6 @@
 // OpenAI's POST /v1/responses, for texts and calls of functions.
+#include <utility>
+
 #include "base/text.h"
 #include "serve/api_error.h"
 #include "serve/dialect_requests.h"
@@ -13,9 +15,11 @@ const std::string& text_field(const Fields& item, const char* name) {
   return *text;
 }
 
-// A call of an earlier answer belongs to its words, or to the call before it.
-void add_call(const Fields& item, std::vector<ChatMessage>& messages) {
-  if (messages.empty() || messages.back().role != "assistant") messages.push_back({.role = "assistant"});
+// A call of an earlier answer belongs to its words, or to the call before it, unless something was thought in between.
+void add_call(const Fields& item, std::string thought, std::vector<ChatMessage>& messages) {
+  if (!thought.empty() || messages.empty() || messages.back().role != "assistant") {
+    messages.push_back({.role = "assistant", .reasoning_content = std::move(thought)});
+  }
   const std::string* arguments = item.string("arguments");
   messages.back().tool_calls.push_back({.id = text_field(item, "call_id"),
                                         .name = text_field(item, "name"),
@@ -36,15 +40,21 @@ void add_result(const Fields& item, std::vector<ChatMessage>& messages) {
 }
 
 void add_items(const Json& items, std::vector<ChatMessage>& messages) {
+  std::string thought;  // before the answer that follows
   size_t index = 0;
   for (const Json& item : items) {
     const std::string path = fmt::format("input[{}]", index++);
     if (!item.is_object()) fail_field(path, "is {}, must be an object", kind_of(item));
     const Fields fields(item, path + ".");
     const std::string* type = fields.string("type");
-    if (type != nullptr && *type == "reasoning") continue;  // of an earlier answer
+    if (type != nullptr && *type == "reasoning") {
+      const Json* content = fields.array("content");
+      thought = content == nullptr ? "" : text_of_parts(*content, "reasoning_text", "text", fields.path("content"));
+      continue;
+    }
+    const std::string before = std::exchange(thought, {});
     if (type != nullptr && *type == "function_call") {
-      add_call(fields, messages);
+      add_call(fields, before, messages);
       continue;
     }
     if (type != nullptr && *type == "function_call_output") {
@@ -53,6 +63,7 @@ void add_items(const Json& items, std::vector<ChatMessage>& messages) {
     }
     if (type != nullptr && *type != "message") fail_unsupported(path, "of type \"" + printable(*type) + "\" ");
     messages.push_back(message_of(item, path, kResponseParts));
+    if (messages.back().role == "assistant" && !before.empty()) messages.back().reasoning_content = before;
   }
 }
 

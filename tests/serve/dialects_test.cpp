@@ -165,6 +165,7 @@ TEST(ServeNative, CompletionHasTheFieldsOfLlamaServer) {
   body["n_predict"] = 0;
   EXPECT_EQ(client.post("/completion", body.dump()).json()[0]["content"], "");
   EXPECT_EQ(client.post("/completion", R"({"prompt":"a","mirostat":2})").status, 501);
+  EXPECT_EQ(client.post("/completion", R"({"prompt":"a","n_probs":2,"post_sampling_probs":true})").status, 501);
 }
 
 TEST(ServeTools, TextsBecomeTokensAndBackInBothForms) {

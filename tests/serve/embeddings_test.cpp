@@ -82,6 +82,15 @@ TEST(ServeEmbeddings, WrongRequestsAreOneLineAndNoServerErrors) {
   EXPECT_EQ(client.get("/debug/steps").status, 200);
 }
 
+TEST(ServeEmbeddings, TokensAndStepsAreCounted) {
+  TestServer server(encoder("bert"));
+  Client client(server.port());
+  EXPECT_EQ(client.post(kEmbed, R"({"input":["a cat","ship"]})").json()["usage"]["prompt_tokens"], 12);
+  const std::string metrics = client.get("/metrics").body;
+  EXPECT_NE(metrics.find("\ninferno_prompt_tokens_total 12\n"), std::string::npos) << metrics;
+  EXPECT_EQ(metrics.find("\ninferno_steps_total 0\n"), std::string::npos) << metrics;
+}
+
 TEST(ServeEmbeddings, OllamasForms) {
   TestServer server(encoder("bert"));
   Client client(server.port());
