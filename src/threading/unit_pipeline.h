@@ -9,9 +9,9 @@
 // Which thread computes a unit never changes its value.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <optional>
 
 #include "threading/partition.h"
 #include "threading/wait.h"
@@ -49,8 +49,46 @@ class UnitCounts {
   UnitGrid grid_;
 };
 
+// Finds units by their place in the order, in ascending steps. delay and units: as for run_units.
+template <typename Delay, typename Units>
+class UnitCursor {
+ public:
+  UnitCursor(const UnitGrid& grid, Delay delay, Units units) : grid_(grid), delay_(delay), units_(units) { enter(); }
+
+  // Unit `place`, which is not before that of the last call; none after the last.
+  std::optional<Unit> find(uint32_t place) {
+    while (stage_ < grid_.stages && place >= first_ + count_) {
+      first_ += count_;
+      ++stage_;
+      if (stage_ == grid_.stages || delay_(stage_) > wave_) next_wave();
+      enter();
+    }
+    if (stage_ >= grid_.stages) return std::nullopt;
+    return Unit{stage_, wave_ - delay_(stage_), static_cast<int32_t>(place - first_)};
+  }
+
+ private:
+  void next_wave() {
+    ++wave_;
+    while (begin_ < grid_.stages && delay_(begin_) + grid_.blocks <= wave_) ++begin_;
+    stage_ = begin_;
+  }
+  void enter() {
+    if (stage_ < grid_.stages) count_ = static_cast<uint32_t>(units_(stage_, wave_ - delay_(stage_)));
+  }
+
+  UnitGrid grid_;
+  Delay delay_;
+  Units units_;
+  int32_t wave_ = 0;
+  int32_t begin_ = 0;  // the first stage of the wave
+  int32_t stage_ = 0;
+  uint32_t first_ = 0;  // place of the first unit of this stage and block
+  uint32_t count_ = 0;
+};
+
 // Claims and runs units until none is left; every thread calls it with the same functions:
-//   delay(stage)          ascending; stages of the same delay follow each other directly
+//   delay(stage)          ascending from 0 by at most 1; stages of the same delay follow each other directly
 //   units(stage, block)   how many there are. A stage has none in all blocks or in none: the next one then follows the
 //                         one before it
 //   reads_earlier(stage)  it also reads what the stage before it wrote for earlier blocks
@@ -59,25 +97,15 @@ class UnitCounts {
 template <typename Delay, typename Units, typename ReadsEarlier, typename Run, typename Wait>
 void run_units(UnitCounts counts, const UnitGrid& grid, Delay delay, Units units, ReadsEarlier reads_earlier, Run run,
                Wait wait) {
-  uint32_t mine = counts.claim();
-  uint32_t first = 0;  // number of the first unit of this stage and block in the order
-  int32_t begin = 0;   // the first stage of the wave
-  for (int32_t wave = 0; begin < grid.stages; ++wave) {
-    while (begin < grid.stages && delay(begin) + grid.blocks <= wave) ++begin;
-    for (int32_t stage = begin; stage < grid.stages && delay(stage) <= wave; ++stage) {
-      const int32_t block = wave - delay(stage);
-      const auto count = static_cast<uint32_t>(units(stage, block));
-      for (; mine < first + count; mine = counts.claim()) {
-        int32_t before = stage - 1;
-        while (before >= 0 && units(before, block) == 0) --before;
-        for (int32_t b = reads_earlier(stage) ? 0 : block; b <= block && before >= 0; ++b) {
-          wait(counts.done(before, b), static_cast<uint32_t>(units(before, b)));
-        }
-        run(Unit{stage, block, static_cast<int32_t>(mine - first)});
-        counts.done(stage, block).fetch_add(1, std::memory_order_release);
-      }
-      first += count;
+  UnitCursor cursor(grid, delay, units);
+  while (const std::optional<Unit> unit = cursor.find(counts.claim())) {
+    int32_t before = unit->stage - 1;
+    while (before >= 0 && units(before, unit->block) == 0) --before;
+    for (int32_t b = reads_earlier(unit->stage) ? 0 : unit->block; b <= unit->block && before >= 0; ++b) {
+      wait(counts.done(before, b), static_cast<uint32_t>(units(before, b)));
     }
+    run(*unit);
+    counts.done(unit->stage, unit->block).fetch_add(1, std::memory_order_release);
   }
 }
 

@@ -15,8 +15,13 @@
 namespace inferno::cpu {
 namespace {
 
-// The fewest tokens of a block. A step with fewer than two of these is not worth a pipeline.
+// The fewest tokens of a block, and the fewest blocks: with one, every stage would wait for the end of the one before
+// it.
 constexpr int64_t kMinBlockTokens = 32;
+constexpr int32_t kMinTokenBlocks = 2;
+// Tokens per sequence, at least: attention of single tokens reads memory, and prefetches more where it is an op of its
+// own.
+constexpr int64_t kTokensPerSequence = 8;
 // The most rows of a unit of a product: activations of a block stay in a near cache for so many rows. Of long rows
 // fewer, so that a unit takes no longer.
 constexpr int64_t kUnitRows = 128;
@@ -28,11 +33,11 @@ constexpr int64_t kMinUnitRows = 32;
 // Tokens of a unit of a conversion: a tile of the kernels that have tiles.
 constexpr int64_t kUnitTokens = 16;
 
-enum class LayerStage : uint8_t { input, project, attend, attended, output, mlp_input, gate, hidden, down };
+enum class LayerStage : uint8_t { input, project, attend, attended, output, mlp_input, gate, down };
 static_assert(static_cast<int32_t>(LayerStage::down) + 1 == kLayerStages);
-constexpr std::array<size_t, kLayerStages> kOpOfStage = {0, 0, 1, 2, 2, 3, 3, 3, 3};
+constexpr std::array<size_t, kLayerStages> kOpOfStage = {0, 0, 1, 2, 2, 3, 3, 3};
 // A conversion is short: it is claimed directly before the products that read it.
-constexpr std::array<int32_t, kLayerStages> kDelayOfStage = {0, 0, 1, 2, 2, 3, 3, 4, 4};
+constexpr std::array<int32_t, kLayerStages> kDelayOfStage = {0, 0, 1, 2, 2, 3, 3, 4};
 constexpr int32_t kLayerDelay = 5;
 
 LayerStage stage_of(int32_t stage) {
@@ -93,11 +98,15 @@ int64_t results_begin(const LayerArgs& layer) {
   return kernel_scratch({layer.qkv.w[0], layer.qkv.w[1], layer.qkv.w[2], layer.mlp.gate, layer.mlp.up}, layer.tokens());
 }
 
-// Tokens of a block: what the layouts of all weights prefer.
-int64_t block_tokens(const LayerArgs& layer) {
-  int64_t tokens = kMinBlockTokens;
-  for (const Weight* w : layer.weights()) tokens = std::max(tokens, cpu(w).kernel().activation->token_block);
-  return tokens;
+// Columns of the hidden rows that are converted together.
+int64_t hidden_part(const GatedMlpArgs& mlp) {
+  return cpu(mlp.down).kernel().activation->block;
+}
+
+// The blocks that so many tokens are divided into: none if there are too few for two blocks.
+int32_t block_count(int64_t tokens, int64_t block_tokens) {
+  const auto count = static_cast<int32_t>(std::clamp<int64_t>(tokens / block_tokens, kMinTokenBlocks, kMaxTokenBlocks));
+  return slice(tokens, count - 1, count, kUnitTokens).size() < kMinBlockTokens ? 0 : count;
 }
 
 // ---- units
@@ -129,15 +138,10 @@ struct Pipeline {
   // Gate and up have the same rows.
   [[nodiscard]] static int64_t gate_step(const LayerArgs& layer) { return cpu(layer.mlp.up).slice_step(); }
 
-  // A worker that computes whole blocks of a conversion converts them; else the conversion is a stage.
-  [[nodiscard]] static bool has_parts(const Weight* weight, int64_t columns) {
-    return columns % cpu(weight).kernel().activation->block == 0;
-  }
+  // The worker that computes the heads of a kv head converts them, if they are whole blocks; else that is a stage.
   [[nodiscard]] static bool converts_heads(const LayerArgs& layer) {
-    return has_parts(layer.output.w[0], layer.attention.out.cols() / layer.attention.kv.kv_heads);
-  }
-  [[nodiscard]] bool converts_hidden(const LayerArgs& layer) const {
-    return has_parts(layer.mlp.down, unit_rows(layer.mlp.gate, gate_step(layer)));
+    const int64_t columns = layer.attention.out.cols() / layer.attention.kv.kv_heads;
+    return columns % cpu(layer.output.w[0]).kernel().activation->block == 0;
   }
 
   [[nodiscard]] int64_t units(const LayerArgs& layer, LayerStage stage, int32_t block) const {
@@ -159,8 +163,7 @@ struct Pipeline {
         return row_units(layer.output.w[0]);
       case LayerStage::gate:
         return row_units(layer.mlp.gate, gate_step(layer));
-      case LayerStage::hidden:
-        return converts_hidden(layer) ? 0 : ceil_div(tokens.size(), kUnitTokens);
+
       case LayerStage::down:
         return row_units(layer.mlp.down);
       case LayerStage::input:
@@ -224,9 +227,8 @@ class LayerUnits {
       case LayerStage::mlp_input:
         return mlp_input_.convert(tokens, *w_.kernels);
       case LayerStage::gate:
-        return gate_and_up(block, unit.number);
-      case LayerStage::hidden:
-        return hidden_.convert(tokens, *w_.kernels);
+        return gate_and_up(block, unit);
+
       case LayerStage::down:
         return project(
             {layer_.mlp.down, hidden_.prepared.buffer[0], layer_.mlp.residual.f32(), nullptr, layer_.mlp.out.f32()},
@@ -257,6 +259,7 @@ class LayerUnits {
     const Range rows = pipeline_.rows_of_unit(a.w[i], number, d);
     float* out = result_memory();
     multiply_block(a.w[i], input_.prepared.buffer[i], block, rows, out);
+
     const float* bias = vector_or_null(a.bias[i]);
     for (int64_t t = block.begin; t < block.end; ++t, out += rows.size()) {
       if (bias != nullptr) w_.kernels->add(out, bias + rows.begin, out, rows.size());
@@ -285,21 +288,32 @@ class LayerUnits {
                            {kv_head * columns, (kv_head + 1) * columns});
   }
 
-  void gate_and_up(const Range& block, int64_t number) const noexcept {
+  void gate_and_up(const Range& block, const Unit& unit) const noexcept {
     const GatedMlpArgs& a = layer_.mlp;
-    const Range rows = pipeline_.rows_of_unit(a.gate, number, Pipeline::gate_step(layer_));
+    const Range rows = pipeline_.rows_of_unit(a.gate, unit.number, Pipeline::gate_step(layer_));
     float* gate = result_memory();
     float* up = gate + block.size() * rows.size();
     multiply_block(a.gate, mlp_input_.prepared.buffer[0], block, rows, gate);
     multiply_block(a.up, mlp_input_.prepared.buffer[1], block, rows, up);
     const auto gated_product = w_.kernels->gated[static_cast<size_t>(a.activation)];
-    if (pipeline_.converts_hidden(layer_)) {
+    const int64_t columns = hidden_part(a);
+    if (rows.size() % columns == 0) {
       gated_product(gate, up, gate, block.size() * rows.size());
       hidden_.convert_part(gate, rows.size(), block, rows);
       return;
     }
     for (int64_t t = block.begin; t < block.end; ++t, gate += rows.size(), up += rows.size()) {
       gated_product(gate, up, activated_ + t * ffn() + rows.begin, rows.size());
+    }
+    // The worker that completes a part converts it.
+    for (int64_t begin = rows.begin / columns * columns; begin < rows.end; begin += columns) {
+      const Range part = {begin, std::min(begin + columns, ffn())};
+      const auto mine = static_cast<uint32_t>(std::min(part.end, rows.end) - std::max(part.begin, rows.begin));
+      std::atomic<uint32_t>& completed =
+          pipeline_.joined.completed[unit.block * pipeline_.joined.hidden_parts + begin / columns];
+      if (completed.fetch_add(mine, std::memory_order_acq_rel) + mine < static_cast<uint32_t>(part.size())) continue;
+      hidden_.convert_part(activated_ + block.begin * ffn() + part.begin, ffn(), block, part);
+      completed.store(0, std::memory_order_relaxed);  // for the next layer
     }
   }
 
@@ -376,9 +390,9 @@ JoinedLayers find_joined_layers(const Plan& plan, size_t op, const KernelTable& 
   if (plan[op].op() != OpId::qkv_rope_store) return joined;
   const auto& first = plan[op].args<QkvRopeStoreArgs>();
   const int64_t tokens = first.x.rows();
-  if (tokens < 2 * kMinBlockTokens) return joined;
+  if (block_count(tokens, tokens) == 0 || tokens < kTokensPerSequence * first.batch.sequences) return joined;
   std::array<int64_t, 3> bytes = {};
-  int64_t block = 0;
+  int64_t block_tokens = kMinBlockTokens;
   for (size_t at = op; joined.layers < kMaxJoinedLayers && is_layer(plan, at); at += kLayerOps, ++joined.layers) {
     const LayerArgs layer = layer_at(plan, at);
     if (layer.qkv.x.data != first.x.data || layer.tokens() != tokens) break;
@@ -389,11 +403,14 @@ JoinedLayers find_joined_layers(const Plan& plan, size_t op, const KernelTable& 
     for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = std::max(bytes[i], round_up(own[i], 64));
     for (const OpScratch& s : scratch) joined.local_bytes = std::max(joined.local_bytes, s.local);
     joined.local_bytes = std::max(joined.local_bytes, results_begin(layer) + matrix_bytes(tokens, 2 * kUnitRows));
-    block = std::max(block, block_tokens(layer));
+    for (const Weight* w : layer.weights()) {
+      block_tokens = std::max(block_tokens, cpu(w).kernel().activation->token_block);
+    }
+    joined.hidden_parts = std::max(joined.hidden_parts, ceil_div(layer.mlp.down->cols(), hidden_part(layer.mlp)));
   }
   if (joined.layers == 0) return joined;
   joined.grid = {.stages = static_cast<int32_t>(joined.layers) * kLayerStages,
-                 .blocks = static_cast<int32_t>(std::clamp<int64_t>(tokens / block, 1, kMaxTokenBlocks))};
+                 .blocks = block_count(tokens, block_tokens)};
   for (size_t i = 0; i < bytes.size(); ++i) {
     joined.shared[i] = joined.shared_bytes;
     joined.shared_bytes += bytes[i];

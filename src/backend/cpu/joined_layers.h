@@ -18,19 +18,25 @@
 namespace inferno::cpu {
 
 inline constexpr size_t kLayerOps = 4;
-inline constexpr int32_t kLayerStages = 9;
+inline constexpr int32_t kLayerStages = 8;
 inline constexpr int32_t kMaxTokenBlocks = 8;
 // More layers than this become several pipelines.
 inline constexpr size_t kMaxJoinedLayers = 128;
-// Enough counts for the pipelines of a step: those of models whose layers are all joined.
+// Enough counts for the pipelines of a step: those of models whose layers are all joined, with 1,024 parts of hidden
+// rows.
 inline constexpr size_t kJoinedCounts =
-    UnitCounts::size({.stages = kMaxJoinedLayers * kLayerStages, .blocks = kMaxTokenBlocks});
+    UnitCounts::size({.stages = kMaxJoinedLayers * kLayerStages, .blocks = kMaxTokenBlocks}) + kMaxTokenBlocks * 1024;
 
 struct JoinedLayers {
   size_t first_op = 0;
   size_t layers = 0;
   UnitGrid grid;
-  std::atomic<uint32_t>* counts = nullptr;  // UnitCounts::size(grid), zero before the workers start
+  int64_t hidden_parts = 0;
+  // Zero before the workers start: UnitCounts::size(grid); and [blocks][hidden_parts], how many columns of each part of
+  // the MLP's hidden rows are complete.
+  std::atomic<uint32_t>* counts = nullptr;
+  std::atomic<uint32_t>* completed = nullptr;
+
   // Where the shared memory of qkv_rope_store, linear and gated_mlp begins, and the size of all of it.
   std::array<int64_t, 3> shared = {};
   int64_t shared_bytes = 0;
