@@ -1,7 +1,7 @@
 // The CPU backend: one class for scalar, simd and parallel. They differ in the kernel table and the number of threads.
 //
 // A step is recorded into a plan; end_step hands the whole plan to the pool in one dispatch, and the workers walk it
-// with a barrier after each op, or after ops that are joined (cpu_ops.h).
+// with a barrier after each op, or after ops that are joined (cpu_ops.h, joined_layers.h).
 #pragma once
 
 #include <array>
