@@ -241,22 +241,56 @@ TEST_P(Steps, ADecodeStepAllocatesNothing) {
 }
 
 // More threads than CPUs: each is late at times, and others steal its chunks.
+EngineOptions options_for(int threads, DType kv) {
+  EngineOptions options;
+  options.backend = "simd";
+  options.kv_dtype = kv;
+  options.context = 512;
+  if (threads > 1) {
+    options.decorate = [=](std::unique_ptr<Backend> /*unused*/) -> std::unique_ptr<Backend> {
+      return std::make_unique<CpuBackend>(
+          "parallel", best_kernels(),
+          std::make_unique<ThreadPool>(ThreadPoolOptions{.threads = threads, .allow_oversubscription = true}), kv);
+    };
+  }
+  return options;
+}
+
+// Prompts long enough to be divided into blocks; of two in a step the second begins inside a tile of tokens.
+TEST(ManyThreads, PromptsHaveTheBitsOfOneThread) {
+  using Lengths = std::vector<int32_t>;
+  const auto prefill = [](const std::string& type, DType kv, int threads, const Lengths& lengths) {
+    EngineOptions options = options_for(threads, kv);
+    options.limits = {.max_tokens = 512, .max_sequences = 2, .max_logit_rows = 6};
+    Engine engine(open_model(long_model(type)), options);
+    std::vector<std::unique_ptr<KvSequence>> sequences;
+    engine.decoder().clear();
+    for (const int32_t length : lengths) {
+      sequences.push_back(std::make_unique<KvSequence>(engine.cache()));
+      EXPECT_TRUE(sequences.back()->resize(length));
+      engine.decoder().add(*sequences.back(), 0, tokens_of(length, length, engine.model().config().vocabulary), 3);
+    }
+    engine.decoder().run();
+    std::vector<float> rows(static_cast<size_t>(engine.decoder().logit_rows() * engine.model().config().vocabulary));
+    engine.decoder().download_logits(rows);
+    return rows;
+  };
+  for (const auto& [type, kv] : {std::pair{"q8_0", DType::bf16}, {"q4_k_m", DType::bf16}, {"bf16", DType::f32}}) {
+    for (const Lengths& lengths : {Lengths{90}, Lengths{333}, Lengths{157, 100}, Lengths{301, 211}}) {
+      const std::vector<float> one = prefill(type, kv, 1, lengths);
+      for (const int threads : {4, 7}) {
+        EXPECT_EQ(prefill(type, kv, threads, lengths), one)
+            << type << ", " << lengths[0] << ", " << threads << " threads";
+      }
+    }
+  }
+}
+
 TEST(ManyThreads, DecodingHasTheBitsOfOneThread) {
   constexpr int32_t kPrompt = 250;
   constexpr int32_t kSteps = 12;  // into the second attention span
   const auto decode = [&](const std::string& type, DType kv, int threads) {
-    EngineOptions options;
-    options.backend = "simd";
-    options.kv_dtype = kv;
-    options.context = 512;
-    if (threads > 1) {
-      options.decorate = [&](std::unique_ptr<Backend> /*unused*/) -> std::unique_ptr<Backend> {
-        return std::make_unique<CpuBackend>(
-            "parallel", best_kernels(),
-            std::make_unique<ThreadPool>(ThreadPoolOptions{.threads = threads, .allow_oversubscription = true}), kv);
-      };
-    }
-    Engine engine(open_model(long_model(type)), options);
+    Engine engine(open_model(long_model(type)), options_for(threads, kv));
     const auto vocabulary = static_cast<size_t>(engine.model().config().vocabulary);
     const std::vector<int32_t> tokens = tokens_of(3, kPrompt + kSteps, static_cast<int32_t>(vocabulary));
     std::vector<float> rows(kSteps * vocabulary);

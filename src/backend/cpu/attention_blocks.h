@@ -48,18 +48,23 @@ inline AttentionPlan plan_of(const AttentionArgs& a, const KernelTable& kernels,
   return plan;
 }
 
-// Calls f(block) for every block of the step, the last one of each sequence first: it sees the most positions, and
-// workers that claim blocks dynamically should end with short ones.
+// Calls f(block) for every block of some tokens of the step, the last one of each sequence first: it sees the most
+// positions, and workers that claim blocks dynamically should end with short ones.
 template <typename F>
-void for_each_block(const AttentionArgs& a, const AttentionPlan& plan, F f) {
+void for_each_block(const AttentionArgs& a, const AttentionPlan& plan, Range tokens, F f) {
   for (int32_t s = 0; s < a.batch.sequences; ++s) {
-    const int64_t begin = a.batch.q_begin[s];
-    const int64_t end = a.batch.q_begin[s + 1];
+    const int64_t begin = std::max<int64_t>(a.batch.q_begin[s], tokens.begin);
+    const int64_t end = std::min<int64_t>(a.batch.q_begin[s + 1], tokens.end);
     for (int64_t block = ceil_div(end - begin, plan.tokens_per_block) - 1; block >= 0; --block) {
       const int64_t first = begin + block * plan.tokens_per_block;
       f(QueryBlock{s, first, std::min(plan.tokens_per_block, end - first)});
     }
   }
+}
+
+template <typename F>
+void for_each_block(const AttentionArgs& a, const AttentionPlan& plan, F f) {
+  for_each_block(a, plan, {0, a.batch.tokens}, f);
 }
 
 // Memory of one span's result, or of a running result: m and l per query, then o.
@@ -155,6 +160,10 @@ inline BlockMemory block_memory(std::byte* local, int64_t queries, int64_t head_
   return {partial_at(memory, queries), partial_at(memory + floats, queries),
           local + round_up(2 * floats * static_cast<int64_t>(sizeof(float)), 64)};
 }
+
+// One item of plain attention; local: OpScratch::local bytes.
+void attend_block(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, int64_t kv_head,
+                  std::byte* local, const KernelTable& kernels) noexcept;
 
 // ---- attention that is not plain (op_extras.h): a function of its own, so that the plain one stays as simple as it is
 

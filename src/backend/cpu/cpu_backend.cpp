@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <cstring>
+#include <numeric>
 #include <type_traits>
 #include <utility>
 
@@ -36,6 +37,8 @@ CpuBackend::CpuBackend(std::string name, const KernelTable& kernels, std::unique
   local_.resize(static_cast<size_t>(threads()));
   if (pool_ && pool_->threads() > 1 && (pool_->uneven() || pool_->threads() >= kStealingThreads)) {
     for (std::vector<ChunkCounts>& set : counts_) set = std::vector<ChunkCounts>(static_cast<size_t>(threads()));
+    joined_counts_ = std::vector<std::atomic<uint32_t>>(cpu::kJoinedCounts);
+    joined_.reserve(cpu::kMaxJoinedLayers);
   }
 }
 
@@ -97,8 +100,12 @@ std::unique_ptr<Weight> CpuBackend::load_weight(const WeightSource& source, Weig
 
 // ---- scratch
 
-void CpuBackend::reserve(const OpScratch& op) {
+void CpuBackend::reserve(const OpScratch& op, std::optional<size_t> layer_part) {
   OpScratch need = op;
+  if (layer_part && !joined_counts_.empty()) {
+    layer_shared_[*layer_part] = std::max(layer_shared_[*layer_part], round_up(op.shared, 64));
+    need.shared = std::accumulate(layer_shared_.begin(), layer_shared_.end(), int64_t{0});
+  }
   // A worker may start an op while it still needs its local memory of the previous one.
   need.local = round_up(op.local, 64);
   need.local += std::exchange(last_local_, need.local);
@@ -179,6 +186,7 @@ void CpuBackend::execute() {
       times_.times.resize(times_.ops.size() * static_cast<size_t>(threads()));
       times_.fused.resize(times_.ops.size());
     }
+    join_layers();
     if (pool_) {
       pool_->dispatch([](int ith, int nth, void* self) { static_cast<CpuBackend*>(self)->walk(ith, nth); }, this);
     } else {
@@ -186,6 +194,31 @@ void CpuBackend::execute() {
     }
   }
   plan_.clear();
+}
+
+// Finds the layers that run as pipelines, and zeroes what their workers count.
+void CpuBackend::join_layers() {
+  joined_.clear();
+  if (joined_counts_.empty()) return;
+  size_t used = 0;
+  for (size_t i = 0; i < plan_.size();) {
+    cpu::JoinedLayers joined = cpu::find_joined_layers(plan_, i, kernels_, threads());
+    const size_t units = UnitCounts::size(joined.grid);
+    const size_t count = units + static_cast<size_t>(joined.grid.blocks * joined.hidden_parts);
+
+    if (joined.layers == 0 || used + count > joined_counts_.size() || joined_.size() == joined_.capacity() ||
+        joined.shared_bytes > scratch_bytes_.shared || joined.local_bytes > scratch_bytes_.local) {
+      ++i;
+      continue;
+    }
+    joined.counts = joined_counts_.data() + used;
+    joined.completed = joined.counts + units;
+
+    for (size_t c = 0; c < count; ++c) joined.counts[c].store(0, std::memory_order_relaxed);
+    used += count;
+    joined_.push_back(joined);
+    i += joined.layers * cpu::kLayerOps;
+  }
 }
 
 void CpuBackend::walk(int ith, int nth) noexcept {
@@ -203,11 +236,21 @@ void CpuBackend::walk(int ith, int nth) noexcept {
       timing_ ? times_.times.data() + times_.dispatches.back() * static_cast<size_t>(nth) + ith : nullptr;
   uint8_t* fused = timing_ && ith == 0 ? times_.fused.data() + times_.dispatches.back() : nullptr;
   size_t round = rounds_walked_;
+  auto joined_layers = joined_.begin();
   for (size_t i = 0; i < plan_.size(); ++round) {
     if (!counts_[0].empty()) {
       worker.counts = counts_[round % 2].data();
       // Those of the previous round, which all workers have left.
       counts_[(round + 1) % 2][static_cast<size_t>(ith)].reset();
+    }
+    if (joined_layers != joined_.end() && joined_layers->first_op == i) {
+      const size_t ops = joined_layers->layers * cpu::kLayerOps;
+      cpu::run(plan_, *joined_layers++, worker, time);
+      i += ops;
+      if (time != nullptr) time += ops * static_cast<size_t>(nth);
+      prefetcher.enter(i);
+      worker.barrier();
+      continue;
     }
     prefetcher.enter(i);
     if (time != nullptr) {
@@ -259,9 +302,18 @@ OpScratch CpuBackend::scratch_of(const Args& args) const {
   return scratch;
 }
 
+// Which part of a joined layer's shared memory is that of the op.
+template <typename Args>
+constexpr std::optional<size_t> layer_part() {
+  if (std::is_same_v<Args, QkvRopeStoreArgs>) return 0;
+  if (std::is_same_v<Args, LinearArgs>) return 1;
+  if (std::is_same_v<Args, GatedMlpArgs>) return 2;
+  return std::nullopt;
+}
+
 template <typename Args>
 void CpuBackend::primitive(const Args& args) {
-  if (!in_step_ || planning_) reserve(scratch_of(args));
+  if (!in_step_ || planning_) reserve(scratch_of(args), layer_part<Args>());
   if (planning_) return;
   plan_.record(args);
   // Inside a default body each primitive runs at once: the body reuses its temporaries, and its length has no bound.

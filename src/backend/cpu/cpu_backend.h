@@ -1,16 +1,18 @@
 // The CPU backend: one class for scalar, simd and parallel. They differ in the kernel table and the number of threads.
 //
 // A step is recorded into a plan; end_step hands the whole plan to the pool in one dispatch, and the workers walk it
-// with a barrier after each op, or after ops that are joined (cpu_ops.h).
+// with a barrier after each op, or after ops that are joined (cpu_ops.h, joined_layers.h).
 #pragma once
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "backend/backend.h"
 #include "backend/cpu/cpu_weight.h"
+#include "backend/cpu/joined_layers.h"
 #include "backend/cpu/kernels/kernel_table.h"
 #include "backend/cpu/worker.h"
 #include "backend/plan.h"
@@ -63,10 +65,11 @@ class CpuBackend final : public Backend {
   void fused(const Args& args, void (*body)(Backend&, const Args&));
   template <typename Args>
   [[nodiscard]] OpScratch scratch_of(const Args& args) const;
-  // Grows the scratch memory so that the op can run after the previous one.
-  void reserve(const OpScratch& op);
+  // Grows the scratch memory so that the op can run after the previous one, and joined layers with theirs side by side.
+  void reserve(const OpScratch& op, std::optional<size_t> layer_part);
   void reset_arena();
   void execute();
+  void join_layers();
   void walk(int ith, int nth) noexcept;
 
   std::string name_;
@@ -101,6 +104,10 @@ class CpuBackend final : public Backend {
   // ops, up to the barrier) uses one set, the other is zeroed for the next round.
   std::array<std::vector<ChunkCounts>, 2> counts_;
   size_t rounds_walked_ = 0;
+  // The most shared memory of the ops of a layer; those of joined layers need theirs at the same time.
+  std::array<int64_t, 3> layer_shared_ = {};
+  std::vector<std::atomic<uint32_t>> joined_counts_;  // empty when threads do not steal
+  std::vector<cpu::JoinedLayers> joined_;             // of the plan that is executed
 };
 
 }  // namespace inferno

@@ -116,6 +116,12 @@ OpScratch scratch_of(const AttentionArgs& a, const KernelTable& kernels, int thr
                    (is_plain(a) ? plan.kernel->scratch_bytes(queries, a.kv.head_dim) : general_scratch_bytes(a, plan))};
 }
 
+void attend_block(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, int64_t kv_head,
+                  std::byte* local, const KernelTable& kernels) noexcept {
+  const BlockMemory memory = block_memory(local, plan.tokens_per_block * plan.group, a.kv.value_dim());
+  attend(a, plan, block, kv_head, memory, kernels);
+}
+
 void attend_head(const AttentionArgs& a, int64_t kv_head, std::byte* local, const KernelTable& kernels) noexcept {
   const AttentionPlan plan = plan_of(a, kernels, 0);
   const BlockMemory memory = block_memory(local, plan.group, a.kv.value_dim());

@@ -21,9 +21,9 @@ Piece rows_of_both(const Weight* gate, const Weight* up) {
 int64_t gate_rows(const Weight* gate, const Weight* up) {
   return round_up(kGateRows, rows_of_both(gate, up).step);
 }
-// The local memory of gate_and_up.
+// The local memory of gate_and_up; joined layers have both products there.
 int64_t gate_block_bytes(const Weight* gate, const Weight* up, int64_t tokens) {
-  return tokens < kManyTokens ? 0 : matrix_bytes(tokens, gate_rows(gate, up));
+  return tokens < kManyTokens ? 0 : matrix_bytes(tokens, 2 * gate_rows(gate, up));
 }
 
 // f(gate) * up into `out`, then done(rows); `up_out` is shared memory for the up product, `gate_block` local memory.

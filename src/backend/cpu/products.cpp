@@ -40,61 +40,70 @@ int64_t kernel_scratch(std::initializer_list<const Weight*> weights, int64_t tok
   return aligned(most);
 }
 
-Prepared prepare(const Input& in, std::initializer_list<const Weight*> weights, int queue, std::byte* shared,
-                 std::byte* local, const Worker& w) noexcept {
-  const bool redundant = in.tokens <= kRedundantTokens;
-  std::byte* memory = redundant ? local : shared;
-  auto* rewritten = reinterpret_cast<float*>(memory);
-  memory += matrix_bytes(in.tokens, in.k);
-  std::array<const ActivationLayout*, kMaxInputs> layouts = {};
-  std::array<std::byte*, kMaxInputs> buffers = {};
-  size_t count = 0;
-  int64_t step = 1;
-  Prepared prepared;
+Conversion::Conversion(const Input& input, std::initializer_list<const Weight*> weights, std::byte* memory)
+    : input_(input), rewritten_(reinterpret_cast<float*>(memory)) {
+  if (input.norm != nullptr || input.rows != nullptr) memory += matrix_bytes(input.tokens, input.k);
   size_t i = 0;
   for (const Weight* weight : weights) {
     if (weight != nullptr) {
       const ActivationLayout* layout = cpu(weight).kernel().activation;
-      const auto found = std::find(layouts.begin(), layouts.begin() + static_cast<ptrdiff_t>(count), layout);
-      const auto at = static_cast<size_t>(found - layouts.begin());
-      if (at == count) {
-        layouts[at] = layout;
-        buffers[at] = memory;
-        memory += aligned(layout->bytes(in.tokens, in.k));
+      const auto found = std::find(layouts_.begin(), layouts_.begin() + static_cast<ptrdiff_t>(count_), layout);
+      const auto at = static_cast<size_t>(found - layouts_.begin());
+      if (at == count_) {
+        layouts_[at] = layout;
+        buffers_[at] = memory;
+        memory += aligned(layout->bytes(input.tokens, input.k));
         step = std::max(step, layout->row_step);
-        ++count;
+        ++count_;
       }
-      prepared.buffer[i] = buffers[at];
+      prepared.buffer[i] = buffers_[at];
     }
     ++i;
   }
-  const auto convert = [&](Range rows) {
-    const float* x = in.x;
-    int64_t stride = in.stride;
-    if (in.norm != nullptr || in.rows != nullptr) {
-      for (int64_t t = rows.begin; t < rows.end; ++t) {
-        const float* from = in.x + (in.rows != nullptr ? in.rows[t] : t) * in.stride;
-        float* to = rewritten + t * in.k;
-        if (in.norm != nullptr) {
-          w.kernels->rms_norm(from, in.norm, in.eps, to, in.k);
-        } else {
-          std::copy_n(from, in.k, to);
-        }
+}
+
+void Conversion::convert(Range rows, const KernelTable& kernels) const noexcept {
+  const float* x = input_.x;
+  int64_t stride = input_.stride;
+  if (input_.norm != nullptr || input_.rows != nullptr) {
+    for (int64_t t = rows.begin; t < rows.end; ++t) {
+      const float* from = input_.x + (input_.rows != nullptr ? input_.rows[t] : t) * input_.stride;
+      float* to = rewritten_ + t * input_.k;
+      if (input_.norm != nullptr) {
+        kernels.rms_norm(from, input_.norm, input_.eps, to, input_.k);
+      } else {
+        std::copy_n(from, input_.k, to);
       }
-      x = rewritten;
-      stride = in.k;
     }
-    for (size_t l = 0; l < count; ++l) {
-      layouts[l]->prepare(x, stride, in.tokens, in.k, rows.begin, rows.end, buffers[l]);
-    }
-  };
-  if (redundant) {
-    convert({0, in.tokens});
-    return prepared;
+    x = rewritten_;
+    stride = input_.k;
   }
-  w.for_chunks(queue, {in.tokens, step}, kMinTokens, convert);
+  for (size_t l = 0; l < count_; ++l) {
+    layouts_[l]->prepare(x, stride, input_.tokens, input_.k, rows.begin, rows.end, buffers_[l]);
+  }
+}
+
+void Conversion::convert_part(const float* x, int64_t stride, Range rows, Range columns) const noexcept {
+  layouts_[0]->prepare_part(x, stride, input_.tokens, input_.k, rows.begin, rows.end, columns.begin, columns.end,
+                            buffers_[0]);
+}
+
+Prepared prepare(const Input& in, std::initializer_list<const Weight*> weights, int queue, std::byte* shared,
+                 std::byte* local, const Worker& w) noexcept {
+  const bool redundant = in.tokens <= kRedundantTokens;
+  const Conversion conversion(in, weights, redundant ? local : shared);
+  if (redundant) {
+    conversion.convert({0, in.tokens}, *w.kernels);
+    return conversion.prepared;
+  }
+  w.for_chunks(queue, {in.tokens, conversion.step}, kMinTokens,
+               [&](Range rows) { conversion.convert(rows, *w.kernels); });
   w.barrier();
-  return prepared;
+  return conversion.prepared;
+}
+
+const void* tokens_from(const Weight* weight, const void* activations, int64_t token) {
+  return static_cast<const std::byte*>(activations) + cpu(weight).kernel().activation->offset(token, weight->cols());
 }
 
 void multiply(const Weight* weight, const void* activations, int64_t tokens, Range rows, float* out, int64_t out_stride,
@@ -137,17 +146,18 @@ MemoryRange slice_of(const Weight* weight, const Worker& w) {
   return memory_of(weight, w.slice(rows.count, rows.step));
 }
 
-void project_rows(const Projection& projection, int64_t tokens, Range rows, std::byte* scratch,
+void project_rows(const Projection& projection, Range tokens, Range rows, std::byte* scratch,
                   const Worker& w) noexcept {
   const auto& [weight, activations, residual, bias, out] = projection;
   const int64_t n = weight->rows();
   if (residual != nullptr && residual != out) {
-    for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t t = tokens.begin; t < tokens.end; ++t) {
       std::copy_n(residual + t * n + rows.begin, rows.size(), out + t * n + rows.begin);
     }
   }
-  multiply(weight, activations, tokens, rows, out, n, residual != nullptr, scratch, w);
-  for (int64_t t = 0; t < tokens && bias != nullptr; ++t) {
+  const void* block = tokens.begin == 0 ? activations : tokens_from(weight, activations, tokens.begin);
+  multiply(weight, block, tokens.size(), rows, out + tokens.begin * n, n, residual != nullptr, scratch, w);
+  for (int64_t t = tokens.begin; t < tokens.end && bias != nullptr; ++t) {
     float* o = out + t * n + rows.begin;
     w.kernels->add(o, bias + rows.begin, o, rows.size());
   }

@@ -66,6 +66,26 @@ struct Prepared {
 [[nodiscard]] int64_t prepared_bytes(std::initializer_list<const Weight*> weights, int64_t tokens, int64_t k);
 [[nodiscard]] int64_t kernel_scratch(std::initializer_list<const Weight*> weights, int64_t tokens);
 
+// The conversion of an input for some weights: its layouts, each once, and where they are in memory of
+// prepared_bytes().
+struct Conversion {
+  Conversion(const Input& input, std::initializer_list<const Weight*> weights, std::byte* memory);
+  // Some rows of the input.
+  void convert(Range rows, const KernelTable& kernels) const noexcept;
+  // Some columns of some rows, for a single layout that has parts: x is the first of them, rows are `stride` apart.
+  void convert_part(const float* x, int64_t stride, Range rows, Range columns) const noexcept;
+
+  Prepared prepared;
+  int64_t step = 1;  // rows are divided at multiples of this
+
+ private:
+  Input input_;
+  float* rewritten_;  // [tokens, k], where rows are normalized or gathered
+  std::array<const ActivationLayout*, kMaxInputs> layouts_ = {};
+  std::array<std::byte*, kMaxInputs> buffers_ = {};
+  size_t count_ = 0;
+};
+
 // Converts `in` for the weights. With few tokens each worker converts all rows into its own memory, else the workers
 // divide the rows and a barrier follows.
 [[nodiscard]] Prepared prepare(const Input& in, std::initializer_list<const Weight*> weights, int queue,
@@ -79,6 +99,9 @@ struct Prepared {
 // This worker's slice of a weight.
 [[nodiscard]] MemoryRange slice_of(const Weight* weight, const Worker& w);
 
+// Where a block of tokens (ActivationLayout::offset) begins in the input of a product.
+[[nodiscard]] const void* tokens_from(const Weight* weight, const void* activations, int64_t token);
+
 // Rows [rows.begin, rows.end) of one product, all tokens: token t's row r at out[t * out_stride + r].
 void multiply(const Weight* weight, const void* activations, int64_t tokens, Range rows, float* out, int64_t out_stride,
               bool accumulate, std::byte* scratch, const Worker& w) noexcept;
@@ -91,8 +114,8 @@ struct Projection {
   const float* bias = nullptr;
   float* out = nullptr;
 };
-void project_rows(const Projection& projection, int64_t tokens, Range rows, std::byte* scratch,
-                  const Worker& w) noexcept;
+// Some rows; of all tokens, or of a block of them.
+void project_rows(const Projection& projection, Range tokens, Range rows, std::byte* scratch, const Worker& w) noexcept;
 
 // This worker's rows of up to three products, one queue each from `queue` on; done(product, rows) after each range.
 template <typename Done>
@@ -101,7 +124,7 @@ void project(std::span<const Projection> projections, int queue, int64_t tokens,
   std::array<Piece, LinearArgs::kMaxWeights> pieces;
   for (size_t i = 0; i < projections.size(); ++i) pieces[i] = rows_of(projections[i].weight);
   w.for_chunks(queue, std::span(pieces).first(projections.size()), min_rows(tokens), [&](size_t i, Range rows) {
-    project_rows(projections[i], tokens, rows, scratch, w);
+    project_rows(projections[i], {0, tokens}, rows, scratch, w);
     done(i, rows);
   });
 }

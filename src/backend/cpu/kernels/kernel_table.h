@@ -41,6 +41,14 @@ struct ActivationLayout {
   // several threads.
   int64_t block = 0;
   void (*prepare_columns)(const float* x, int64_t k, int64_t begin, int64_t end, void* buffer) noexcept = nullptr;
+  // Optional: blocks of tokens can be multiplied on their own, 32 or more of them from a multiple of 16 on. How many a
+  // block should have, so that what a kernel does for each block matters little; 0: tokens are not divided.
+  int64_t token_block = 0;
+  int64_t (*offset)(int64_t token, int64_t k) = nullptr;  // where a block that begins with this token begins
+  // Columns [col_begin, col_end), whole blocks of `block`, of rows [begin, end); x is the first of these columns of the
+  // first row. With the last row also what pads the buffer.
+  void (*prepare_part)(const float* x, int64_t x_stride, int64_t tokens, int64_t k, int64_t begin, int64_t end,
+                       int64_t col_begin, int64_t col_end, void* buffer) noexcept = nullptr;
 };
 
 struct MemoryRange {

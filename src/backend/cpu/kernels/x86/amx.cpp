@@ -14,7 +14,7 @@ void fill_amx(KernelTable& table) {
                         kPrefetchTokens};
   });
   table.linear[static_cast<int>(DType::q8_0)] = {
-      "amx",          &byte_panel_layout(), &kTokenTiles<32, kPanelStreamTokens + 1>,
+      "amx",          &byte_panel_layout(), &kTokenTiles<32, kPanelStreamTokens + 1, 128>,
       kPanelRows,     stored_panel_scratch, run_stored_panels,
       kPrefetchTokens};
   fill_amx_bf16(table, "amx");

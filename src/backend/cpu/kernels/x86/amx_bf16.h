@@ -49,20 +49,30 @@ inline void convert_bf16_row(const float* x, int64_t k, int64_t begin, int64_t e
     __builtin_memcpy(to + i / kStepColumns * stride, &halves, kStepBytes);
   }
 }
-inline void prepare_bf16_tiles(const float* x, int64_t x_stride, int64_t tokens, int64_t k, int64_t begin, int64_t end,
-                               void* buffer) noexcept {
+inline void prepare_bf16_part(const float* x, int64_t x_stride, int64_t tokens, int64_t k, int64_t begin, int64_t end,
+                              int64_t col_begin, int64_t col_end, void* buffer) noexcept {
   const int64_t rows = bf16_tile_rows(tokens);
   const int64_t filled = end < tokens ? end : token_tiles(tokens) * rows;
   for (int64_t t = begin; t < filled; ++t) {
     uint8_t* to = static_cast<uint8_t*>(buffer) + t / rows * bf16_panel_bytes(k) + t % rows * kStepBytes;
-    convert_bf16_row(t < tokens ? x + t * x_stride : nullptr, k, 0, k, to, rows * kStepBytes);
+    const float* from = t < tokens ? x + (t - begin) * x_stride - col_begin : nullptr;
+    convert_bf16_row(from, k, col_begin, col_end, to, rows * kStepBytes);
   }
+}
+inline void prepare_bf16_tiles(const float* x, int64_t x_stride, int64_t tokens, int64_t k, int64_t begin, int64_t end,
+                               void* buffer) noexcept {
+  prepare_bf16_part(x + begin * x_stride, x_stride, tokens, k, begin, end, 0, k, buffer);
 }
 inline void prepare_bf16_columns(const float* x, int64_t k, int64_t begin, int64_t end, void* buffer) noexcept {
   convert_bf16_row(x, k, begin, end, static_cast<uint8_t*>(buffer), kStepBytes);
 }
+inline int64_t bf16_offset(int64_t token, int64_t k) {
+  return token / kTileTokens * bf16_panel_bytes(k);
+}
+inline constexpr int64_t kBf16TokenBlock = 256;
 inline constexpr ActivationLayout kBf16Tiles = {
-    "bf16, tiles", 1, bf16_tiles_bytes, prepare_bf16_tiles, kStepColumns, prepare_bf16_columns};
+    "bf16, tiles",   1,           bf16_tiles_bytes, prepare_bf16_tiles, kStepColumns, prepare_bf16_columns,
+    kBf16TokenBlock, bf16_offset, prepare_bf16_part};
 
 // ---- up to 16 tokens: one tile of them, weights from memory
 

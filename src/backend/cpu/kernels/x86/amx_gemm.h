@@ -36,13 +36,22 @@ inline constexpr int64_t kAmxSumBytes = kSlabPanels * kGroupTiles * kTileTokens 
 template <InterleavedFormat kFormat>
 inline void unpack_slab(const LinearTask& task, int64_t row, int64_t count, uint8_t* panels) {
   constexpr int64_t kBytes = AmxPanel<kFormat>::kBytes;
-  constexpr bool kPanelByPanel = kFormat.block == 32;
-  const int64_t stride = kPanelByPanel ? kBytes : count * kBytes;
   for (int64_t p = 0; p < count; ++p) {
-    uint8_t* first = panels + p * (kPanelByPanel ? amx_panel_bytes<kFormat>(task.k) : kBytes);
-    for_panel_blocks<kFormat>(task, row + p * kPanelRows, [=](const uint8_t* block, int half, int64_t b) {
-      unpack_amx_panel<kFormat>(block, half, first + b * stride);
-    });
+    if constexpr (kFormat.block == 32) {
+      uint8_t* panel = panels + p * amx_panel_bytes<kFormat>(task.k);
+      for_panel_blocks<kFormat>(task, row + p * kPanelRows, [=](const uint8_t* block, int half, int64_t b) {
+        unpack_amx_half<kFormat>(block, half, panel + b * kBytes);
+      });
+    } else {
+      const uint8_t* first = nullptr;
+      for_panel_blocks<kFormat>(task, row + p * kPanelRows, [&](const uint8_t* block, int half, int64_t b) {
+        if (half == 0) {
+          first = block;
+        } else {
+          unpack_amx_panel<kFormat>(first, block, panels + (b * count + p) * kBytes);
+        }
+      });
+    }
   }
 }
 

@@ -64,77 +64,108 @@ inline void store_levels(const __m256i* w, uint8_t* to) {
   }
 }
 
-// Four vectors of levels times the scale of their sub-block, in planes.
-template <InterleavedFormat kFormat, int kSub>
-inline void store_scaled_levels(const __m256i* w, __m256i scales, uint8_t* to) {
-  const __m256i scale = scale_pairs<kSub, !kFormat.minimums>(scales);
-  const __m256i low_byte = _mm256_set1_epi16(0xff);
-  const __m256i half = _mm256_set1_epi16(128);
-  for (int c = 0; c < 4; ++c) {
-    __m256i even = _mm256_and_si256(w[c], low_byte);
-    __m256i odd = _mm256_srli_epi16(w[c], 8);
-    if constexpr (kFormat.codebook != Codebook::none) {
-      even = _mm256_srai_epi16(_mm256_slli_epi16(w[c], 8), 8);
-      odd = _mm256_srai_epi16(w[c], 8);
-    } else if constexpr (kFormat.is_signed) {
-      const __m256i offset = _mm256_set1_epi16(1 << (kFormat.bits - 1));
-      even = _mm256_sub_epi16(even, offset);
-      odd = _mm256_sub_epi16(odd, offset);
-    }
-    // value + 128 = 256 * high + (low + 128), low + 128 in 0..255: low is the low byte as it is.
-    even = _mm256_mullo_epi16(even, scale);
-    odd = _mm256_mullo_epi16(odd, scale);
-    store_256(to + 64 * c, _mm256_or_si256(_mm256_and_si256(even, low_byte), _mm256_slli_epi16(odd, 8)));
-    if constexpr (AmxPanel<kFormat>::kPlanes == 2) {
-      store_256(to + AmxPanel<kFormat>::kPlaneBytes + 64 * c,
-                _mm256_or_si256(_mm256_srli_epi16(_mm256_add_epi16(even, half), 8),
-                                _mm256_andnot_si256(low_byte, _mm256_add_epi16(odd, half))));
-    }
-  }
+inline __m512i join_256(__m256i low, __m256i high) {
+  return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
-// 32 columns; tile kTile of two that share a vector of scales of sub-blocks of 16, or of four for those of 32.
-template <InterleavedFormat kFormat, int kTile>
-inline void store_scaled_tile(const __m256i* w, __m256i scales, uint8_t* to) {
-  if constexpr (kFormat.sub == 32) {
-    store_scaled_levels<kFormat, kTile>(w, scales, to);
-    store_scaled_levels<kFormat, kTile>(w + 4, scales, to + 256);
-  } else {
-    store_scaled_levels<kFormat, 2 * (kTile % 2)>(w, scales, to);
-    store_scaled_levels<kFormat, 2 * (kTile % 2) + 1>(w + 4, scales, to + 256);
-  }
-}
-
+// Four vectors of levels of 16 rows times the scale of their sub-block, in planes. scale: of 16 rows, 16 bits for each
+// two columns.
 template <InterleavedFormat kFormat>
-inline void unpack_amx_panel(const uint8_t* block, int half, uint8_t* panel) {
-  using Layout = InterleavedBlock<kFormat>;
-  using P = AmxPanel<kFormat>;
-  unpack_scales<kFormat>(block, half, panel + P::kD, panel + P::kM);
-  for (int tile = 0; tile < kFormat.block / 32; ++tile) {
-    __m256i w[8];
-    tile_levels<kFormat>(block + Layout::kTiles + 2 * tile * Layout::kTileBytes, w);
-    uint8_t* to = panel + 512 * tile + 32 * half;
-    if constexpr (!P::kScaled) {
-      store_levels<kFormat>(w, to);
+[[gnu::always_inline]] inline void store_scaled_levels(const __m512i* w, __m512i scale, uint8_t* to) {
+  constexpr __mmask64 kOddBytes = 0xaaaaaaaaaaaaaaaa;
+  const __m512i half = _mm512_set1_epi16(128);
+  // The scale beside a zero: a sum of two products of bytes is then one of them.
+  const __m512i even_scale = _mm512_maskz_mov_epi8(~kOddBytes, scale);
+  const __m512i odd_scale = _mm512_slli_epi16(scale, 8);
+  const __m512i offset = _mm512_slli_epi16(scale, kFormat.bits - 1);
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; ++c) {
+    __m512i even;
+    __m512i odd;
+    if constexpr (kFormat.codebook != Codebook::none) {
+      even = _mm512_mullo_epi16(_mm512_srai_epi16(_mm512_slli_epi16(w[c], 8), 8), scale);
+      odd = _mm512_mullo_epi16(_mm512_srai_epi16(w[c], 8), scale);
     } else {
-      const __m256i scales = load_sub_scales<kFormat>(block, tile * P::kSubs / 8 / 4);
-      switch (tile % 4) {
-        case 0:
-          store_scaled_tile<kFormat, 0>(w, scales, to);
-          break;
-        case 1:
-          store_scaled_tile<kFormat, 1>(w, scales, to);
-          break;
-        case 2:
-          store_scaled_tile<kFormat, 2>(w, scales, to);
-          break;
-        default:
-          store_scaled_tile<kFormat, 3>(w, scales, to);
-          break;
+      even = _mm512_maddubs_epi16(w[c], even_scale);
+      odd = _mm512_maddubs_epi16(w[c], odd_scale);
+      if constexpr (kFormat.is_signed) {
+        even = _mm512_sub_epi16(even, offset);
+        odd = _mm512_sub_epi16(odd, offset);
       }
     }
+    // value + 128 = 256 * high + (low + 128), low + 128 in 0..255: low is the low byte as it is.
+    _mm512_storeu_si512(to + 64 * c, _mm512_mask_mov_epi8(even, kOddBytes, _mm512_slli_epi16(odd, 8)));
+    if constexpr (AmxPanel<kFormat>::kPlanes == 2) {
+      const __m512i even_high = _mm512_srli_epi16(_mm512_add_epi16(even, half), 8);
+      _mm512_storeu_si512(to + AmxPanel<kFormat>::kPlaneBytes + 64 * c,
+                          _mm512_mask_mov_epi8(even_high, kOddBytes, _mm512_add_epi16(odd, half)));
+    }
   }
-  if constexpr (P::kScaled && kFormat.minimums) unpack_minimums<kFormat>(block, half, panel + P::kMins);
+}
+
+// 32 columns of 16 rows; tile kTile of two that share a vector of scales of sub-blocks of 16, or of four for those
+// of 32. scales: of the first and of the second eight rows.
+template <InterleavedFormat kFormat, int kTile>
+[[gnu::always_inline]] inline void store_scaled_tile(const __m512i* w, const __m256i (&scales)[2], uint8_t* to) {
+  constexpr int kSub = kFormat.sub == 32 ? kTile : 2 * (kTile % 2);
+  constexpr int kNext = kFormat.sub == 32 ? kSub : kSub + 1;
+  constexpr bool kSigned = !kFormat.minimums;
+  const auto pairs = [&]<int kOf>() {
+    return join_256(scale_pairs<kOf, kSigned>(scales[0]), scale_pairs<kOf, kSigned>(scales[1]));
+  };
+  store_scaled_levels<kFormat>(w, pairs.template operator()<kSub>(), to);
+  store_scaled_levels<kFormat>(w + 4, pairs.template operator()<kNext>(), to + 256);
+}
+
+// A block of 32 columns of eight rows, one half of a panel.
+template <InterleavedFormat kFormat>
+inline void unpack_amx_half(const uint8_t* block, int half, uint8_t* panel) {
+  using P = AmxPanel<kFormat>;
+  static_assert(!P::kScaled);
+  unpack_scales<kFormat>(block, half, panel + P::kD, panel + P::kM);
+  __m256i w[8];
+  tile_levels<kFormat>(block + InterleavedBlock<kFormat>::kTiles, w);
+  store_levels<kFormat>(w, panel + 32 * half);
+}
+
+// A block of 256 columns of two times eight rows.
+template <InterleavedFormat kFormat>
+inline void unpack_amx_panel(const uint8_t* first, const uint8_t* second, uint8_t* panel) {
+  using Layout = InterleavedBlock<kFormat>;
+  using P = AmxPanel<kFormat>;
+  static_assert(P::kScaled);
+  unpack_scales<kFormat>(first, 0, panel + P::kD, panel + P::kM);
+  unpack_scales<kFormat>(second, 1, panel + P::kD, panel + P::kM);
+#pragma GCC unroll 8
+  for (int tile = 0; tile < kFormat.block / 32; ++tile) {
+    __m256i halves[2][8];
+    tile_levels<kFormat>(first + Layout::kTiles + 2 * tile * Layout::kTileBytes, halves[0]);
+    tile_levels<kFormat>(second + Layout::kTiles + 2 * tile * Layout::kTileBytes, halves[1]);
+    __m512i w[8];
+#pragma GCC unroll 8
+    for (int c = 0; c < 8; ++c) w[c] = join_256(halves[0][c], halves[1][c]);
+    uint8_t* to = panel + 512 * tile;
+    const int at = tile * P::kSubs / 8 / 4;
+    const __m256i scales[2] = {load_sub_scales<kFormat>(first, at), load_sub_scales<kFormat>(second, at)};
+    switch (tile % 4) {
+      case 0:
+        store_scaled_tile<kFormat, 0>(w, scales, to);
+        break;
+      case 1:
+        store_scaled_tile<kFormat, 1>(w, scales, to);
+        break;
+      case 2:
+        store_scaled_tile<kFormat, 2>(w, scales, to);
+        break;
+      default:
+        store_scaled_tile<kFormat, 3>(w, scales, to);
+        break;
+    }
+  }
+  if constexpr (kFormat.minimums) {
+    unpack_minimums<kFormat>(first, 0, panel + P::kMins);
+    unpack_minimums<kFormat>(second, 1, panel + P::kMins);
+  }
 }
 
 }  // namespace

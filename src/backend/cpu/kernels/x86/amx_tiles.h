@@ -14,6 +14,7 @@ inline constexpr int64_t kTileTokens = 16;
 // Tiles from this many tokens on: below, half of them would be empty, and blocks of 32 are multiplied in registers.
 template <int kBlock>
 inline constexpr int64_t kAmxTokens = kBlock == 32 ? 17 : 8;
+static_assert(kAmxTokens<32> <= 32 && kAmxTokens<256> <= 32);  // the least tokens of a block
 inline constexpr int64_t kTileBytes = 1024;
 // The operand of ldtilecfg.
 struct alignas(64) TileConfig {
@@ -178,24 +179,26 @@ inline void pack_block_256(const float* x, uint8_t* block, int64_t row) {
             _mm_packs_epi32(_mm256_castsi256_si128(sums_32), _mm256_extracti128_si256(sums_32, 1)));
 }
 
-// x[k] -> row `row` of a tile.
+// Columns [begin, end), of which x is the first, -> row `row` of a tile.
 template <int kBlock>
-inline void pack_token(const float* x, int64_t k, uint8_t* tile, int64_t row) {
+inline void pack_token(const float* x, int64_t begin, int64_t end, uint8_t* tile, int64_t row) {
   using Tile = TokenTile<kBlock>;
+  const int64_t count = (end - begin) / kBlock;
+  uint8_t* first = tile + begin / kBlock * Tile::kBytes;
   if constexpr (kBlock == 32) {
-    for (int64_t b = 0; b < k / 32; b += 16) {
-      pack_blocks_32(x + b * 32, k / 32 - b < 16 ? k / 32 - b : 16, tile + b * Tile::kBytes, row);
+    for (int64_t b = 0; b < count; b += 16) {
+      pack_blocks_32(x + b * 32, count - b < 16 ? count - b : 16, first + b * Tile::kBytes, row);
     }
   } else {
-    for (int64_t b = 0; b < k / 256; ++b) pack_block_256(x + b * 256, tile + b * Tile::kBytes, row);
+    for (int64_t b = 0; b < count; ++b) pack_block_256(x + b * 256, first + b * Tile::kBytes, row);
   }
 }
 
-// A token of zeros.
+// The same of a token of zeros.
 template <int kBlock>
-inline void pack_zero_token(int64_t k, uint8_t* tile, int64_t row) {
+inline void pack_zero_token(int64_t begin, int64_t end, uint8_t* tile, int64_t row) {
   using Tile = TokenTile<kBlock>;
-  for (int64_t b = 0; b < k / kBlock; ++b) {
+  for (int64_t b = begin / kBlock; b < end / kBlock; ++b) {
     uint8_t* block = tile + b * Tile::kBytes;
     as<float>(block + Tile::kD)[row] = 0;
     if constexpr (kBlock == 32) {
@@ -213,27 +216,40 @@ template <int kBlock, int64_t kFrom = kAmxTokens<kBlock>>
 inline int64_t tiled_bytes(int64_t tokens, int64_t k) {
   return tokens < kFrom ? rows_bytes<kBlock>(tokens, k) : token_tiles(tokens) * token_tile_bytes<kBlock>(k);
 }
-template <int kBlock, int64_t kFrom = kAmxTokens<kBlock>>
-inline void prepare_tiles(const float* x, int64_t x_stride, int64_t tokens, int64_t k, int64_t begin, int64_t end,
-                          void* buffer) noexcept {
-  if (tokens < kFrom) return prepare_rows<kBlock>(x, x_stride, tokens, k, begin, end, buffer);
+template <int kBlock>
+inline void prepare_tile_columns(const float* x, int64_t x_stride, int64_t tokens, int64_t k, int64_t begin,
+                                 int64_t end, int64_t col_begin, int64_t col_end, void* buffer) noexcept {
   const int64_t filled = end < tokens ? end : token_tiles(tokens) * kTileTokens;
   for (int64_t t = begin; t < filled; ++t) {
     uint8_t* tile = static_cast<uint8_t*>(buffer) + t / kTileTokens * token_tile_bytes<kBlock>(k);
     if (t < tokens) {
-      pack_token<kBlock>(x + t * x_stride, k, tile, t % kTileTokens);
+      pack_token<kBlock>(x + (t - begin) * x_stride, col_begin, col_end, tile, t % kTileTokens);
     } else {
-      pack_zero_token<kBlock>(k, tile, t % kTileTokens);
+      pack_zero_token<kBlock>(col_begin, col_end, tile, t % kTileTokens);
     }
   }
 }
 template <int kBlock, int64_t kFrom = kAmxTokens<kBlock>>
+inline void prepare_tiles(const float* x, int64_t x_stride, int64_t tokens, int64_t k, int64_t begin, int64_t end,
+                          void* buffer) noexcept {
+  if (tokens < kFrom) return prepare_rows<kBlock>(x, x_stride, tokens, k, begin, end, buffer);
+  prepare_tile_columns<kBlock>(x + begin * x_stride, x_stride, tokens, k, begin, end, 0, k, buffer);
+}
+template <int kBlock>
+inline int64_t tiles_offset(int64_t token, int64_t k) {
+  return token / kTileTokens * token_tile_bytes<kBlock>(k);
+}
+// kTokens: of a block. Rows that are unpacked are so once for each block.
+template <int kBlock, int64_t kFrom = kAmxTokens<kBlock>, int64_t kTokens = 256>
 inline constexpr ActivationLayout kTokenTiles = {kBlock == 32 ? "8 bits per 32, tiles" : "8 bits per 256, tiles",
                                                  1,
                                                  tiled_bytes<kBlock, kFrom>,
                                                  prepare_tiles<kBlock, kFrom>,
                                                  kBlock,
-                                                 prepare_columns<kBlock>};
+                                                 prepare_columns<kBlock>,
+                                                 kTokens,
+                                                 tiles_offset<kBlock>,
+                                                 prepare_tile_columns<kBlock>};
 
 }  // namespace
 }  // namespace inferno
