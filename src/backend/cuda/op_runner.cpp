@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cuda/error.h"
+#include "backend/cuda/kernels/few_rows.h"
 #include "backend/cuda/op_support.h"
 #include "backend/device/op_kernels.h"
 #include "backend/op_extras.h"
@@ -74,7 +75,7 @@ bool OpRunner::is_wide(const Linear& job) const {
       return true;
     }
   }
-  if (job.tokens < kLeastHeadTokens) return false;
+  if (job.tokens < kLeastHeadTokens || few_rows_fit(context_, vector_of(job, false))) return false;
   const TileProduct tiles = tiles_of(job, 0, job.count, false);
   return is_head_product(context_, tiles) || (job.tokens >= kLeastTileTokens && tile_product_fits(context_, tiles));
 }
@@ -83,7 +84,7 @@ void OpRunner::project(const Linear& job) {
   is_wide(job) ? project_wide(job) : project_vector(job, false);
 }
 
-void OpRunner::project_vector(const Linear& job, bool swiglu) {
+VectorProduct OpRunner::vector_of(const Linear& job, bool swiglu) {
   VectorProduct p;
   p.x = job.x;
   p.row_ids = job.row_ids;
@@ -101,6 +102,11 @@ void OpRunner::project_vector(const Linear& job, bool swiglu) {
   }
   p.residual = job.residual;
   p.swiglu = swiglu;
+  return p;
+}
+
+void OpRunner::project_vector(const Linear& job, bool swiglu) {
+  const VectorProduct p = vector_of(job, swiglu);
   enqueue([&](const LaunchContext& c) { launch_vector_product(c, p); });
 }
 

@@ -116,6 +116,7 @@ class OpRunner {
 
   [[nodiscard]] bool is_wide(const Linear& job) const;
   void project(const Linear& job);
+  [[nodiscard]] static VectorProduct vector_of(const Linear& job, bool swiglu);
   void project_vector(const Linear& job, bool swiglu);
   void project_wide(const Linear& job);
   // silu(w[0] x) * (w[1] x) into out, rows out_stride elements of out_type apart.

@@ -50,7 +50,7 @@ struct TileProduct {
 void launch_tile_product(const LaunchContext& c, const TileProduct& p);
 
 // Whether it is one of very many rows, like the head: then launch_tile_product() uses a kernel of its own
-// (head_product.cuh), which is faster from the second token on.
+// (head_product.cuh), which is faster from the second token on; two of quantized weights have another (few_rows.h).
 inline constexpr int kLeastHeadTokens = 2;
 [[nodiscard]] bool is_head_product(const LaunchContext& c, const TileProduct& p);
 
