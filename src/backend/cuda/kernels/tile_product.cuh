@@ -94,7 +94,8 @@ __device__ __forceinline__ void multiply_tile(const TileParams& a, const TilePro
   constexpr int kSteps = kValues / 16;
   constexpr int kActivationBytes = N * kValues * 2;
   const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
-  const int count = (a.units - rank + a.splits - 1) / a.splits;  // units of this block
+  // Units of this block; one stage is for one.
+  const int count = kStages == 1 ? 1 : (a.units - rank + a.splits - 1) / a.splits;
   const auto unit_of = [&](int i) { return rank + i * a.splits; };
   const auto slot_of = [&](int i) { return shared.ring + static_cast<uint32_t>(i % kStages * a.slot_bytes); };
   const auto weights_in = [&](uint32_t slot) {
@@ -109,8 +110,9 @@ __device__ __forceinline__ void multiply_tile(const TileParams& a, const TilePro
   rows.load_super(unit_of(0));
   TileActivations<N, kValues> activations(a.p, first_token);
   constexpr bool kNormalizes = N <= kFewTileTokens;
+  constexpr bool kEarlyNorm = is_plain(F) || (kStages == 1 && N == 8);  // else operands have the registers
   float norm[kStages][8];
-  if constexpr (kNormalizes && is_plain(F)) {  // else operands have the registers
+  if constexpr (kNormalizes && kEarlyNorm) {
 #pragma unroll
     for (int i = 0; i < kStages; ++i) {
       if (a.p.norm != nullptr && i < count) activations.load_norm(unit_of(i), norm[i]);
@@ -133,7 +135,7 @@ __device__ __forceinline__ void multiply_tile(const TileParams& a, const TilePro
 #pragma unroll
     for (int i = 0; i < kStages; ++i) {
       if constexpr (!is_plain(F) || N > 16) {
-        if (!is_plain(F) && i < count) activations.load_norm(unit_of(i), norm[i]);
+        if (!kEarlyNorm && i < count) activations.load_norm(unit_of(i), norm[i]);
         if (i < count) activations.convert(unit_of(i), slot_of(i), norm[i]);
       }
       commit_copies();
@@ -223,6 +225,68 @@ __device__ __forceinline__ void multiply_tile(const TileParams& a, const TilePro
       }
     }
   }
+}
+
+// The same of quantized weights where a block has one and a half units, all of whose weights are operands before the
+// previous kernel has ended: a unit of its own and half of one that it shares with the next or previous block.
+template <int N, DType F>
+__device__ __forceinline__ void multiply_unit_and_half(const TileParams& a, const TileProduct::Segment& s,
+                                                       int first_row, int first_token, int rank,
+                                                       const TileShared& shared, float (&acc)[N / 2]) {
+  constexpr int kValues = tile_unit(F);
+  constexpr int kSteps = kValues / 16;
+  constexpr int kActivationBytes = N * kValues * 2;
+  const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
+  const int half = rank % 2;
+  const int unit[2] = {rank, a.splits + rank / 2};
+  const uint32_t slot[2] = {shared.ring, shared.ring + static_cast<uint32_t>(a.slot_bytes)};
+  const uint32_t weights = static_cast<uint32_t>(kActivationBytes + group * unit_bytes(F));
+  TileRows<F> rows(s, first_row);
+  TileRows<F> more(s, first_row);
+  rows.copy(unit[0], slot[0] + weights);
+  commit_copies();
+  more.copy(unit[1], slot[1] + weights);
+  commit_copies();
+  rows.load_super(unit[0]);
+  more.load_super(unit[1]);
+  const TileActivations<N, kValues> activations(a.p, first_token);
+  let_next_start();
+  uint32_t own[kSteps][4];
+  uint32_t other[kSteps / 2][4];
+  wait_copies<1>();
+  sync_barrier(1 + group, kGroupThreads);
+  rows.template unpack<0, kSteps / 2>(slot[0] + weights, own);
+  wait_copies<0>();
+  sync_barrier(1 + group, kGroupThreads);
+  if (half == 0) {
+    more.template unpack<0, kSteps / 4>(slot[1] + weights, other);
+  } else {
+    more.template unpack<kSteps / 4, kSteps / 4>(slot[1] + weights, other);
+  }
+  wait_for_previous();
+  activations.copy(unit[0], slot[0]);
+  activations.copy(unit[1], slot[1]);
+  commit_copies();
+  if (a.p.squares != nullptr) store_factor<N>(a.p, first_token, shared.squares);
+#pragma unroll
+  for (int i = 0; i < N / 2; ++i) acc[i] = 0;
+  wait_copies<0>();
+  fence_async_shared();
+  __syncthreads();
+  wgmma_fence();
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    multiply_columns(acc, own[step], operand(slot[0]) + operand_step(step, N));
+  }
+  const uint64_t tokens = operand(slot[1]) + static_cast<uint64_t>(half) * operand_step(kSteps / 2, N);
+#pragma unroll
+  for (int step = 0; step < kSteps / 2; ++step) {
+    multiply_columns(acc, other[step], tokens + operand_step(step, N));
+  }
+  wgmma_commit();
+  wgmma_wait<0>();
+  pin(acc);
+  __syncthreads();  // both warpgroups have read the activations
 }
 
 __device__ __forceinline__ float4 add(float4 a, float4 b) {
@@ -423,8 +487,8 @@ __device__ __forceinline__ void finish_tile(const TileParams& a, const TileProdu
 
 #endif
 
-// Segments are of type F or F2.
-template <int N, DType F, DType F2, int kStages>
+// Segments are of type F or F2. kUnitAndHalf: see multiply_unit_and_half().
+template <int N, DType F, DType F2, int kStages, bool kUnitAndHalf = false>
 __global__ void __launch_bounds__(kTileThreads, N <= kFewTileTokens || (N == kPairColumns && kStages == 2) ? 2 : 1)
     tile_product_kernel(const __grid_constant__ TileParams a) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -443,14 +507,21 @@ __global__ void __launch_bounds__(kTileThreads, N <= kFewTileTokens || (N == kPa
   const TileProduct::Segment& mine = a.p.segment[a.p.swiglu ? group : segment];
   const int my_row = first_row + (a.p.swiglu ? 0 : group * kGroupRows);
   float acc[N / 2];
+  const auto multiply = [&]<DType T>() {
+    if constexpr (kUnitAndHalf) {
+      multiply_unit_and_half<N, T>(a, mine, my_row, first_token, rank, shared, acc);
+    } else {
+      multiply_tile<N, T, kStages>(a, mine, my_row, first_token, rank, shared, acc);
+    }
+  };
   bool done = false;
   if constexpr (F != F2) {
     if (mine.dtype == F2) {
-      multiply_tile<N, F2, kStages>(a, mine, my_row, first_token, rank, shared, acc);
+      multiply.template operator()<F2>();
       done = true;
     }
   }
-  if (!done) multiply_tile<N, F, kStages>(a, mine, my_row, first_token, rank, shared, acc);
+  if (!done) multiply.template operator()<F>();
   finish_tile<N>(a, a.p.segment[segment], first_row, first_token, rank, shared, acc);
 #endif
 }
