@@ -55,6 +55,8 @@ class OpRunner {
     narrow_q_of_ = wide_x_of_ = nullptr;
     normed_ = next_normed_ = {};
   }
+  // After start_chain(): it does, with the fetch of its inputs, and waits for that itself.
+  void continue_chain() { first_of_chain_ = false; }
 
  private:
   struct Linear : device::RowProduct {
