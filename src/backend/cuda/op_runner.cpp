@@ -124,6 +124,11 @@ void OpRunner::gate_and_up(const Linear& job, DType out_type, int64_t out_stride
   const int64_t size = size_of(both.out_type);
   auto* results = static_cast<char*>(region(Region::gate_up, 2 * rows_bytes(job.tokens, n, both.out_type)));
   if (both.out_type == DType::bf16) {
+    const bool dense = out_stride == n && !planning_;
+    if (const auto prompt =
+            dense ? prompt_of(job, {.result = PromptProduct::Result::swiglu, .out = out}) : std::nullopt) {
+      return run_prompt(job, *prompt);
+    }
     both.out[0] = both.out[1] = out;
     both.out_stride = out_stride;
     if (multiplies_tiles(both, 0, 2, true)) {
@@ -145,7 +150,10 @@ void OpRunner::run(const LinearArgs& a) {
   if (!inferno::is_plain(a)) return run_general(a);
   Linear job = device::product_of(a);
   // The planned step may have more tokens than tiles do.
-  if (planning_ && job.residual != nullptr) (void)shared_norm(a.w[0]->rows());
+  if (planning_ && job.residual != nullptr) {
+    (void)shared_norm(a.w[0]->rows());
+    reserve_unpacked(job);
+  }
   if (a.epilogue == Epilogue::swiglu) {
     job.residual = nullptr;
     gate_and_up(job, DType::f32, a.w[0]->rows(), a.out[0].data);
@@ -158,7 +166,11 @@ void OpRunner::run(const GatedMlpArgs& a) {
   if (!inferno::is_plain(a)) return run_general(a);
   const Linear first = device::gate_up_of(a);
   Linear second = device::down_of(a);
-  if (planning_) (void)shared_norm(a.down->rows());
+  if (planning_) {
+    (void)shared_norm(a.down->rows());
+    reserve_unpacked(first);
+    reserve_unpacked(second);
+  }
   void* narrow_middle = region(Region::activated, kMaxVectorTokens * second.k * size_of(DType::f32));
   if (!is_wide(second)) {
     gate_and_up(first, DType::f32, second.k, narrow_middle);
@@ -176,7 +188,10 @@ void OpRunner::run(const GatedMlpArgs& a) {
     });
   }
   gate_and_up(first, type, stride, middle);
-  if (multiplies_tiles(second, 0, 1, false)) {
+  if (auto prompt = planning_ ? std::nullopt : prompt_residual(second)) {
+    prompt->x = middle;
+    run_prompt(second, *prompt);
+  } else if (multiplies_tiles(second, 0, 1, false)) {
     multiply_tiles(second, middle);
   } else {
     multiply_wide(second, 0, 1, middle);
