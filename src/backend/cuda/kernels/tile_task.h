@@ -13,7 +13,7 @@ inline constexpr int kMaxPlainTileTokens = 64;
 // Blocks normalize their input themselves.
 inline constexpr int kFewTileTokens = 32;
 // Rows of kSquaresRows results, of which a product gives each token's sum of squares to the next one.
-inline constexpr int kSquaresRows = 128;
+inline constexpr int kSquaresRows = 64;
 // out_i = x * w_i^T + bias_i (+ residual); SwiGLU: out_0 = silu(x w_0^T) * (x w_1^T). With `norm`, x is normalized
 // before. A norm between two products can also be shared by them: the first also stores its results as the second reads
 // them, multiplied with the norm's weights, and their squares, from which the second has the factor of each token.
