@@ -56,16 +56,12 @@ RawHeads OpRunner::project_heads(const QkvRopeStoreArgs& a) {
 }
 
 void OpRunner::run(const QkvRopeStoreArgs& a, std::span<const OpRecord> after) {
-  layer_values_ = 0;
   if (!inferno::is_plain(a) || a.kv.head_dim > kMaxHeadDim) return run_general(a);
   if (auto prompt = planning_ ? std::nullopt : prompt_heads(a, after)) {
     prompt->heads.q_out = region(Region::narrow_q, a.q.elements() * size_of(a.kv.dtype));
     narrow_q_of_ = a.q.data;
-    unpack_layer(device::product_of(a), after);
-    prompt->fresh_weights = unpacked_count_ > 0;
     return run_prompt(device::product_of(a), *prompt);
   }
-  if (planning_) reserve_unpacked(device::product_of(a));
   RopeStore task{.raw = project_heads(a),
                  .norms = {vector_or_null(a.q_norm), vector_or_null(a.k_norm), a.eps},
                  .rope = a.rope,

@@ -150,10 +150,7 @@ void OpRunner::run(const LinearArgs& a) {
   if (!inferno::is_plain(a)) return run_general(a);
   Linear job = device::product_of(a);
   // The planned step may have more tokens than tiles do.
-  if (planning_ && job.residual != nullptr) {
-    (void)shared_norm(a.w[0]->rows());
-    reserve_unpacked(job);
-  }
+  if (planning_ && job.residual != nullptr) (void)shared_norm(a.w[0]->rows());
   if (a.epilogue == Epilogue::swiglu) {
     job.residual = nullptr;
     gate_and_up(job, DType::f32, a.w[0]->rows(), a.out[0].data);
@@ -166,11 +163,7 @@ void OpRunner::run(const GatedMlpArgs& a) {
   if (!inferno::is_plain(a)) return run_general(a);
   const Linear first = device::gate_up_of(a);
   Linear second = device::down_of(a);
-  if (planning_) {
-    (void)shared_norm(a.down->rows());
-    reserve_unpacked(first);
-    reserve_unpacked(second);
-  }
+  if (planning_) (void)shared_norm(a.down->rows());
   void* narrow_middle = region(Region::activated, kMaxVectorTokens * second.k * size_of(DType::f32));
   if (!is_wide(second)) {
     gate_and_up(first, DType::f32, second.k, narrow_middle);

@@ -57,7 +57,6 @@ class OpRunner {
     first_of_chain_ = true;
     narrow_q_of_ = wide_x_of_ = nullptr;
     normed_ = next_normed_ = {};
-    unpacked_count_ = 0;
   }
   // After start_chain(): it does, with the fetch of its inputs, and waits for that itself.
   void continue_chain() { first_of_chain_ = false; }
@@ -154,14 +153,8 @@ class OpRunner {
   [[nodiscard]] std::optional<PromptProduct> prompt_residual(const Linear& job) const;
   // Launches one; without an x the input is job's.
   void run_prompt(const Linear& job, PromptProduct p);
-  // Those of quantized weights have them as bf16: unpacked before them, or with those of all products of the layer,
-  // whose first ops are heads and those `after` them.
-  void unpack_layer(const Linear& heads, std::span<const OpRecord> after);
-  void use_unpacked(const Linear& job, PromptProduct& p);
-  void unpack(std::span<const Weight* const> weights);
-  [[nodiscard]] const void* unpacked(const Weight* weight) const;
-  // Planning: scratch memory for the weights of the layer so far, of which `job` has some.
-  void reserve_unpacked(const Linear& job);
+  // Unpacks its quantized weights to bf16 before it.
+  void unpack(const Linear& job, PromptProduct& p);
   // Makes it store its result for the next op, too, where that begins with a norm and such a product.
   void share_prompt_norm(const Linear& job, PromptProduct& p);
   // Weights [first, last) of a linear, which are of one wide type, times x, which is of that type.
@@ -209,14 +202,6 @@ class OpRunner {
   };
   Normed normed_;
   Normed next_normed_;
-  // Quantized weights that are in Region::unpacked.
-  struct Unpacked {
-    const Weight* weight;
-    const void* values;
-  };
-  Unpacked unpacked_[kMaxUnpackPieces] = {};
-  int unpacked_count_ = 0;
-  int64_t layer_values_ = 0;         // planning: of the layer's quantized weights so far
   std::span<const OpRecord> after_;  // ops after the one that is being launched
 };
 

@@ -57,90 +57,27 @@ std::optional<PromptProduct> OpRunner::prompt_residual(const Linear& job) const 
   return prompt_of(job, {.result = Result::residual, .out = job.out[0], .residual = job.residual});
 }
 
-const void* OpRunner::unpacked(const Weight* weight) const {
-  for (int i = 0; i < unpacked_count_; ++i) {
-    if (unpacked_[i].weight == weight) return unpacked_[i].values;
-  }
-  return nullptr;
-}
-
-void OpRunner::unpack(std::span<const Weight* const> weights) {
+void OpRunner::unpack(const Linear& job, PromptProduct& p) {
   int64_t bytes = 0;
-  for (const Weight* w : weights) bytes += bf16_bytes(w);
+  for (int i = 0; i < job.count; ++i) bytes += is_quantized(job.w[i]->dtype()) ? bf16_bytes(job.w[i]) : 0;
+  if (bytes == 0) return;
   auto* to = static_cast<char*>(region(Region::unpacked, bytes));
-  unpacked_count_ = 0;
-  for (const Weight* w : weights) {
-    unpacked_[unpacked_count_++] = {w, to};
+  UnpackTask tasks[kMaxSegments];
+  int count = 0;
+  for (int i = 0; i < job.count; ++i) {
+    const Weight* w = job.w[i];
+    if (!is_quantized(w->dtype())) continue;
+    // One launch for all of a type.
+    UnpackTask* task = std::find_if(tasks, tasks + count, [&](const UnpackTask& t) { return t.dtype == w->dtype(); });
+    if (task == tasks + count) tasks[count++] = {.dtype = w->dtype()};
+    task->piece[task->pieces++] = {.w = on_device(w).planes(), .first = 0, .count = w->rows(), .out = to};
+    p.segment[i].w = to;
     to += bf16_bytes(w);
   }
-  // One launch for all of a type.
-  for (size_t i = 0; i < weights.size(); ++i) {
-    const DType dtype = weights[i]->dtype();
-    const auto is_same = [&](const Weight* w) { return w->dtype() == dtype; };
-    if (std::ranges::any_of(weights.first(i), is_same)) continue;
-    UnpackTask task{.dtype = dtype};
-    for (const Weight* w : weights.subspan(i)) {
-      if (!is_same(w)) continue;
-      task.piece[task.pieces++] = {
-          .w = on_device(w).planes(), .first = 0, .count = w->rows(), .out = const_cast<void*>(unpacked(w))};
-    }
-    enqueue([&](const LaunchContext& c) { launch_unpack_bf16(c, task); });
+  for (int i = 0; i < count; ++i) {
+    enqueue([&](const LaunchContext& c) { launch_unpack_bf16(c, tasks[i]); });
   }
-}
-
-void OpRunner::unpack_layer(const Linear& heads, std::span<const OpRecord> after) {
-  const Weight* weights[kMaxUnpackPieces];
-  size_t count = 0;
-  int64_t values = 0;
-  const auto add = [&](const Linear& job) {
-    for (int i = 0; i < job.count; ++i) {
-      if (!is_quantized(job.w[i]->dtype())) continue;
-      weights[count++] = job.w[i];
-      values += job.w[i]->rows() * job.k;
-    }
-  };
-  add(heads);
-  const size_t own = count;
-  if (after.size() > 2 && after[1].op() == OpId::linear && after[2].op() == OpId::gated_mlp) {
-    const auto& output = after[1].args<LinearArgs>();
-    const auto& mlp = after[2].args<GatedMlpArgs>();
-    const Linear gate_up = device::gate_up_of(mlp);
-    const Linear down = device::down_of(mlp);
-    if (inferno::is_plain(output) && inferno::is_plain(mlp) && prompt_residual(device::product_of(output)) &&
-        prompt_of(gate_up, {.result = Result::swiglu}) && prompt_residual(down)) {
-      add(device::product_of(output));
-      add(gate_up);
-      add(down);
-    }
-  }
-  if (values > kUnpackedValues) count = own;
-  unpacked_count_ = 0;
-  if (count > 0) unpack(std::span(weights, count));
-}
-
-void OpRunner::use_unpacked(const Linear& job, PromptProduct& p) {
-  const Weight* missing[kMaxSegments];
-  size_t count = 0;
-  for (int i = 0; i < job.count; ++i) {
-    if (is_quantized(job.w[i]->dtype()) && unpacked(job.w[i]) == nullptr) missing[count++] = job.w[i];
-  }
-  if (count > 0) {
-    count = 0;  // what is there is overwritten
-    for (int i = 0; i < job.count; ++i) {
-      if (is_quantized(job.w[i]->dtype())) missing[count++] = job.w[i];
-    }
-    unpack(std::span(missing, count));
-    p.fresh_weights = true;
-  }
-  for (int i = 0; i < job.count; ++i) {
-    if (is_quantized(job.w[i]->dtype())) p.segment[i].w = unpacked(job.w[i]);
-  }
-}
-
-void OpRunner::reserve_unpacked(const Linear& job) {
-  if (!context_.hopper || job.tokens < kLeastPromptTokens) return;
-  for (int i = 0; i < job.count; ++i) layer_values_ += is_quantized(job.w[i]->dtype()) ? job.w[i]->rows() * job.k : 0;
-  if (layer_values_ <= kUnpackedValues) (void)region(Region::unpacked, layer_values_ * size_of(DType::bf16));
+  p.fresh_weights = true;
 }
 
 void OpRunner::run_prompt(const Linear& job, PromptProduct p) {
@@ -155,7 +92,7 @@ void OpRunner::run_prompt(const Linear& job, PromptProduct p) {
     p.x = prepare_wide(job, DType::bf16);
   }
   if (p.result == Result::residual) share_prompt_norm(job, p);
-  use_unpacked(job, p);
+  unpack(job, p);
   enqueue([&](const LaunchContext& c) {
     if (!launch_prompt_product(c, p)) fail("cuda: the driver cannot make a tensor map of a product");
   });

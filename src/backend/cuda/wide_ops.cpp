@@ -52,7 +52,6 @@ void OpRunner::multiply_wide(const Linear& job, int first, int last, const void*
   };
   int64_t quantized = 0;
   for (int i = first; i < last; ++i) quantized += is_quantized(job.w[i]->dtype()) ? job.w[i]->rows() : 0;
-  if (quantized > 0) unpacked_count_ = 0;  // what was there is overwritten
   const int64_t capacity = std::min(quantized, std::max<int64_t>(1, kUnpackedValues / job.k));
   auto* unpacked =
       quantized == 0 ? nullptr : static_cast<char*>(region(Region::unpacked, capacity * job.k * size_of(type)));

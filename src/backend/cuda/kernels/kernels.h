@@ -79,7 +79,6 @@ void launch_swiglu(const LaunchContext& c, const void* gate, const void* up, int
 void launch_add_bias(const LaunchContext& c, float* out, const float* bias, int64_t rows, int64_t cols,
                      int64_t out_stride);
 // Rows [first, first + count) of quantized weights of one type as bf16 [count, cols].
-inline constexpr int kMaxUnpackPieces = 7;  // all weights of a layer
 struct UnpackTask {
   struct Piece {
     Planes w;
@@ -89,7 +88,7 @@ struct UnpackTask {
   };
   DType dtype = DType::q8_0;
   int pieces = 0;
-  Piece piece[kMaxUnpackPieces];
+  Piece piece[kMaxSegments];
 };
 void launch_unpack_bf16(const LaunchContext& c, const UnpackTask& task);
 // Canonical rows (in device memory) into planes, rows [first, first + count).

@@ -485,8 +485,7 @@ __global__ void __launch_bounds__(kPromptThreads, 1) prompt_product_kernel(const
     fence_barrier_init();
   }
   __syncthreads();
-  // What is unpacked for this kernel may be read by the next ones before their own wait: they start after the
-  // unpacking.
+  // A kernel whose weights are still being unpacked waits for them first.
   if (!a.p.fresh_weights) let_next_start();
   const auto begin = [&] {
     wait_for_previous();

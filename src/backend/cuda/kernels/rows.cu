@@ -164,7 +164,7 @@ __global__ void add_bias_kernel(float* out, const float* bias, int64_t count, in
 // bytes.
 struct UnpackParams {
   UnpackTask task;
-  int64_t first_block[kMaxUnpackPieces + 1] = {};  // of each piece
+  int64_t first_block[kMaxSegments + 1] = {};  // of each piece
 };
 template <DType F>
 __global__ void unpack_kernel(const __grid_constant__ UnpackParams p) {
