@@ -3,8 +3,8 @@
 // Times are wall clock around whole steps as the decoder runs them: upload of the batch, the step, download of the
 // drawn tokens. The share of the read bandwidth counts the weights alone.
 //
-//   cuda_bench [decode|sampling|prefill|batch|large|ops|profile] ... [TYPE] ...   (default: all but the last two, and
-//   all types of weights)
+//   cuda_bench [decode|sampling|prefill|batch|mixed|large|ops|profile] ... [TYPE] ...   (default: all but the last two,
+//   and all types of weights)
 #include <cuda_profiler_api.h>
 #include <fmt/core.h>
 
@@ -14,6 +14,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "backend/cuda/cuda.h"
@@ -116,22 +117,24 @@ void bench_sampling(Backend& backend) {
 
 void bench_prefill(Backend& backend) {
   for (const char* type : chosen(kTypes)) {
-    for (const int32_t chunk : {4096, 512}) {
+    for (const auto& [count, chunk] : {std::pair(4096, 4096), std::pair(4096, 512), std::pair(512, 512)}) {
       ModelRun model(backend, small_model(type), {.context = 4096, .max_tokens = chunk});
       std::vector<double> times;
-      const std::vector<int32_t> prompt = prompt_of(4096);
-      for (int run = 0; run < 6; ++run) {
+      const std::vector<int32_t> prompt = prompt_of(count);
+      const int runs = count > 512 ? 6 : 24;
+      for (int run = 0; run < runs; ++run) {
         model.reset();
         const auto begin = Clock::now();
-        for (int32_t at = 0; at < 4096; at += chunk) {
+        for (int32_t at = 0; at < count; at += chunk) {
           model.prefill(0, std::span(prompt).subspan(static_cast<size_t>(at), static_cast<size_t>(chunk)),
-                        at + chunk >= 4096);
+                        at + chunk >= count);
         }
         times.push_back(seconds_since(begin));
       }
       std::sort(times.begin(), times.end());
-      fmt::print("prefill  0.6B  {:7} 4096 tokens, steps of {:4}   {:9.0f} tok/s  {:7.2f} ms\n", type, chunk,
-                 4096 / times[2], 1e3 * times[2]);
+      const double median = times[times.size() / 2 - 1];
+      fmt::print("prefill  0.6B  {:7} {} tokens, steps of {:4}   {:9.0f} tok/s  {:7.2f} ms\n", type, count, chunk,
+                 count / median, 1e3 * median);
     }
   }
 }
@@ -144,6 +147,35 @@ void bench_batch(Backend& backend) {
       fmt::print("batch    0.6B  {:7} {:3} streams   {:9.0f} tok/s  {:7.1f} us per step\n", type, streams, speed,
                  1e6 * streams / speed);
     }
+  }
+}
+
+// Streams that decode beside a part of a prompt, in one step, and each alone.
+void bench_mixed(Backend& backend) {
+  constexpr int32_t kStreams = 32;
+  constexpr int32_t kTokens = 480;
+  const std::vector<int32_t> prompt = prompt_of(kTokens);
+  for (const char* type : chosen(kFewTypes)) {
+    ModelRun model(backend, small_model(type), {.context = 768, .max_sequences = kStreams + 1});
+    const auto median_ms = [&](auto step) {
+      std::vector<double> times;
+      for (int run = 0; run < 24; ++run) {
+        model.reset();
+        for (int32_t s = 0; s < kStreams; ++s) model.prefill(s, prompt_of(192));
+        model.decode(kStreams);
+        model.decode(kStreams);
+        const auto begin = Clock::now();
+        step();
+        times.push_back(1e3 * seconds_since(begin));
+      }
+      std::sort(times.begin(), times.end());
+      return times[times.size() / 2];
+    };
+    const double decodes = median_ms([&] { model.decode(kStreams); });
+    const double prefill = median_ms([&] { model.prefill(kStreams, prompt); });
+    const double both = median_ms([&] { model.decode_beside(kStreams, kStreams, prompt); });
+    fmt::print("mixed    0.6B  {:7} {} streams {:.3f} ms, {} tokens {:.3f} ms, both {:.3f} ms: {:.2f} of the larger\n",
+               type, kStreams, decodes, kTokens, prefill, both, both / std::max(decodes, prefill));
   }
 }
 
@@ -213,6 +245,8 @@ void bench_profile(Backend& backend) {
     marked([&] { model.prefill(0, prompt_of(4096)); });
     marked([&] { model.decode(1); });
     model.reset();
+    for (int i = 0; i < 5; ++i) marked([&] { model.prefill(0, prompt_of(512)); });
+    model.reset();
     for (int32_t s = 0; s < 128; ++s) model.prefill(s, prompt_of(192));
     for (const int32_t streams : {1, 2, 4, 8, 16, 32, 64, 128}) marked([&] { model.decode(streams); });
     backend.set_timing(false);
@@ -242,6 +276,7 @@ int run(int argc, char** argv) {
   section("sampling", true, bench_sampling);
   section("prefill", true, bench_prefill);
   section("batch", true, bench_batch);
+  section("mixed", true, bench_mixed);
   section("large", true, bench_large);
   section("ops", false, bench_ops);
   section("profile", false, bench_profile);

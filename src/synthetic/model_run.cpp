@@ -56,9 +56,14 @@ void ModelRun::prefill(int32_t sequence, std::span<const int32_t> tokens, bool s
 }
 
 void ModelRun::decode(int32_t sequences) {
+  decode_beside(sequences, sequences, {});
+}
+
+void ModelRun::decode_beside(int32_t sequences, int32_t other, std::span<const int32_t> tokens) {
   decoder_.clear();
   fed_ = last_;
   for (int32_t s = 0; s < sequences; ++s) add(s, std::span(last_).subspan(static_cast<size_t>(s), 1), true);
+  if (!tokens.empty()) add(other, tokens, false);
   run();
   std::ranges::copy(decoder_.sampled(), last_.begin());
 }

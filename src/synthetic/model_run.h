@@ -31,6 +31,8 @@ class ModelRun {
   void prefill(int32_t sequence, std::span<const int32_t> tokens, bool sample = true);
   // One token for each of the first `sequences` sequences: the one drawn last.
   void decode(int32_t sequences);
+  // The same and, in the same step, `tokens` as the next positions of another sequence, after the first ones.
+  void decode_beside(int32_t sequences, int32_t other, std::span<const int32_t> tokens);
   // The tokens that the last decode step of `other` was fed become those of the next one here.
   void follow(const ModelRun& other) { last_ = other.fed_; }
   void set_sampling(const SamplingSettings& settings) { settings_ = settings; }

@@ -19,6 +19,10 @@ void require_mapped(bool mapped) {
 
 }  // namespace
 
+bool OpRunner::attends_prompt(const AttentionArgs& a) {
+  return inferno::is_plain(a) && !decodes(a);
+}
+
 RawHeads OpRunner::project_heads(const QkvRopeStoreArgs& a) {
   Linear job = device::product_of(a);
   bool all_bf16 = true;
@@ -53,6 +57,11 @@ RawHeads OpRunner::project_heads(const QkvRopeStoreArgs& a) {
 
 void OpRunner::run(const QkvRopeStoreArgs& a, std::span<const OpRecord> after) {
   if (!inferno::is_plain(a) || a.kv.head_dim > kMaxHeadDim) return run_general(a);
+  if (auto prompt = planning_ ? std::nullopt : prompt_heads(a, after)) {
+    prompt->heads.q_out = region(Region::narrow_q, a.q.elements() * size_of(a.kv.dtype));
+    narrow_q_of_ = a.q.data;
+    return run_prompt(device::product_of(a), *prompt);
+  }
   RopeStore task{.raw = project_heads(a),
                  .norms = {vector_or_null(a.q_norm), vector_or_null(a.k_norm), a.eps},
                  .rope = a.rope,
@@ -63,7 +72,7 @@ void OpRunner::run(const QkvRopeStoreArgs& a, std::span<const OpRecord> after) {
   if (narrow_q_supports(a.kv, a.rope) && hopper_attention_supports(context_, a.kv, task.q_heads)) {
     void* narrow_q = region(Region::narrow_q, a.q.elements() * size_of(a.kv.dtype));
     if (a.private_result && !after.empty() && after[0].op() == OpId::attention &&
-        inferno::is_plain(after[0].args<AttentionArgs>()) && !decodes(after[0].args<AttentionArgs>())) {
+        attends_prompt(after[0].args<AttentionArgs>())) {
       task.q_out = narrow_q;
       task.q_type = a.kv.dtype;
       narrow_q_of_ = a.q.data;

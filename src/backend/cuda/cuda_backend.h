@@ -101,7 +101,8 @@ class CudaBackend final : public Backend {
   void record(const Args& args);
   // Launches what was recorded.
   void execute();
-  void launch_ops(bool timed);
+  // `after_fetch`: the first kernel may overlap with the one before it, which fetches.
+  void launch_ops(bool timed, bool after_fetch = false);
   void launch(Graph& graph, bool timed);
   // The graph of this plan and its uploads, captured at the plan's second occurrence; null: launch op by op.
   Graph* graph_for_plan(const std::vector<OpRecord>& plan);

@@ -191,9 +191,10 @@ void CudaBackend::launch(Graph& graph, bool timed) {
   }
 }
 
-void CudaBackend::launch_ops(bool timed) {
+void CudaBackend::launch_ops(bool timed, bool after_fetch) {
   const std::vector<OpRecord>& plan = step_.ops();
   ops_->start_chain();
+  if (after_fetch) ops_->continue_chain();
   if (timed && stamped_ == 0) record_timestamp();
   for (size_t i = 0; i < plan.size();) {
     const std::string_view op = op_name(plan[i].op());
@@ -304,8 +305,9 @@ void CudaBackend::capture(Graph& graph) {
     LaunchContext serialized = context_;
     serialized.overlap = false;
     if (!graph.uploads.empty()) transfers_->launch_fetch(serialized);
-    // The first kernel waits for the end of the fetch: later ones read the batch before their own wait.
-    launch_ops(false);
+    // Kernels read the batch before their own wait, so the first one starts after the fetch; an embedding waits for it
+    // before it lets any later one start.
+    launch_ops(false, !graph.uploads.empty() && graph.ops.front().op() == OpId::embed);
     if (!graph.download.empty()) transfers_->launch_deliver(context_, graph.download);
   } catch (...) {
     (void)cudaStreamEndCapture(context_.stream, &recorded);

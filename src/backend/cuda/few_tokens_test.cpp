@@ -72,6 +72,19 @@ TEST_P(FewTokens, RowsOfTheHeadAreChosenByTheirIndices) {
   }
 }
 
+// So many rows that every multiprocessor has two blocks, and two tokens a kernel of their own.
+TEST_P(FewTokens, VeryManyRowsOfTheHeadGiveWhatTheirDefinitionGives) {
+  for (const int64_t width : {1024, 2048}) {
+    for (const size_t rows : {1, 2}) {
+      SCOPED_TRACE(testing::Message() << rows << " rows of " << width);
+      std::vector<int32_t> ids(rows);
+      std::iota(ids.rbegin(), ids.rend(), 1);
+      expect_definition(
+          logits_case({.tokens = 4, .rows = ids, .width = width, .vocabulary = 17003, .weight = GetParam()}, 8));
+    }
+  }
+}
+
 // Rows so long that few of them fit beside the activations.
 TEST_P(FewTokens, LongRowsGiveWhatTheirDefinitionGives) {
   for (const int64_t k : {4096, 12288, 32768}) {

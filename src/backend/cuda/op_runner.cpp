@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cuda/error.h"
+#include "backend/cuda/kernels/few_rows.h"
 #include "backend/cuda/op_support.h"
 #include "backend/device/op_kernels.h"
 #include "backend/op_extras.h"
@@ -74,7 +75,7 @@ bool OpRunner::is_wide(const Linear& job) const {
       return true;
     }
   }
-  if (job.tokens < kLeastHeadTokens) return false;
+  if (job.tokens < kLeastHeadTokens || few_rows_fit(context_, vector_of(job, false))) return false;
   const TileProduct tiles = tiles_of(job, 0, job.count, false);
   return is_head_product(context_, tiles) || (job.tokens >= kLeastTileTokens && tile_product_fits(context_, tiles));
 }
@@ -83,7 +84,7 @@ void OpRunner::project(const Linear& job) {
   is_wide(job) ? project_wide(job) : project_vector(job, false);
 }
 
-void OpRunner::project_vector(const Linear& job, bool swiglu) {
+VectorProduct OpRunner::vector_of(const Linear& job, bool swiglu) {
   VectorProduct p;
   p.x = job.x;
   p.row_ids = job.row_ids;
@@ -101,6 +102,11 @@ void OpRunner::project_vector(const Linear& job, bool swiglu) {
   }
   p.residual = job.residual;
   p.swiglu = swiglu;
+  return p;
+}
+
+void OpRunner::project_vector(const Linear& job, bool swiglu) {
+  const VectorProduct p = vector_of(job, swiglu);
   enqueue([&](const LaunchContext& c) { launch_vector_product(c, p); });
 }
 
@@ -118,6 +124,11 @@ void OpRunner::gate_and_up(const Linear& job, DType out_type, int64_t out_stride
   const int64_t size = size_of(both.out_type);
   auto* results = static_cast<char*>(region(Region::gate_up, 2 * rows_bytes(job.tokens, n, both.out_type)));
   if (both.out_type == DType::bf16) {
+    const bool dense = out_stride == n && !planning_;
+    if (const auto prompt =
+            dense ? prompt_of(job, {.result = PromptProduct::Result::swiglu, .out = out}) : std::nullopt) {
+      return run_prompt(job, *prompt);
+    }
     both.out[0] = both.out[1] = out;
     both.out_stride = out_stride;
     if (multiplies_tiles(both, 0, 2, true)) {
@@ -170,7 +181,10 @@ void OpRunner::run(const GatedMlpArgs& a) {
     });
   }
   gate_and_up(first, type, stride, middle);
-  if (multiplies_tiles(second, 0, 1, false)) {
+  if (auto prompt = planning_ ? std::nullopt : prompt_residual(second)) {
+    prompt->x = middle;
+    run_prompt(second, *prompt);
+  } else if (multiplies_tiles(second, 0, 1, false)) {
     multiply_tiles(second, middle);
   } else {
     multiply_wide(second, 0, 1, middle);

@@ -3,13 +3,15 @@
 // For few tokens (vector_product_fits) a linear is a matrix–vector kernel with activations as the numerics contract
 // says. More tokens use wide mode: activations and unpacked weights in bf16 (F16 and F32 weights: in their own type)
 // through cuBLASLt, f32 accumulation; weights that share their input are one product there, and quantized ones are
-// unpacked before it. Some tens of tokens use it with a kernel that unpacks by itself (tile_product.cuh). reserve()
-// allocates the scratch memory of an op without launching anything.
+// unpacked before it. Some tens of tokens use it with a kernel that unpacks by itself (tile_product.cuh), some hundreds
+// with one that also does what is between the products of a layer (prompt_product.cuh). reserve() allocates the scratch
+// memory of an op without launching anything.
 //
 // Arguments that only some families have (op_extras.h) run as the same products and simple kernels between them
 // (family_ops.cpp); the fast kernels of attention and of heads are for plain ones.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 
@@ -17,6 +19,7 @@
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/kernels/family_kernels.h"
 #include "backend/cuda/kernels/kernels.h"
+#include "backend/cuda/kernels/prompt_task.h"
 #include "backend/cuda/kernels/tile_task.h"
 #include "backend/cuda/rank_exchange.h"
 #include "backend/cuda/workspace.h"
@@ -55,6 +58,8 @@ class OpRunner {
     narrow_q_of_ = wide_x_of_ = nullptr;
     normed_ = next_normed_ = {};
   }
+  // After start_chain(): it does, with the fetch of its inputs, and waits for that itself.
+  void continue_chain() { first_of_chain_ = false; }
 
  private:
   struct Linear : device::RowProduct {
@@ -116,6 +121,7 @@ class OpRunner {
 
   [[nodiscard]] bool is_wide(const Linear& job) const;
   void project(const Linear& job);
+  [[nodiscard]] static VectorProduct vector_of(const Linear& job, bool swiglu);
   void project_vector(const Linear& job, bool swiglu);
   void project_wide(const Linear& job);
   // silu(w[0] x) * (w[1] x) into out, rows out_stride elements of out_type apart.
@@ -131,12 +137,26 @@ class OpRunner {
   void multiply_tiles(const Linear& job, const void* x);
   // Makes a product of tiles store its result for the next op, too, where that begins with a norm and tiles.
   void share_norm(const Linear& job, TileProduct& p);
+  // The product of the next op, where it begins with the norm of what `job` gives.
+  [[nodiscard]] std::optional<Linear> normed_product_after(const Linear& job) const;
   // Where results of so many rows are stored for that: values, then squares.
   struct SharedNorm {
     void* x;
     float* squares;
   };
   [[nodiscard]] SharedNorm shared_norm(int64_t rows);
+  // Products of a prompt's step (prompt_ops.cpp), where there is a kernel for them: all weights of a linear, with the
+  // results that `p` names; those of heads before an attention; those added to a residual.
+  [[nodiscard]] std::optional<PromptProduct> prompt_of(const Linear& job, PromptProduct p) const;
+  [[nodiscard]] std::optional<PromptProduct> prompt_heads(const QkvRopeStoreArgs& a,
+                                                          std::span<const OpRecord> after) const;
+  [[nodiscard]] std::optional<PromptProduct> prompt_residual(const Linear& job) const;
+  // Launches one; without an x the input is job's.
+  void run_prompt(const Linear& job, PromptProduct p);
+  // Unpacks its quantized weights to bf16 before it.
+  void unpack(const Linear& job, PromptProduct& p);
+  // Makes it store its result for the next op, too, where that begins with a norm and such a product.
+  void share_prompt_norm(const Linear& job, PromptProduct& p);
   // Weights [first, last) of a linear, which are of one wide type, times x, which is of that type.
   void multiply_wide(const Linear& job, int first, int last, const void* x);
   struct WideBatch;
@@ -145,6 +165,9 @@ class OpRunner {
   // Raw q, k, v; returns where they are.
   RawHeads project_heads(const QkvRopeStoreArgs& a);
   [[nodiscard]] DecodeAttention decode_task(const AttentionArgs& b);
+  // Whether an attention of many tokens per sequence reads queries in the cache's type, on a GPU that has such a
+  // kernel.
+  [[nodiscard]] static bool attends_prompt(const AttentionArgs& a);
   // Makes the attention store its private result in the type that the linear after it reads.
   void narrow_output(AttentionTask& task, std::span<const OpRecord> after);
 

@@ -56,9 +56,9 @@ TEST_P(TileProducts, LinearsGiveWhatTheirDefinitionGives) {
   }
 }
 
-// So many rows have a kernel of their own, from two tokens on; the last piece of them is not full.
+// So many rows have a kernel of their own, from three tokens on (two: FewTokens); the last piece of them is not full.
 TEST_P(TileProducts, RowsOfTheHeadAreChosenByTheirIndices) {
-  for (const size_t rows : {2, 5, 12, 32, 33, 100}) {
+  for (const size_t rows : {3, 5, 12, 32, 33, 100}) {
     SCOPED_TRACE(rows);
     std::vector<int32_t> ids(rows);
     std::iota(ids.rbegin(), ids.rend(), 2);

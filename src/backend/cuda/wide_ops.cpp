@@ -5,12 +5,6 @@
 #include "backend/cuda/op_support.h"
 
 namespace inferno::cuda {
-namespace {
-
-// bf16 values of unpacked weights that are in memory at a time.
-constexpr int64_t kUnpackedValues = int64_t{32} << 20;
-
-}  // namespace
 
 // What is multiplied at a time: one product per run of rows that are contiguous, as weights and as results, and the
 // rows that are unpacked for them.
@@ -119,19 +113,27 @@ bool OpRunner::multiplies_tiles(const Linear& job, int first, int last, bool swi
 }
 
 OpRunner::SharedNorm OpRunner::shared_norm(int64_t rows) {
-  const int64_t parts = (rows + kSquaresRows - 1) / kSquaresRows;
-  return {.x = region(Region::normed_x, kMaxTileTokens * rows * size_of(DType::bf16)),
-          .squares = static_cast<float*>(region(Region::squares, kMaxTileTokens * parts * size_of(DType::f32)))};
+  const int64_t parts = (rows + kPromptSquaresRows - 1) / kPromptSquaresRows;  // the smaller ones
+  return {.x = region(Region::normed_x, kMaxPromptTokens * rows * size_of(DType::bf16)),
+          .squares = static_cast<float*>(region(Region::squares, kMaxPromptTokens * parts * size_of(DType::f32)))};
+}
+
+std::optional<OpRunner::Linear> OpRunner::normed_product_after(const Linear& job) const {
+  if (after_.empty() || job.count != 1 || job.residual == nullptr) return std::nullopt;
+  const bool mlp = after_[0].op() == OpId::gated_mlp;
+  if (!mlp && after_[0].op() != OpId::qkv_rope_store) return std::nullopt;
+  const Linear next =
+      mlp ? device::gate_up_of(after_[0].args<GatedMlpArgs>()) : device::product_of(after_[0].args<QkvRopeStoreArgs>());
+  if (next.x != job.out[0] || next.norm == nullptr || next.tokens != job.tokens) return std::nullopt;
+  return next;
 }
 
 void OpRunner::share_norm(const Linear& job, TileProduct& p) {
-  if (after_.empty() || job.count != 1 || p.residual == nullptr || p.out_type != DType::f32) return;
-  const bool mlp = after_[0].op() == OpId::gated_mlp;
-  if (!mlp && after_[0].op() != OpId::qkv_rope_store) return;
-  const Linear next =
-      mlp ? device::gate_up_of(after_[0].args<GatedMlpArgs>()) : device::product_of(after_[0].args<QkvRopeStoreArgs>());
-  if (next.x != job.out[0] || next.norm == nullptr || next.tokens != job.tokens) return;
-  if (!multiplies_tiles(next, 0, next.count, mlp)) return;
+  if (p.out_type != DType::f32) return;
+  const std::optional<Linear> after = normed_product_after(job);
+  if (!after) return;
+  const Linear& next = *after;
+  if (!multiplies_tiles(next, 0, next.count, after_[0].op() == OpId::gated_mlp)) return;
   // Few tokens of quantized weights are 1 to 2 % faster when the next product normalizes itself, as measured: of K
   // formats up to 16, of others from 9 on.
   constexpr int64_t kFewTokens = 16;
@@ -174,6 +176,7 @@ void OpRunner::project_tiles(const Linear& job, int first, int last, bool swiglu
 }
 
 void OpRunner::project_wide(const Linear& job) {
+  if (const auto prompt = planning_ ? std::nullopt : prompt_residual(job)) return run_prompt(job, *prompt);
   bool adds_bias[kMaxSegments] = {};
   for (int i = 0; i < job.count;) {
     const DType type = wide_type(job.w[i]->dtype());

@@ -132,13 +132,13 @@ __device__ __forceinline__ void multiply_head(const HeadParams& a, uint32_t base
       wgmma_wait<0>();
     } else {
       uint32_t low[kSteps / 2][4];
-      rows.template unpack<0, kSteps / 4>(slot, low);
+      rows.template unpack<kSteps / 4>(slot, 0, low);
       wgmma_fence();
 #pragma unroll
       for (int i = 0; i < kSteps / 2; ++i) multiply_columns(acc, low[i], tokens + operand_step(i, N));
       wgmma_commit();
       uint32_t high[kSteps / 2][4];
-      rows.template unpack<kSteps / 4, kSteps / 4>(slot, high);
+      rows.template unpack<kSteps / 4>(slot, 1, high);
       wgmma_fence();
 #pragma unroll
       for (int i = 0; i < kSteps / 2; ++i) {

@@ -17,8 +17,9 @@ int64_t blocks_for(int64_t items, int64_t per_block) {
 
 template <DType F>
 __global__ void embed_kernel(Planes table, const int32_t* ids, int64_t vocabulary, int cols, float scale, float* out) {
-  let_next_start();
+  // Kernels after this one read what the one before it fetched, some before their own wait: they start later.
   wait_for_previous();
+  let_next_start();
   const int token = static_cast<int>(blockIdx.x);
   // The host checks ids it knows; one drawn on the device is always inside. Another rank has the row of -1.
   const int32_t id = __ldcg(ids + token);

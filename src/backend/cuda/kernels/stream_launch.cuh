@@ -1,12 +1,13 @@
 // Partitions a product over the blocks of vector_stream_kernel, and launches it.
 #pragma once
 
-#include "backend/cuda/kernels/stream_columns.cuh"
+#include "backend/cuda/kernels/stream_few.cuh"
 
 namespace inferno::cuda {
 
-// kColumns: 1, or the most tokens of stream_columns_kernel. False: not for this kernel.
-template <DType F, DType F2, bool kSwiglu, int kColumns = 1>
+// kColumns: 1, or the most tokens of stream_columns_kernel; kFew: 1, or the tokens of stream_few_kernel. False: not for
+// this kernel.
+template <DType F, DType F2, bool kSwiglu, int kColumns = 1, int kFew = 1>
 bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
   static_assert(stream_activation<F>() == stream_activation<F2>());
   constexpr int kParts = kSwiglu ? 2 : 1;
@@ -25,7 +26,8 @@ bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
     a.row_of_warp |= static_cast<uint32_t>(w / a.row_parts) << (4 * w);
   }
   a.x_bytes = activation_bytes(stream_activation<F>(), a.units);
-  if constexpr (kColumns > 1) {
+  constexpr bool kSeveral = kColumns > 1 || kFew > 1;
+  if constexpr (kSeveral) {
     a.column_bytes = column_bytes(stream_activation<F>(), a.units);
     a.x_bytes = p.tokens * a.column_bytes;
     while (p.tokens << (a.token_shift + 1) <= kStreamWarps) ++a.token_shift;
@@ -57,10 +59,12 @@ bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
   };
 
   // Blocks are assigned by bytes, or by rows where all bytes can be prefetched; more than one per multiprocessor only
-  // where the sums do not fit in one. Several tokens: rows are finished in batches whose sums fit.
+  // where the sums do not fit in one, and two with very many rows, since the warps of one would unpack slower than
+  // memory delivers. Several tokens: rows are finished in batches whose sums fit.
   const bool by_rows = byte_count / c.sm_count < kRingBytes / 2;
-  const int sum_bytes = kParts * kColumns * a.row_parts * 4;  // of a row
-  int64_t blocks = c.sm_count;
+  const int sum_bytes = kParts * kColumns * kFew * a.row_parts * 4;  // of a row
+  const bool pairs = kColumns == 1 && a.units < kLongUnits && row_count >= int64_t{kManyRows} * c.sm_count;
+  int64_t blocks = pairs ? 2 * c.sm_count : c.sm_count;
   while (kColumns == 1 && divide_up(row_count, blocks) * sum_bytes > kSumBytes) blocks += c.sm_count;
   int64_t before = 0;
   int most_rows = 0;
@@ -84,7 +88,7 @@ bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
   a.sum_stride = a.batch_rows * kParts * kColumns;
   a.sum_bytes = align(a.batch_rows * sum_bytes);
   // Norm weights have the memory before the sums do.
-  if (kColumns > 1 && p.norm != nullptr && a.sum_bytes < 4 * p.k) a.sum_bytes = align(4 * p.k);
+  if (kSeveral && p.norm != nullptr && a.sum_bytes < 4 * p.k) a.sum_bytes = align(4 * p.k);
   const int fixed = 2 * kMaxStages * 8 + 32 * 4 + a.sum_bytes + a.x_bytes;
   const int shared_slot = p.residual != nullptr ? kResidualSlot : kStreamSlot;
   const int room = shared_slot - fixed;
@@ -115,7 +119,9 @@ bool launch_stream(const LaunchContext& c, const VectorProduct& p) {
   const int slot = exclusive ? kExclusiveSlot : shared_slot;
   const LaunchShape shape{dim3(static_cast<unsigned>(a.first_block[kMaxSegments])), dim3(kStreamThreads + kWarp),
                           shared < slot ? slot : shared};
-  if constexpr (kColumns == 1) {
+  if constexpr (kFew > 1) {
+    launch(c, shape, stream_few_kernel<F, kFew>, a);
+  } else if constexpr (kColumns == 1) {
     launch(c, shape, vector_stream_kernel<F, F2, kSwiglu>, a);
   } else {
     launch(c, shape, stream_columns_kernel<F, F2, kSwiglu, kColumns>, a);

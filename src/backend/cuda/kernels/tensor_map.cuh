@@ -1,5 +1,5 @@
-// TMA tensor maps of a layer's cache: rows of head_dim values, in boxes of some rows and 64 values, swizzled in shared
-// memory in pieces of 16 bytes by the row's number modulo 8.
+// TMA tensor maps of rows of 16-bit values, those of a layer's cache among them: boxes of some rows and 64 values,
+// swizzled in shared memory in pieces of 16 bytes by the row's number modulo 8.
 #pragma once
 
 #include <cuda.h>
@@ -35,20 +35,25 @@ inline EncodeTiled encode_tiled() {
          encode_tiled() != nullptr;
 }
 
+// A map of `rows` rows of `cols` 16-bit values, `stride` bytes apart, in boxes of `box_rows` and 64 values; rows and
+// columns beyond the last are zero. False: the driver refuses.
+[[nodiscard]] inline bool map_rows(const void* data, DType dtype, int64_t rows, int64_t cols, int64_t stride,
+                                   int box_rows, CUtensorMap* map) {
+  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(cols), static_cast<cuuint64_t>(rows)};
+  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(stride)};
+  const cuuint32_t box[2] = {64, static_cast<cuuint32_t>(box_rows)};
+  const cuuint32_t steps[2] = {1, 1};
+  const auto type = dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  return encode_tiled()(map, type, 2, const_cast<void*>(data), sizes, strides, box, steps,
+                        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
 // Maps of K and V, [pages * kv_heads * page_size, head_dim] each, in boxes of `rows`; false: the driver refuses.
 [[nodiscard]] inline bool map_cache(const KvLayerView& kv, int rows, CUtensorMap* k, CUtensorMap* v) {
-  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(kv.head_dim),
-                               static_cast<cuuint64_t>(int64_t{kv.pages} * kv.kv_heads * kv.page_size)};
-  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(kv.row_bytes())};
-  const cuuint32_t box[2] = {64, static_cast<cuuint32_t>(rows)};
-  const cuuint32_t steps[2] = {1, 1};
-  const auto type = kv.dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-  const auto encode = [&](CUtensorMap* map, void* data) {
-    return encode_tiled()(map, type, 2, data, sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                          CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                          CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
-  };
-  return encode(k, kv.k) && encode(v, kv.v);
+  const int64_t count = int64_t{kv.pages} * kv.kv_heads * kv.page_size;
+  return map_rows(kv.k, kv.dtype, count, kv.head_dim, kv.row_bytes(), rows, k) &&
+         map_rows(kv.v, kv.dtype, count, kv.head_dim, kv.row_bytes(), rows, v);
 }
 
 }  // namespace inferno::cuda

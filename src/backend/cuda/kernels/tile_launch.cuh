@@ -38,8 +38,13 @@ void launch_staged(const LaunchContext& c, const TileProduct& p, const TileShare
   } else if (blocks <= c.sm_count && a.splits <= kMaxLoneSplits && shared < kResidualSlot) {
     shared = kResidualSlot;  // one block per multiprocessor
   }
-  launch(c, {dim3(static_cast<unsigned>(blocks)), dim3(kTileThreads), shared, a.splits},
-         tile_product_kernel<N, F, F2, kStages>, a);
+  const LaunchShape shape{dim3(static_cast<unsigned>(blocks)), dim3(kTileThreads), shared, a.splits};
+  if constexpr (N == 8 && !is_plain(F) && kStages == 2) {  // more tokens leave no registers for so many operands
+    if (2 * a.units == 3 * a.splits && p.norm == nullptr) {
+      return launch(c, shape, tile_product_kernel<N, F, F2, kStages, true>, a);
+    }
+  }
+  launch(c, shape, tile_product_kernel<N, F, F2, kStages>, a);
 }
 
 template <int N, DType F, DType F2>
@@ -47,6 +52,9 @@ void launch_tiles(const LaunchContext& c, const TileProduct& p) {
   constexpr int kFew = tile_stages(F, N, 1);
   constexpr int kMany = tile_stages(F, N, kMaxSplits);
   const TileShares shares = tile_shares(c, p);
+  if constexpr (N == 8 && !is_plain(F)) {
+    if (shares.units <= shares.splits) return launch_staged<N, F, F2, 1>(c, p, shares);
+  }
   if constexpr (kFew != kMany) {
     if (divide_up(shares.units, shares.splits) > kFew && shares.splits <= kMaxLoneSplits) {
       return launch_staged<N, F, F2, kMany>(c, p, shares);

@@ -76,26 +76,28 @@ class TileRows {
     }
   }
 
-  // Groups [kFirst, kFirst + kCount) of the unit at `from` as operands of wgmma: of lane l, values 2c, 2c + 1, 2c + 8,
+  // Part `part` of the unit at `from`, kCount groups, as operands of wgmma: of lane l, values 2c, 2c + 1, 2c + 8,
   // 2c + 9 of each 16, c = l % 4, of rows l / 4 and that plus 8 of the warp's 16.
-  template <int kFirst = 0, int kCount = kSteps / 2>
-  __device__ __forceinline__ void unpack(uint32_t from, uint32_t (&a)[2 * kCount][4]) const {
+  template <int kCount>
+  __device__ __forceinline__ void unpack(uint32_t from, int part, uint32_t (&a)[2 * kCount][4]) const {
+    static_assert(kCount % 4 == 0);
     constexpr GroupBytes kBytes = group_bytes(F);
     const int c = thread_ % 4;
     const int row = my_row();
-    const uint32_t q_at = from + row * (8 * kBytes.q) + (row % 8 << 4) + 2 * c;
-    const uint32_t s_at = from + kGroupRows * 8 * (kBytes.q + kBytes.h) + row * (8 * kBytes.s);
+    const uint32_t q_at = (from + row * (8 * kBytes.q) + (row % 8 << 4) + 2 * c) ^ (part * kCount << 4);
+    const uint32_t s_at =
+        from + kGroupRows * 8 * (kBytes.q + kBytes.h) + row * (8 * kBytes.s) + part * kCount * kBytes.s;
 #pragma unroll
-    for (int j = kFirst; j < kFirst + kCount; ++j) {
+    for (int j = 0; j < kCount; ++j) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {  // rows
-        Part<F> part;
+        Part<F> group;
         const uint32_t scale_at = s_at + i * 8 * (8 * kBytes.s) + j * kBytes.s;
-        part.scale = kBytes.s == 4 ? load_shared_4(scale_at) : load_shared_2(scale_at);
-        part.super = super_[i];
-        const auto w = part.scales();
+        group.scale = kBytes.s == 4 ? load_shared_4(scale_at) : load_shared_2(scale_at);
+        group.super = super_[i];
+        const auto w = group.scales();
         uint32_t high = 0;
-        if constexpr (kBytes.h != 0) high = load_high_bits(from, row + 8 * i, j);
+        if constexpr (kBytes.h != 0) high = load_high_bits(from, row + 8 * i, part * kCount, j);
 #pragma unroll
         for (int n = 0; n < 2; ++n) {  // values 2c.., 2c + 8..
           const uint32_t at = (q_at ^ (j << 4)) + i * 8 * (8 * kBytes.q) + n * 8;
@@ -104,7 +106,7 @@ class TileRows {
           for (int half = 0; half < 2; ++half) {
             const float s = w.d * static_cast<float>(half == 0 ? w.sa : w.sb);
             const float m = w.m * static_cast<float>(half == 0 ? w.ma : w.mb);
-            a[2 * (j - kFirst) + half][2 * n + i] =
+            a[2 * j + half][2 * n + i] =
                 kBytes.q == 32 ? scaled_bytes(levels, half, s) : scaled_pair(levels, half, s, m);
           }
         }
@@ -145,16 +147,16 @@ class TileRows {
     if constexpr (kBytes.h == 4) return levels | ((n == 0 ? high << 4 : high << 2) & 0x10101010U);
     return levels;
   }
-  // Bits above the low four of group j, those of the lane's levels in the low bits of their bytes, the next n above
-  // them.
-  [[nodiscard]] __device__ __forceinline__ uint32_t load_high_bits(uint32_t unit, int row, int j) const {
+  // Bits above the low four of group first + j, first a multiple of four, those of the lane's levels in the low bits of
+  // their bytes, the next n above them.
+  [[nodiscard]] __device__ __forceinline__ uint32_t load_high_bits(uint32_t unit, int row, int first, int j) const {
     const uint32_t odd = thread_ % 2;
     const uint32_t quad = thread_ % 4 / 2;
     if constexpr (group_bytes(F).h == 8) {
-      const uint2 h = load_shared_8(h_place(unit, row, j / 2) + j % 2 * 8);
+      const uint2 h = load_shared_8(h_place(unit, row, first / 2 + j / 2) + j % 2 * 8);
       return __byte_perm(h.x, h.y, odd != 0 ? 0x7632 : 0x5410) >> (2 * quad);
     } else {
-      const uint32_t h = load_shared_4(h_place(unit, row, j / 4) + j % 4 * 4) >> quad;
+      const uint32_t h = load_shared_4(h_place(unit, row, first / 4 + j / 4) + j % 4 * 4) >> quad;
       return __byte_perm(h, h >> 4, odd != 0 ? 0x7632 : 0x5410);
     }
   }

@@ -13,7 +13,7 @@ inline constexpr int kMaxPlainTileTokens = 64;
 // Blocks normalize their input themselves.
 inline constexpr int kFewTileTokens = 32;
 // Rows of kSquaresRows results, of which a product gives each token's sum of squares to the next one.
-inline constexpr int kSquaresRows = 128;
+inline constexpr int kSquaresRows = 64;
 // out_i = x * w_i^T + bias_i (+ residual); SwiGLU: out_0 = silu(x w_0^T) * (x w_1^T). With `norm`, x is normalized
 // before. A norm between two products can also be shared by them: the first also stores its results as the second reads
 // them, multiplied with the norm's weights, and their squares, from which the second has the factor of each token.
@@ -50,7 +50,7 @@ struct TileProduct {
 void launch_tile_product(const LaunchContext& c, const TileProduct& p);
 
 // Whether it is one of very many rows, like the head: then launch_tile_product() uses a kernel of its own
-// (head_product.cuh), which is faster from the second token on.
+// (head_product.cuh), which is faster from the second token on; two of quantized weights have another (few_rows.h).
 inline constexpr int kLeastHeadTokens = 2;
 [[nodiscard]] bool is_head_product(const LaunchContext& c, const TileProduct& p);
 

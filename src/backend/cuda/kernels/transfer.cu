@@ -9,6 +9,7 @@ constexpr int kThreads = 256;
 
 // A row of blocks for each piece; each thread has few loads of 16 bytes, so that all are in flight at once.
 __global__ void fetch_kernel(const __grid_constant__ FetchTask task) {
+  let_next_start();
   wait_for_previous();
   const FetchTask::Piece& piece = task.piece[blockIdx.y];
   const uint32_t first = blockIdx.x * kThreads + threadIdx.x;

@@ -52,6 +52,12 @@ bool vector_product_fits(const LaunchContext& c, DType dtype, int tokens, int64_
   return units * vector_columns(tokens) * activation_bytes(activation_kind(dtype), 1) <= kSharedBytes;
 }
 
+bool few_rows_fit(const LaunchContext& c, const VectorProduct& p) {
+  return c.hopper && p.tokens == kFewTokens && p.segments == 1 && !p.swiglu && p.residual == nullptr &&
+         p.segment[0].bias == nullptr && has_few_rows(p.segment[0].dtype) && p.k % kGroup == 0 &&
+         p.k < kLongUnits * kUnit && p.segment[0].rows >= int64_t{kManyRows} * c.sm_count;
+}
+
 void launch_vector_product(const LaunchContext& c, const VectorProduct& p) {
   if (p.swiglu || same_type(p, 0, p.segments)) {
     launcher_of(p.segment[0].dtype)(c, p);

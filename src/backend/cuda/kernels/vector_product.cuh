@@ -253,6 +253,11 @@ void launch_vector_for(const LaunchContext& c, const VectorProduct& p) {
       if (!p.swiglu && launch_stream<S, S2, false>(c, p)) return;
     }
   }
+  if constexpr (has_few_rows(F)) {
+    if (few_rows_fit(c, p)) {
+      if (launch_stream<F, F, false, 1, kFewTokens>(c, p)) return;
+    }
+  }
   if constexpr (has_columns(F)) {
     if (c.hopper && p.tokens > 1) {
       if (launch_columns<F, F2, S, S2>(c, p)) return;

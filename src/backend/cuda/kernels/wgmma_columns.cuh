@@ -1,5 +1,4 @@
-// Matrix products of a warpgroup (see wgmma.cuh) with as many columns as a step has tokens, padded: 8, 16, 32, 64 or
-// 128.
+// Matrix products of a warpgroup (see wgmma.cuh) of 8, 16, 32, 64, 128 or 192 columns.
 #pragma once
 
 #include "backend/cuda/kernels/wgmma.cuh"
@@ -29,6 +28,10 @@ __device__ __forceinline__ void multiply_columns(float (&c)[kCount], uint64_t a,
   INFERNO_D32                                                                                                   \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, " \
   "%53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define INFERNO_D96                                                                                             \
+  INFERNO_D64                                                                                                   \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, " \
+  "%85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 // The numbers are those of the operands after the results.
 #define INFERNO_WGMMA(n, count, results, a0, a1, a2, a3, a4, ...)                                                      \
   template <>                                                                                                          \
@@ -54,7 +57,9 @@ INFERNO_WGMMA(16, 8, INFERNO_D8, 8, 9, 10, 11, 12, INFERNO_F8(0))
 INFERNO_WGMMA(32, 16, INFERNO_D16, 16, 17, 18, 19, 20, INFERNO_F8(0), INFERNO_F8(8))
 INFERNO_WGMMA(64, 32, INFERNO_D32, 32, 33, 34, 35, 36, INFERNO_F32(0))
 INFERNO_WGMMA(128, 64, INFERNO_D64, 64, 65, 66, 67, 68, INFERNO_F32(0), INFERNO_F32(32))
+INFERNO_WGMMA(192, 96, INFERNO_D96, 96, 97, 98, 99, 100, INFERNO_F32(0), INFERNO_F32(32), INFERNO_F32(64))
 #undef INFERNO_WGMMA
+#undef INFERNO_D96
 #undef INFERNO_D64
 #undef INFERNO_D32
 #undef INFERNO_D16
