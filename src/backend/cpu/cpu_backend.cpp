@@ -23,6 +23,15 @@ constexpr size_t kPlanCapacity = 4096;
 // on its core or next to it.
 constexpr int kStealingThreads = 4;
 
+// Which part of a joined layer's shared memory is that of the op.
+template <typename Args>
+constexpr std::optional<size_t> layer_part() {
+  if (std::is_same_v<Args, QkvRopeStoreArgs>) return 0;
+  if (std::is_same_v<Args, LinearArgs>) return 1;
+  if (std::is_same_v<Args, GatedMlpArgs>) return 2;
+  return std::nullopt;
+}
+
 }  // namespace
 
 CpuBackend::CpuBackend(std::string name, const KernelTable& kernels, std::unique_ptr<ThreadPool> pool, DType default_kv,
@@ -300,15 +309,6 @@ OpScratch CpuBackend::scratch_of(const Args& args) const {
     }
   }
   return scratch;
-}
-
-// Which part of a joined layer's shared memory is that of the op.
-template <typename Args>
-constexpr std::optional<size_t> layer_part() {
-  if (std::is_same_v<Args, QkvRopeStoreArgs>) return 0;
-  if (std::is_same_v<Args, LinearArgs>) return 1;
-  if (std::is_same_v<Args, GatedMlpArgs>) return 2;
-  return std::nullopt;
 }
 
 template <typename Args>
