@@ -1,6 +1,4 @@
 // OpRunner's products of a prompt's step: which ops have such a kernel, and what they pass on to each other.
-#include <algorithm>
-
 #include "backend/cuda/op_runner.h"
 #include "backend/cuda/op_support.h"
 #include "backend/op_extras.h"
