@@ -214,7 +214,6 @@ void CpuBackend::join_layers() {
     cpu::JoinedLayers joined = cpu::find_joined_layers(plan_, i, kernels_, threads());
     const size_t units = UnitCounts::size(joined.grid);
     const size_t count = units + static_cast<size_t>(joined.grid.blocks * joined.hidden_parts);
-
     if (joined.layers == 0 || used + count > joined_counts_.size() || joined_.size() == joined_.capacity() ||
         joined.shared_bytes > scratch_bytes_.shared || joined.local_bytes > scratch_bytes_.local) {
       ++i;
@@ -222,7 +221,6 @@ void CpuBackend::join_layers() {
     }
     joined.counts = joined_counts_.data() + used;
     joined.completed = joined.counts + units;
-
     for (size_t c = 0; c < count; ++c) joined.counts[c].store(0, std::memory_order_relaxed);
     used += count;
     joined_.push_back(joined);

@@ -163,7 +163,6 @@ struct Pipeline {
         return row_units(layer.output.w[0]);
       case LayerStage::gate:
         return row_units(layer.mlp.gate, gate_step(layer));
-
       case LayerStage::down:
         return row_units(layer.mlp.down);
       case LayerStage::input:
@@ -228,7 +227,6 @@ class LayerUnits {
         return mlp_input_.convert(tokens, *w_.kernels);
       case LayerStage::gate:
         return gate_and_up(block, unit);
-
       case LayerStage::down:
         return project(
             {layer_.mlp.down, hidden_.prepared.buffer[0], layer_.mlp.residual.f32(), nullptr, layer_.mlp.out.f32()},

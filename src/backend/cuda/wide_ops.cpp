@@ -5,6 +5,12 @@
 #include "backend/cuda/op_support.h"
 
 namespace inferno::cuda {
+namespace {
+
+// bf16 values of unpacked weights that are in memory at a time.
+constexpr int64_t kUnpackedValues = int64_t{32} << 20;
+
+}  // namespace
 
 // What is multiplied at a time: one product per run of rows that are contiguous, as weights and as results, and the
 // rows that are unpacked for them.
