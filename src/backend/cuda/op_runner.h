@@ -153,6 +153,8 @@ class OpRunner {
   [[nodiscard]] std::optional<PromptProduct> prompt_residual(const Linear& job) const;
   // Launches one; without an x the input is job's.
   void run_prompt(const Linear& job, PromptProduct p);
+  // Unpacks its quantized weights to bf16 before it.
+  void unpack(const Linear& job, PromptProduct& p);
   // Makes it store its result for the next op, too, where that begins with a norm and such a product.
   void share_prompt_norm(const Linear& job, PromptProduct& p);
   // Weights [first, last) of a linear, which are of one wide type, times x, which is of that type.

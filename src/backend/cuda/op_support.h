@@ -23,6 +23,8 @@ namespace inferno::cuda {
 [[nodiscard]] inline int64_t size_of(DType dtype) {
   return row_bytes(dtype, 1);
 }
+// bf16 values of unpacked weights that are in memory at a time.
+inline constexpr int64_t kUnpackedValues = int64_t{32} << 20;
 // Elements between rows of a wide input: 16-byte pieces.
 [[nodiscard]] inline int64_t wide_stride(DType dtype, int64_t k) {
   return round_up(k, 16 / size_of(dtype));

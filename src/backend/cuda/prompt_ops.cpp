@@ -1,4 +1,6 @@
 // OpRunner's products of a prompt's step: which ops have such a kernel, and what they pass on to each other.
+#include <algorithm>
+
 #include "backend/cuda/op_runner.h"
 #include "backend/cuda/op_support.h"
 #include "backend/op_extras.h"
@@ -8,16 +10,27 @@ namespace inferno::cuda {
 
 using Result = PromptProduct::Result;
 
+namespace {
+
+int64_t bf16_bytes(const Weight* w) {
+  return w->rows() * w->cols() * size_of(DType::bf16);
+}
+
+}  // namespace
+
 std::optional<PromptProduct> OpRunner::prompt_of(const Linear& job, PromptProduct p) const {
   if (job.row_ids != nullptr || job.tokens > kMaxPromptTokens) return std::nullopt;
   p.tokens = static_cast<int>(job.tokens);
   p.k = static_cast<int>(job.k);
   p.segments = job.count;
+  int64_t quantized = 0;
   for (int i = 0; i < job.count; ++i) {
-    if (job.w[i]->dtype() != DType::bf16 || job.bias[i] != nullptr) return std::nullopt;
+    const DType type = job.w[i]->dtype();
+    if (wide_type(type) != DType::bf16 || job.bias[i] != nullptr) return std::nullopt;
+    if (is_quantized(type)) quantized += job.w[i]->rows() * job.k;
     p.segment[i] = {.w = on_device(job.w[i]).planes().q, .rows = static_cast<int>(job.w[i]->rows())};
   }
-  if (!prompt_product_fits(context_, p)) return std::nullopt;
+  if (quantized > kUnpackedValues || !prompt_product_fits(context_, p)) return std::nullopt;
   return p;
 }
 
@@ -44,6 +57,29 @@ std::optional<PromptProduct> OpRunner::prompt_residual(const Linear& job) const 
   return prompt_of(job, {.result = Result::residual, .out = job.out[0], .residual = job.residual});
 }
 
+void OpRunner::unpack(const Linear& job, PromptProduct& p) {
+  int64_t bytes = 0;
+  for (int i = 0; i < job.count; ++i) bytes += is_quantized(job.w[i]->dtype()) ? bf16_bytes(job.w[i]) : 0;
+  if (bytes == 0) return;
+  auto* to = static_cast<char*>(region(Region::unpacked, bytes));
+  UnpackTask tasks[kMaxSegments];
+  int count = 0;
+  for (int i = 0; i < job.count; ++i) {
+    const Weight* w = job.w[i];
+    if (!is_quantized(w->dtype())) continue;
+    // One launch for all of a type.
+    UnpackTask* task = std::find_if(tasks, tasks + count, [&](const UnpackTask& t) { return t.dtype == w->dtype(); });
+    if (task == tasks + count) tasks[count++] = {.dtype = w->dtype()};
+    task->piece[task->pieces++] = {.w = on_device(w).planes(), .first = 0, .count = w->rows(), .out = to};
+    p.segment[i].w = to;
+    to += bf16_bytes(w);
+  }
+  for (int i = 0; i < count; ++i) {
+    enqueue([&](const LaunchContext& c) { launch_unpack_bf16(c, tasks[i]); });
+  }
+  p.fresh_weights = true;
+}
+
 void OpRunner::run_prompt(const Linear& job, PromptProduct p) {
   if (p.x == nullptr && job.norm != nullptr && normed_.x == job.x && normed_.norm == job.norm) {
     const SharedNorm shared = shared_norm(job.k);
@@ -56,6 +92,7 @@ void OpRunner::run_prompt(const Linear& job, PromptProduct p) {
     p.x = prepare_wide(job, DType::bf16);
   }
   if (p.result == Result::residual) share_prompt_norm(job, p);
+  unpack(job, p);
   enqueue([&](const LaunchContext& c) {
     if (!launch_prompt_product(c, p)) fail("cuda: the driver cannot make a tensor map of a product");
   });

@@ -5,12 +5,6 @@
 #include "backend/cuda/op_support.h"
 
 namespace inferno::cuda {
-namespace {
-
-// bf16 values of unpacked weights that are in memory at a time.
-constexpr int64_t kUnpackedValues = int64_t{32} << 20;
-
-}  // namespace
 
 // What is multiplied at a time: one product per run of rows that are contiguous, as weights and as results, and the
 // rows that are unpacked for them.
@@ -140,12 +134,6 @@ void OpRunner::share_norm(const Linear& job, TileProduct& p) {
   if (!after) return;
   const Linear& next = *after;
   if (!multiplies_tiles(next, 0, next.count, after_[0].op() == OpId::gated_mlp)) return;
-  // Few tokens of quantized weights are 1 to 2 % faster when the next product normalizes itself, as measured: of K
-  // formats up to 16, of others from 9 on.
-  constexpr int64_t kFewTokens = 16;
-  const DType dtype = next.w[0]->dtype();
-  const bool long_blocks = is_quantized(dtype) && format_of(dtype).block > kGroup;
-  if (next.tokens <= kFewTokens && (long_blocks || (is_quantized(dtype) && next.tokens > kFewTokens / 2))) return;
   const SharedNorm shared = shared_norm(next.k);
   p.next_norm = vector_or_null(next.norm);
   p.next_x = shared.x;

@@ -3,7 +3,7 @@
 // A tile is some tokens, as rows of wgmma, times some rows of the weights, as its columns, so that a thread has pairs
 // of adjacent results of a token. A producer warp keeps a ring of k steps of 64 values filled, two warpgroups multiply,
 // and helper warps load what they need afterwards. The first weights are on their way before the wait for the previous
-// kernel.
+// kernel, unless that is still unpacking them.
 //   heads, swiglu: 128 tokens, 64 per warpgroup, times 128 rows, or 96 of gate and up each.
 //   residual: 64 tokens times 128 rows. There are few tiles with long rows, so the two blocks of a cluster have one
 //   half of k each, and their warpgroups every second step of that. Each warpgroup adds up a quarter of the rows.
@@ -96,6 +96,7 @@ __device__ __forceinline__ void produce_steps(const PromptParams& a, const Promp
              at.first_token, full + static_cast<uint32_t>(stage * 8));
   };
   const int ahead = min(T::kStages, at.steps);
+  if (a.p.fresh_weights) wait_for_previous();
   for (int i = 0; i < ahead; ++i) bring_weights(i);
   wait_for_previous();
   for (int i = 0; i < ahead; ++i) bring_tokens(i);
@@ -483,7 +484,12 @@ __global__ void __launch_bounds__(kPromptThreads, 1) prompt_product_kernel(const
     fence_barrier_init();
   }
   __syncthreads();
-  let_next_start();
+  // A kernel whose weights are still being unpacked waits for them first.
+  if (!a.p.fresh_weights) let_next_start();
+  const auto begin = [&] {
+    wait_for_previous();
+    if (a.p.fresh_weights) let_next_start();
+  };
   const PromptPlace at = place_of<kResult>(a);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   constexpr int kProducer = kPromptConsumers / kWarp;
@@ -509,7 +515,7 @@ __global__ void __launch_bounds__(kPromptThreads, 1) prompt_product_kernel(const
     const uint32_t staging = ring + static_cast<uint32_t>(group * 64 * StagedRows<128>::kStride);
     float acc[Tile::kRows / 2];
     if constexpr (Tile::kSplits) {
-      wait_for_previous();
+      begin();
       const ResidualQuarter quarter(a.p, at);
       multiply_steps<kResult>(at, ring, full, empty, acc);
       sync_barrier(kFinish, kFinishThreads);
@@ -518,12 +524,12 @@ __global__ void __launch_bounds__(kPromptThreads, 1) prompt_product_kernel(const
       quarter.store(a.p, sum);
     } else if constexpr (kHeads) {
       const HeadRotation<kDim> rotation(a.p, at, at.first_token + group * 64 + my_token());
-      wait_for_previous();
+      begin();
       multiply_steps<kResult>(at, ring, full, empty, acc);
       sync_barrier(kFinish, kFinishThreads);
       store_heads<T, kDim>(a.p, at, acc, rotation, extras, staging);
     } else {
-      wait_for_previous();
+      begin();
       multiply_steps<kResult>(at, ring, full, empty, acc);
       sync_barrier(kFinish, kFinishThreads);
       store_swiglu(a.p, at, acc, extras, staging);

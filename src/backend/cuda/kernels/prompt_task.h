@@ -29,6 +29,7 @@ struct PromptProduct {
   int k = 0;
   int segments = 1;
   Segment segment[kMaxSegments];
+  bool fresh_weights = false;      // weights are not read before the wait for the previous kernel, which unpacks them
   const void* x = nullptr;         // bf16 [tokens, k]
   const float* squares = nullptr;  // [k / kPromptSquaresRows, tokens] if the norm's factor is still to be multiplied
   float eps = 0;
