@@ -71,6 +71,8 @@ StepBatch HostBatch::view(const int32_t* base) const {
   batch.sequences = sequences_;
   batch.logit_rows = logit_rows_;
   batch.max_pages = capacity_.max_pages;
+  const int32_t* begins = block_.data() + at.q_begin;
+  while (batch.decodes < sequences_ && begins[batch.decodes + 1] - begins[batch.decodes] == 1) ++batch.decodes;
   batch.token_ids = base;
   batch.pos = base + at.pos;
   batch.seq_of_token = base + at.seq_of_token;

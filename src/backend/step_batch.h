@@ -18,6 +18,7 @@ struct StepBatch {
   int32_t sequences = 0;   // S
   int32_t logit_rows = 0;  // R
   int32_t max_pages = 0;   // columns of block_table
+  int32_t decodes = 0;     // of the sequences, the first ones, up to one with more than one token; 0 says nothing
 
   const int32_t* token_ids = nullptr;      // [T]
   const int32_t* pos = nullptr;            // [T] absolute position of each token in its sequence

@@ -60,7 +60,7 @@ void OpRunner::run(const QkvRopeStoreArgs& a, std::span<const OpRecord> after) {
   if (auto prompt = planning_ ? std::nullopt : prompt_heads(a, after)) {
     prompt->heads.q_out = region(Region::narrow_q, a.q.elements() * size_of(a.kv.dtype));
     narrow_q_of_ = a.q.data;
-    return run_prompt(device::product_of(a), *prompt);
+    return run_prompt(device::product_of(a), *prompt, prompt_layer(after));
   }
   RopeStore task{.raw = project_heads(a),
                  .norms = {vector_or_null(a.q_norm), vector_or_null(a.k_norm), a.eps},
@@ -146,7 +146,10 @@ void OpRunner::run(const AttentionArgs& a, std::span<const OpRecord> after) {
     if (took_private_) task.narrow_q = region(Region::narrow_q, 0);
     narrow_q_of_ = nullptr;
     if (a.private_result) narrow_output(task, after);
+    const bool beside = took_private_ && a.batch.decodes > 0 && attention_beside_supports(context_, a.kv, q_heads);
+    if (beside) task.first_sequence = a.batch.decodes;
     enqueue([&](const LaunchContext& c) { require_mapped(launch_hopper_attention(c, task)); });
+    if (beside) enqueue([&](const LaunchContext& c) { require_mapped(launch_attention_beside(c, task)); });
     return;
   }
   enqueue([&](const LaunchContext& c) {

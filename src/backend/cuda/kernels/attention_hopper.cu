@@ -7,6 +7,10 @@
 // maxima and sums are f32; queries, weights and the cache are 16-bit. Blocks with the most keys start first. Where
 // there are too few rows for all multiprocessors, two blocks of a cluster have the same rows and every second tile
 // each, and merge their results.
+//
+// Sequences that decode may be another kernel's, which is launched after this one and runs beside it, on the
+// multiprocessors that have none of these blocks: it starts once all blocks here have seen the end of the kernel
+// before, and ends after this one.
 #include "backend/cuda/kernels/cluster.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/tensor_map.cuh"
@@ -22,10 +26,12 @@ constexpr int kStages = 2;
 constexpr int kConsumers = 2;
 constexpr int kRows = kConsumers * 64;  // of a block
 constexpr float kLog2e = 1.4426950408889634F;
+constexpr int kLeastSplitBeside = 2 * kKeys + 1;  // positions of which two blocks have half each, beside others
 
 struct Params {
   AttentionTask a;
   CUtensorMap k, v;
+  int least_split = 0;  // rows that see fewer positions are one block's, also in a cluster
 };
 
 template <int kDim>
@@ -45,6 +51,7 @@ __device__ __forceinline__ int swizzled(int row, int piece) {
 // The rows, and the positions they attend to, of a block.
 struct BlockTile {
   int rank;            // in the cluster
+  int splits;          // blocks that share the positions
   int group;           // heads that share keys
   uint32_t per_group;  // 2^32 / group, rounded up: a row times this is its token
   int kv_head, first_token, first_row, row_count, visible, free_until;
@@ -62,7 +69,7 @@ struct BlockTile {
 };
 
 template <int kSplits>
-__device__ __forceinline__ bool find_tile(const AttentionTask& a, BlockTile& p) {
+__device__ __forceinline__ bool find_tile(const AttentionTask& a, int least_split, BlockTile& p) {
   p.group = a.q_heads / a.kv.kv_heads;
   p.per_group = 0xffffffffU / static_cast<uint32_t>(p.group) + 1;
   const int block = static_cast<int>(blockIdx.x) / kSplits;
@@ -70,7 +77,7 @@ __device__ __forceinline__ bool find_tile(const AttentionTask& a, BlockTile& p) 
   p.kv_head = block % a.kv.kv_heads;
   int tile = (static_cast<int>(gridDim.x) / kSplits - 1 - block) / a.kv.kv_heads;
   int rows = 0;
-  int sequence = 0;
+  int sequence = a.first_sequence;
   for (;; ++sequence) {
     if (sequence >= a.batch.sequences) return false;
     p.first_token = a.batch.q_begin[sequence];
@@ -84,7 +91,14 @@ __device__ __forceinline__ bool find_tile(const AttentionTask& a, BlockTile& p) 
   p.visible = a.batch.pos[p.token_of(p.row_count - 1)] + 1;
   p.free_until = a.batch.pos[p.token_of(0)] + 1;  // positions that every row sees
   p.table = a.batch.block_table + int64_t{sequence} * a.batch.max_pages;
-  return true;
+  p.splits = p.visible >= least_split ? kSplits : 1;
+  return p.rank < p.splits;
+}
+
+// After the wait the kernel beside this one may start: it reads what the kernel before wrote, too.
+__device__ __forceinline__ void begin(const AttentionTask& a) {
+  wait_for_previous();
+  if (a.first_sequence > 0) let_next_start();
 }
 
 // One thread: tiles of K and V into the stages as they become free. It knows where the first one is before it waits for
@@ -95,9 +109,11 @@ __device__ __forceinline__ void produce(const Params& p, const BlockTile& work, 
   using L = Layout<kDim>;
   const KvLayerView& kv = p.a.kv;
   const int tiles = (work.visible + kKeys - 1) / kKeys;
-  for (int j = work.rank; j < tiles; j += kSplits) {
-    const int stage = j / kSplits % kStages;
-    const int parity = j / kSplits / kStages % 2;
+  const int splits = kSplits == 1 ? 1 : work.splits;
+  int n = 0;  // tiles so far
+  for (int j = work.rank; j < tiles; j += splits, ++n) {
+    const int stage = n % kStages;
+    const int parity = n / kStages % 2;
     int rows[kKeys / kBox];
     int boxes = 0;
 #pragma unroll
@@ -107,7 +123,7 @@ __device__ __forceinline__ void produce(const Params& p, const BlockTile& work, 
       rows[b] = (work.table[first / kv.page_size] * kv.kv_heads + work.kv_head) * kv.page_size + first % kv.page_size;
       ++boxes;
     }
-    if (j == work.rank) wait_for_previous();
+    if (n == 0) begin(p.a);
     const auto bring = [&](const CUtensorMap& map, uint32_t to, uint32_t full, uint32_t empty) {
       wait_barrier(empty, parity ^ 1);
       arrive_expecting(full, boxes * kBox * kDim * 2);
@@ -322,13 +338,15 @@ __device__ __forceinline__ void consume(const Params& p, const BlockTile& work, 
     const int row = min(from + warp * 16 + half * 8 + lane / 4, work.row_count - 1);
     limit[half] = a.batch.pos[work.token_of(row)] + 1;
   }
-  wait_for_previous();
+  begin(a);
   load_queries<T, kDim>(a, work, from, my_queries);
   fence_async_shared();
   sync_barrier(own, kWarpgroup);
 
-  const auto stage_of = [](int j) { return j / kSplits % kStages; };
-  const auto parity_of = [](int j) { return j / kSplits / kStages % 2; };
+  static_assert(kSplits <= 2);
+  const int splits = kSplits == 1 ? 1 : work.splits;
+  const auto stage_of = [&](int j) { return (j >> (splits - 1)) % kStages; };
+  const auto parity_of = [&](int j) { return (j >> (splits - 1)) / kStages % 2; };
   const uint32_t queries = shared_address(my_queries);
   const uint32_t keys = shared_address(shared) + L::kQueryBytes;
   const uint32_t values = keys + kStages * L::kKeyBytes;
@@ -358,7 +376,7 @@ __device__ __forceinline__ void consume(const Params& p, const BlockTile& work, 
     for (int step = 0; step < kKeys / 16; ++step) {
       multiply_transposed(T(), o, weights[step],
                           operand_transposed(tile + static_cast<uint32_t>(step * 16 * kTileRow), L::kKeyHalf),
-                          j >= kSplits || step > 0);
+                          j >= splits || step > 0);
     }
     wgmma_commit();
   };
@@ -379,7 +397,7 @@ __device__ __forceinline__ void consume(const Params& p, const BlockTile& work, 
                    rescale);
     pack_weights<T>(s, weights);
   }
-  for (int j = last + kSplits; j < tiles; j += kSplits) {
+  for (int j = last + splits; j < tiles; j += splits) {
     wait_barrier(barriers + slot(j), parity_of(j));
     wgmma_fence();
     score(j);
@@ -427,7 +445,7 @@ __device__ __forceinline__ void consume(const Params& p, const BlockTile& work, 
     sum += __shfl_xor_sync(kFullMask, sum, 1);
     sum += __shfl_xor_sync(kFullMask, sum, 2);
   }
-  if constexpr (kSplits == 1) {
+  if (splits == 1) {
     store_results<kDim, kDim / 8>(a, work, from, 0, o, row_sum, my_queries, own);
   } else {
     sync_barrier(kAllConsumers, kConsumers * kWarpgroup);  // nobody reads tiles any more
@@ -454,11 +472,11 @@ __global__ void __launch_bounds__((kConsumers + 1) * kWarpgroup, 1)
     fence_barrier_init();
   }
   __syncthreads();
-  let_next_start();
+  if (p.a.first_sequence == 0) let_next_start();
   BlockTile work;
-  const bool exists = find_tile<kSplits>(p.a, work);  // of the batch, which no kernel writes
-  if (!exists) {                                      // both blocks of a cluster
-    wait_for_previous();
+  const bool exists = find_tile<kSplits>(p.a, p.least_split, work);  // of the batch, which no kernel writes
+  if (!exists) {  // nor does the other block of a cluster wait for this one
+    begin(p.a);
     return;
   }
   if (threadIdx.x >= kConsumers * kWarpgroup) {
@@ -468,7 +486,7 @@ __global__ void __launch_bounds__((kConsumers + 1) * kWarpgroup, 1)
       produce<kDim, kSplits>(p, work, keys, keys + kStages * L::kKeyBytes, barriers);
     }
     wait_for_previous();
-    if constexpr (kSplits > 1) {  // the results are exchanged
+    if (kSplits > 1 && work.splits > 1) {  // the results are exchanged
       arrive_cluster();
       wait_cluster();
     }
@@ -476,7 +494,7 @@ __global__ void __launch_bounds__((kConsumers + 1) * kWarpgroup, 1)
     claim_registers<240>();
     consume<T, kDim, kSplits>(p, work, shared, barriers);
   }
-  if constexpr (kSplits > 1) {
+  if (kSplits > 1 && work.splits > 1) {
     arrive_cluster_relaxed();  // a block's shared memory is read until here
     wait_cluster();
   }
@@ -487,7 +505,9 @@ template <typename T, int kDim>
 void launch_typed(const LaunchContext& c, const Params& p) {
   const int group = p.a.q_heads / p.a.kv.kv_heads;
   // Every sequence may end in a tile of its own.
-  const int tiles = (divide_up(p.a.batch.tokens * group, kRows) + p.a.batch.sequences - 1) * p.a.kv.kv_heads;
+  const int decodes = p.a.first_sequence;
+  const int tiles =
+      (divide_up((p.a.batch.tokens - decodes) * group, kRows) + p.a.batch.sequences - decodes - 1) * p.a.kv.kv_heads;
   const auto run = [&]<int kSplits>() {
     launch(c,
            {dim3(static_cast<unsigned>(tiles * kSplits)), dim3((kConsumers + 1) * kWarpgroup), Layout<kDim>::kBytes,
@@ -506,6 +526,8 @@ bool hopper_attention_supports(const LaunchContext& c, const KvLayerView& kv, in
 bool launch_hopper_attention(const LaunchContext& c, const AttentionTask& task) {
   Params p;
   p.a = task;
+  // The others' blocks need multiprocessors, too.
+  if (task.first_sequence > 0) p.least_split = kLeastSplitBeside;
   if (!map_cache(task.kv, kBox, &p.k, &p.v)) return false;
   const auto with_type = [&]<typename T>() {
     task.kv.head_dim == 128 ? launch_typed<T, 128>(c, p) : launch_typed<T, 64>(c, p);
