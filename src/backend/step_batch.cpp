@@ -64,6 +64,12 @@ void HostBatch::add_token(int32_t id, int32_t position, int32_t slot, bool wants
   block_[static_cast<size_t>(at.q_begin + sequences_)] = tokens_;
 }
 
+TokenRange HostBatch::wanted() const {
+  if (logit_rows_ == 0) return {tokens_, tokens_};
+  const int32_t* rows = block_.data() + Offsets(capacity_).logit_row_ids;
+  return {rows[0], rows[logit_rows_ - 1] + 1};
+}
+
 StepBatch HostBatch::view(const int32_t* base) const {
   const Offsets at(capacity_);
   StepBatch batch;

@@ -41,6 +41,11 @@ struct BatchCapacity {
   [[nodiscard]] int64_t ints() const;
 };
 
+struct TokenRange {
+  int32_t begin = 0;
+  int32_t end = 0;
+};
+
 // The host's copy of the block, filled before each step. Allocates only when made.
 class HostBatch {
  public:
@@ -55,6 +60,8 @@ class HostBatch {
   [[nodiscard]] int32_t tokens() const { return tokens_; }
   [[nodiscard]] int32_t sequences() const { return sequences_; }
   [[nodiscard]] int32_t logit_rows() const { return logit_rows_; }
+  // From the first token that wants logits to the last one; none: empty, at the end.
+  [[nodiscard]] TokenRange wanted() const;
   [[nodiscard]] const BatchCapacity& capacity() const { return capacity_; }
   [[nodiscard]] const std::vector<int32_t>& block() const { return block_; }
   // The StepBatch whose arrays lie in a block at `base` (backend memory, or block().data() itself).

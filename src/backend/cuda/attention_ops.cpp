@@ -123,7 +123,8 @@ void OpRunner::narrow_output(AttentionTask& task, std::span<const OpRecord> afte
   const auto& next = after[0].args<LinearArgs>();
   const DType type = wide_type(next.w[0]->dtype());
   if (!next.rows.empty() || next.x.data != task.out || type == DType::f32 || !is_wide(device::product_of(next))) return;
-  task.narrow_out = region(Region::wide_x, next.x.elements() * size_of(type));
+  // The linear may be of some tokens only.
+  task.narrow_out = region(Region::wide_x, task.batch.tokens * next.x.cols() * size_of(type));
   task.narrow_type = type;
   wide_x_of_ = next.x.data;
   wide_x_type_ = type;
