@@ -50,18 +50,20 @@ __device__ __forceinline__ uint32_t swizzled(int row, int piece) {
   return static_cast<uint32_t>(piece / 8 * kTile * kTileRow + row * kTileRow + ((piece % 8 ^ (row & 7)) << 4));
 }
 
-template <int kDim, int kStages>
+template <int kDim, int kStages, bool kReady>
 __device__ __forceinline__ void produce(const Params& p, uint32_t stages, uint32_t full, uint32_t empty) {
   const AttentionTask& a = p.a.task;
   const KvLayerView& kv = a.kv;
   int n = 0;  // tiles so far
   for (int item = static_cast<int>(blockIdx.x); item < p.tokens * kv.kv_heads; item += static_cast<int>(gridDim.x)) {
     const int t = item / kv.kv_heads;
-    const int32_t* table = a.batch.block_table + int64_t{a.batch.seq_of_token[t]} * a.batch.max_pages;
+    const int sequence = kReady ? t : a.batch.seq_of_token[t];  // the first ones have a token each
+    const int32_t* table = a.batch.block_table + int64_t{sequence} * a.batch.max_pages;
+    int page = table[0];  // of the next tile
     const int cached = a.batch.pos[t];
     for (int first = 0; first < cached; first += kTile, ++n) {
-      const int row =
-          (table[first / kv.page_size] * kv.kv_heads + item % kv.kv_heads) * kv.page_size + first % kv.page_size;
+      const int row = (page * kv.kv_heads + item % kv.kv_heads) * kv.page_size + first % kv.page_size;
+      if (first + kTile < cached) page = table[(first + kTile) / kv.page_size];
       const auto stage = static_cast<uint32_t>(n % kStages);
       const uint32_t barrier = full + stage * 8;
       const uint32_t to = stages + stage * 2 * Layout<kDim, kStages>::kMatrix;
@@ -370,11 +372,12 @@ __global__ void __launch_bounds__(kComputing + kWarp, 3) batch_attention_kernel(
   __syncthreads();
   let_next_start();
   if (threadIdx.x >= kComputing) {
-    if (threadIdx.x == kComputing) produce<kDim, kStages>(p, shared_address(shared), full, empty);
+    if (threadIdx.x == kComputing) produce<kDim, kStages, kReady>(p, shared_address(shared), full, empty);
   } else {
     consume<T, kDim, kStages, kReady>(p, shared, full, empty);
   }
-  wait_for_previous();
+  // Beside another attention one block that waits is enough: the others give their multiprocessors to the next kernel.
+  if (!kReady || blockIdx.x == 0) wait_for_previous();
 #endif
 }
 

@@ -26,12 +26,11 @@ constexpr int kStages = 2;
 constexpr int kConsumers = 2;
 constexpr int kRows = kConsumers * 64;  // of a block
 constexpr float kLog2e = 1.4426950408889634F;
-constexpr int kLeastSplitBeside = 2 * kKeys + 1;  // positions of which two blocks have half each, beside others
 
 struct Params {
   AttentionTask a;
   CUtensorMap k, v;
-  int least_split = 0;  // rows that see fewer positions are one block's, also in a cluster
+  bool spares = false;  // rows that see few positions are one block's, also in a cluster: others need multiprocessors
 };
 
 template <int kDim>
@@ -69,7 +68,7 @@ struct BlockTile {
 };
 
 template <int kSplits>
-__device__ __forceinline__ bool find_tile(const AttentionTask& a, int least_split, BlockTile& p) {
+__device__ __forceinline__ bool find_tile(const AttentionTask& a, bool spares, BlockTile& p) {
   p.group = a.q_heads / a.kv.kv_heads;
   p.per_group = 0xffffffffU / static_cast<uint32_t>(p.group) + 1;
   const int block = static_cast<int>(blockIdx.x) / kSplits;
@@ -91,7 +90,13 @@ __device__ __forceinline__ bool find_tile(const AttentionTask& a, int least_spli
   p.visible = a.batch.pos[p.token_of(p.row_count - 1)] + 1;
   p.free_until = a.batch.pos[p.token_of(0)] + 1;  // positions that every row sees
   p.table = a.batch.block_table + int64_t{sequence} * a.batch.max_pages;
-  p.splits = p.visible >= least_split ? kSplits : 1;
+  p.splits = kSplits;
+  if (kSplits > 1 && spares) {
+    // Merging takes about as long as a tile: the longest rows end last all the same.
+    int most = 0;
+    for (int s = a.first_sequence; s < a.batch.sequences; ++s) most = max(most, a.batch.kv_len[s]);
+    if ((p.visible - 1) / kKeys <= (most - 1) / kKeys / 2 + 1) p.splits = 1;
+  }
   return p.rank < p.splits;
 }
 
@@ -474,7 +479,7 @@ __global__ void __launch_bounds__((kConsumers + 1) * kWarpgroup, 1)
   __syncthreads();
   if (p.a.first_sequence == 0) let_next_start();
   BlockTile work;
-  const bool exists = find_tile<kSplits>(p.a, p.least_split, work);  // of the batch, which no kernel writes
+  const bool exists = find_tile<kSplits>(p.a, p.spares, work);  // of the batch, which no kernel writes
   if (!exists) {  // nor does the other block of a cluster wait for this one
     begin(p.a);
     return;
@@ -501,13 +506,17 @@ __global__ void __launch_bounds__((kConsumers + 1) * kWarpgroup, 1)
 #endif
 }
 
+// Blocks of rows at most: every sequence may end in one of its own.
+int tiles_of(const AttentionTask& a) {
+  const int group = a.q_heads / a.kv.kv_heads;
+  const StepBatch& batch = a.batch;
+  const int rows = (batch.tokens - a.first_sequence) * group;
+  return (divide_up(rows, kRows) + batch.sequences - a.first_sequence - 1) * a.kv.kv_heads;
+}
+
 template <typename T, int kDim>
 void launch_typed(const LaunchContext& c, const Params& p) {
-  const int group = p.a.q_heads / p.a.kv.kv_heads;
-  // Every sequence may end in a tile of its own.
-  const int decodes = p.a.first_sequence;
-  const int tiles =
-      (divide_up((p.a.batch.tokens - decodes) * group, kRows) + p.a.batch.sequences - decodes - 1) * p.a.kv.kv_heads;
+  const int tiles = tiles_of(p.a);
   const auto run = [&]<int kSplits>() {
     launch(c,
            {dim3(static_cast<unsigned>(tiles * kSplits)), dim3((kConsumers + 1) * kWarpgroup), Layout<kDim>::kBytes,
@@ -526,8 +535,7 @@ bool hopper_attention_supports(const LaunchContext& c, const KvLayerView& kv, in
 bool launch_hopper_attention(const LaunchContext& c, const AttentionTask& task) {
   Params p;
   p.a = task;
-  // The others' blocks need multiprocessors, too.
-  if (task.first_sequence > 0) p.least_split = kLeastSplitBeside;
+  p.spares = task.first_sequence > 0;
   if (!map_cache(task.kv, kBox, &p.k, &p.v)) return false;
   const auto with_type = [&]<typename T>() {
     task.kv.head_dim == 128 ? launch_typed<T, 128>(c, p) : launch_typed<T, 64>(c, p);
