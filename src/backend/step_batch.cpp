@@ -79,6 +79,9 @@ StepBatch HostBatch::view(const int32_t* base) const {
   batch.max_pages = capacity_.max_pages;
   const int32_t* begins = block_.data() + at.q_begin;
   while (batch.decodes < sequences_ && begins[batch.decodes + 1] - begins[batch.decodes] == 1) ++batch.decodes;
+  for (int32_t s = batch.decodes; s < sequences_; ++s) {
+    batch.deep = batch.deep || block_[static_cast<size_t>(at.kv_len + s)] > StepBatch::kDeep;
+  }
   batch.token_ids = base;
   batch.pos = base + at.pos;
   batch.seq_of_token = base + at.seq_of_token;

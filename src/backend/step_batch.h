@@ -19,6 +19,9 @@ struct StepBatch {
   int32_t logit_rows = 0;  // R
   int32_t max_pages = 0;   // columns of block_table
   int32_t decodes = 0;     // of the sequences, the first ones, up to one with more than one token; 0 says nothing
+  bool deep = false;       // one of the others has more than kDeep positions
+
+  static constexpr int32_t kDeep = 1024;
 
   const int32_t* token_ids = nullptr;      // [T]
   const int32_t* pos = nullptr;            // [T] absolute position of each token in its sequence

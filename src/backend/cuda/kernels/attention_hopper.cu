@@ -30,7 +30,6 @@ constexpr float kLog2e = 1.4426950408889634F;
 struct Params {
   AttentionTask a;
   CUtensorMap k, v;
-  bool spares = false;  // rows that see few positions are one block's, also in a cluster: others need multiprocessors
 };
 
 template <int kDim>
@@ -50,7 +49,6 @@ __device__ __forceinline__ int swizzled(int row, int piece) {
 // The rows, and the positions they attend to, of a block.
 struct BlockTile {
   int rank;            // in the cluster
-  int splits;          // blocks that share the positions
   int group;           // heads that share keys
   uint32_t per_group;  // 2^32 / group, rounded up: a row times this is its token
   int kv_head, first_token, first_row, row_count, visible, free_until;
@@ -68,7 +66,7 @@ struct BlockTile {
 };
 
 template <int kSplits>
-__device__ __forceinline__ bool find_tile(const AttentionTask& a, bool spares, BlockTile& p) {
+__device__ __forceinline__ bool find_tile(const AttentionTask& a, BlockTile& p) {
   p.group = a.q_heads / a.kv.kv_heads;
   p.per_group = 0xffffffffU / static_cast<uint32_t>(p.group) + 1;
   const int block = static_cast<int>(blockIdx.x) / kSplits;
@@ -90,14 +88,7 @@ __device__ __forceinline__ bool find_tile(const AttentionTask& a, bool spares, B
   p.visible = a.batch.pos[p.token_of(p.row_count - 1)] + 1;
   p.free_until = a.batch.pos[p.token_of(0)] + 1;  // positions that every row sees
   p.table = a.batch.block_table + int64_t{sequence} * a.batch.max_pages;
-  p.splits = kSplits;
-  if (kSplits > 1 && spares) {
-    // Merging takes about as long as a tile: the longest rows end last all the same.
-    int most = 0;
-    for (int s = a.first_sequence; s < a.batch.sequences; ++s) most = max(most, a.batch.kv_len[s]);
-    if ((p.visible - 1) / kKeys <= (most - 1) / kKeys / 2 + 1) p.splits = 1;
-  }
-  return p.rank < p.splits;
+  return true;
 }
 
 // After the wait the kernel beside this one may start: it reads what the kernel before wrote, too.
@@ -114,11 +105,9 @@ __device__ __forceinline__ void produce(const Params& p, const BlockTile& work, 
   using L = Layout<kDim>;
   const KvLayerView& kv = p.a.kv;
   const int tiles = (work.visible + kKeys - 1) / kKeys;
-  const int splits = kSplits == 1 ? 1 : work.splits;
-  int n = 0;  // tiles so far
-  for (int j = work.rank; j < tiles; j += splits, ++n) {
-    const int stage = n % kStages;
-    const int parity = n / kStages % 2;
+  for (int j = work.rank; j < tiles; j += kSplits) {
+    const int stage = j / kSplits % kStages;
+    const int parity = j / kSplits / kStages % 2;
     int rows[kKeys / kBox];
     int boxes = 0;
 #pragma unroll
@@ -128,7 +117,7 @@ __device__ __forceinline__ void produce(const Params& p, const BlockTile& work, 
       rows[b] = (work.table[first / kv.page_size] * kv.kv_heads + work.kv_head) * kv.page_size + first % kv.page_size;
       ++boxes;
     }
-    if (n == 0) begin(p.a);
+    if (j == work.rank) begin(p.a);
     const auto bring = [&](const CUtensorMap& map, uint32_t to, uint32_t full, uint32_t empty) {
       wait_barrier(empty, parity ^ 1);
       arrive_expecting(full, boxes * kBox * kDim * 2);
@@ -348,10 +337,8 @@ __device__ __forceinline__ void consume(const Params& p, const BlockTile& work, 
   fence_async_shared();
   sync_barrier(own, kWarpgroup);
 
-  static_assert(kSplits <= 2);
-  const int splits = kSplits == 1 ? 1 : work.splits;
-  const auto stage_of = [&](int j) { return (j >> (splits - 1)) % kStages; };
-  const auto parity_of = [&](int j) { return (j >> (splits - 1)) / kStages % 2; };
+  const auto stage_of = [](int j) { return j / kSplits % kStages; };
+  const auto parity_of = [](int j) { return j / kSplits / kStages % 2; };
   const uint32_t queries = shared_address(my_queries);
   const uint32_t keys = shared_address(shared) + L::kQueryBytes;
   const uint32_t values = keys + kStages * L::kKeyBytes;
@@ -381,7 +368,7 @@ __device__ __forceinline__ void consume(const Params& p, const BlockTile& work, 
     for (int step = 0; step < kKeys / 16; ++step) {
       multiply_transposed(T(), o, weights[step],
                           operand_transposed(tile + static_cast<uint32_t>(step * 16 * kTileRow), L::kKeyHalf),
-                          j >= splits || step > 0);
+                          j >= kSplits || step > 0);
     }
     wgmma_commit();
   };
@@ -402,7 +389,7 @@ __device__ __forceinline__ void consume(const Params& p, const BlockTile& work, 
                    rescale);
     pack_weights<T>(s, weights);
   }
-  for (int j = last + splits; j < tiles; j += splits) {
+  for (int j = last + kSplits; j < tiles; j += kSplits) {
     wait_barrier(barriers + slot(j), parity_of(j));
     wgmma_fence();
     score(j);
@@ -450,7 +437,7 @@ __device__ __forceinline__ void consume(const Params& p, const BlockTile& work, 
     sum += __shfl_xor_sync(kFullMask, sum, 1);
     sum += __shfl_xor_sync(kFullMask, sum, 2);
   }
-  if (splits == 1) {
+  if constexpr (kSplits == 1) {
     store_results<kDim, kDim / 8>(a, work, from, 0, o, row_sum, my_queries, own);
   } else {
     sync_barrier(kAllConsumers, kConsumers * kWarpgroup);  // nobody reads tiles any more
@@ -479,8 +466,8 @@ __global__ void __launch_bounds__((kConsumers + 1) * kWarpgroup, 1)
   __syncthreads();
   if (p.a.first_sequence == 0) let_next_start();
   BlockTile work;
-  const bool exists = find_tile<kSplits>(p.a, p.spares, work);  // of the batch, which no kernel writes
-  if (!exists) {  // nor does the other block of a cluster wait for this one
+  const bool exists = find_tile<kSplits>(p.a, work);  // of the batch, which no kernel writes
+  if (!exists) {                                      // both blocks of a cluster
     begin(p.a);
     return;
   }
@@ -491,7 +478,7 @@ __global__ void __launch_bounds__((kConsumers + 1) * kWarpgroup, 1)
       produce<kDim, kSplits>(p, work, keys, keys + kStages * L::kKeyBytes, barriers);
     }
     wait_for_previous();
-    if (kSplits > 1 && work.splits > 1) {  // the results are exchanged
+    if constexpr (kSplits > 1) {  // the results are exchanged
       arrive_cluster();
       wait_cluster();
     }
@@ -499,31 +486,29 @@ __global__ void __launch_bounds__((kConsumers + 1) * kWarpgroup, 1)
     claim_registers<240>();
     consume<T, kDim, kSplits>(p, work, shared, barriers);
   }
-  if (kSplits > 1 && work.splits > 1) {
+  if constexpr (kSplits > 1) {
     arrive_cluster_relaxed();  // a block's shared memory is read until here
     wait_cluster();
   }
 #endif
 }
 
-// Blocks of rows at most: every sequence may end in one of its own.
-int tiles_of(const AttentionTask& a) {
-  const int group = a.q_heads / a.kv.kv_heads;
-  const StepBatch& batch = a.batch;
-  const int rows = (batch.tokens - a.first_sequence) * group;
-  return (divide_up(rows, kRows) + batch.sequences - a.first_sequence - 1) * a.kv.kv_heads;
-}
-
 template <typename T, int kDim>
 void launch_typed(const LaunchContext& c, const Params& p) {
-  const int tiles = tiles_of(p.a);
+  const StepBatch& batch = p.a.batch;
+  const int decodes = p.a.first_sequence;
+  const int rows = (batch.tokens - decodes) * (p.a.q_heads / p.a.kv.kv_heads);
+  // Every sequence may end in a tile of its own.
+  const int tiles = (divide_up(rows, kRows) + batch.sequences - decodes - 1) * p.a.kv.kv_heads;
+  // Beside decodes only where it saves more time than they take: they run after clusters on all multiprocessors.
+  const bool splits = 2 * tiles <= c.sm_count && (decodes == 0 || batch.deep);
   const auto run = [&]<int kSplits>() {
     launch(c,
            {dim3(static_cast<unsigned>(tiles * kSplits)), dim3((kConsumers + 1) * kWarpgroup), Layout<kDim>::kBytes,
             kSplits},
            hopper_attention_kernel<T, kDim, kSplits>, p);
   };
-  2 * tiles <= c.sm_count ? run.template operator()<2>() : run.template operator()<1>();
+  splits ? run.template operator()<2>() : run.template operator()<1>();
 }
 
 }  // namespace
@@ -535,7 +520,6 @@ bool hopper_attention_supports(const LaunchContext& c, const KvLayerView& kv, in
 bool launch_hopper_attention(const LaunchContext& c, const AttentionTask& task) {
   Params p;
   p.a = task;
-  p.spares = task.first_sequence > 0;
   if (!map_cache(task.kv, kBox, &p.k, &p.v)) return false;
   const auto with_type = [&]<typename T>() {
     task.kv.head_dim == 128 ? launch_typed<T, 128>(c, p) : launch_typed<T, 64>(c, p);
