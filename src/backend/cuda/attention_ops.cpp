@@ -60,7 +60,9 @@ void OpRunner::run(const QkvRopeStoreArgs& a, std::span<const OpRecord> after) {
   if (auto prompt = planning_ ? std::nullopt : prompt_heads(a, after)) {
     prompt->heads.q_out = region(Region::narrow_q, a.q.elements() * size_of(a.kv.dtype));
     narrow_q_of_ = a.q.data;
-    return run_prompt(device::product_of(a), *prompt, prompt_layer(after));
+    const auto layer = prompt_layer(after);
+    return run_prompt(device::product_of(a), *prompt,
+                      layer ? std::span<const Linear>(*layer) : std::span<const Linear>());
   }
   RopeStore task{.raw = project_heads(a),
                  .norms = {vector_or_null(a.q_norm), vector_or_null(a.k_norm), a.eps},

@@ -11,10 +11,10 @@
 // (family_ops.cpp); the fast kernels of attention and of heads are for plain ones.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "backend/cuda/cuda_weight.h"
 #include "backend/cuda/gemm.h"
@@ -157,7 +157,7 @@ class OpRunner {
   // its own.
   void run_prompt(const Linear& job, PromptProduct p, std::span<const Linear> after = {});
   // The other products of the layer that begins with such heads, if all are of this kind.
-  [[nodiscard]] std::vector<Linear> prompt_layer(std::span<const OpRecord> after) const;
+  [[nodiscard]] std::optional<std::array<Linear, 3>> prompt_layer(std::span<const OpRecord> after) const;
   // Puts quantized weights as bf16 into scratch memory, where they are not there yet.
   void unpack(const Linear& job, std::span<const Linear> after, PromptProduct& p);
   // Scratch memory for the weights of a layer, whose ops are planned one after another.

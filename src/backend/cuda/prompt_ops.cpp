@@ -67,15 +67,17 @@ std::optional<PromptProduct> OpRunner::prompt_residual(const Linear& job) const 
   return prompt_of(job, {.result = Result::residual, .out = job.out[0], .residual = job.residual});
 }
 
-std::vector<OpRunner::Linear> OpRunner::prompt_layer(std::span<const OpRecord> after) const {
-  if (after.size() < 3 || after[1].op() != OpId::linear || after[2].op() != OpId::gated_mlp) return {};
+std::optional<std::array<OpRunner::Linear, 3>> OpRunner::prompt_layer(std::span<const OpRecord> after) const {
+  if (after.size() < 3 || after[1].op() != OpId::linear || after[2].op() != OpId::gated_mlp) {
+    return std::nullopt;
+  }
   const auto& output = after[1].args<LinearArgs>();
   const auto& mlp = after[2].args<GatedMlpArgs>();
-  if (!inferno::is_plain(output) || !inferno::is_plain(mlp)) return {};
-  std::vector<Linear> products = {device::product_of(output), device::gate_up_of(mlp), device::down_of(mlp)};
+  if (!inferno::is_plain(output) || !inferno::is_plain(mlp)) return std::nullopt;
+  std::array<Linear, 3> products = {device::product_of(output), device::gate_up_of(mlp), device::down_of(mlp)};
   const bool fit = prompt_residual(products[0]) && prompt_of(products[1], {.result = Result::swiglu}) &&
                    prompt_residual(products[2]);
-  return fit ? products : std::vector<Linear>();
+  return fit ? std::optional(products) : std::nullopt;
 }
 
 void OpRunner::reserve_unpacked(const OpRecord& record) {
