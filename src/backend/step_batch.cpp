@@ -64,6 +64,12 @@ void HostBatch::add_token(int32_t id, int32_t position, int32_t slot, bool wants
   block_[static_cast<size_t>(at.q_begin + sequences_)] = tokens_;
 }
 
+TokenRange HostBatch::wanted() const {
+  if (logit_rows_ == 0) return {tokens_, tokens_};
+  const int32_t* rows = block_.data() + Offsets(capacity_).logit_row_ids;
+  return {rows[0], rows[logit_rows_ - 1] + 1};
+}
+
 StepBatch HostBatch::view(const int32_t* base) const {
   const Offsets at(capacity_);
   StepBatch batch;
@@ -71,6 +77,11 @@ StepBatch HostBatch::view(const int32_t* base) const {
   batch.sequences = sequences_;
   batch.logit_rows = logit_rows_;
   batch.max_pages = capacity_.max_pages;
+  const int32_t* begins = block_.data() + at.q_begin;
+  while (batch.decodes < sequences_ && begins[batch.decodes + 1] - begins[batch.decodes] == 1) ++batch.decodes;
+  for (int32_t s = batch.decodes; s < sequences_; ++s) {
+    batch.deep = batch.deep || block_[static_cast<size_t>(at.kv_len + s)] > StepBatch::kDeep;
+  }
   batch.token_ids = base;
   batch.pos = base + at.pos;
   batch.seq_of_token = base + at.seq_of_token;

@@ -18,6 +18,10 @@ struct StepBatch {
   int32_t sequences = 0;   // S
   int32_t logit_rows = 0;  // R
   int32_t max_pages = 0;   // columns of block_table
+  int32_t decodes = 0;     // of the sequences, the first ones, up to one with more than one token; 0 says nothing
+  bool deep = false;       // one of the others has more than kDeep positions
+
+  static constexpr int32_t kDeep = 1024;
 
   const int32_t* token_ids = nullptr;      // [T]
   const int32_t* pos = nullptr;            // [T] absolute position of each token in its sequence
@@ -40,6 +44,11 @@ struct BatchCapacity {
   [[nodiscard]] int64_t ints() const;
 };
 
+struct TokenRange {
+  int32_t begin = 0;
+  int32_t end = 0;
+};
+
 // The host's copy of the block, filled before each step. Allocates only when made.
 class HostBatch {
  public:
@@ -54,6 +63,8 @@ class HostBatch {
   [[nodiscard]] int32_t tokens() const { return tokens_; }
   [[nodiscard]] int32_t sequences() const { return sequences_; }
   [[nodiscard]] int32_t logit_rows() const { return logit_rows_; }
+  // From the first token that wants logits to the last one; none: empty, at the end.
+  [[nodiscard]] TokenRange wanted() const;
   [[nodiscard]] const BatchCapacity& capacity() const { return capacity_; }
   [[nodiscard]] const std::vector<int32_t>& block() const { return block_; }
   // The StepBatch whose arrays lie in a block at `base` (backend memory, or block().data() itself).

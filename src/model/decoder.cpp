@@ -10,6 +10,10 @@
 namespace inferno {
 namespace {
 
+Tensor rows_of(const Tensor& x, TokenRange range) {
+  return x.row_range(range.begin, range.end - range.begin);
+}
+
 BatchCapacity capacity_of(const StepLimits& limits, const KvCache& cache) {
   return {.max_tokens = limits.max_tokens,
           .max_sequences = limits.max_sequences,
@@ -104,7 +108,7 @@ void Decoder::plan() {
   backend_.upload(batch_memory_.data(), batch_.block().data(), batch_.block().size() * sizeof(int32_t));
   samples_.set(std::vector<SampleRequest>(static_cast<size_t>(batch_.logit_rows()), {.top_logprobs = kMaxTopLogprobs}));
   backend_.begin_step(StepMode::plan);
-  record(batch_.view(static_cast<const int32_t*>(batch_memory_.data())), 0, true);
+  record(batch_.view(static_cast<const int32_t*>(batch_memory_.data())), {0, batch_.tokens()}, true);
   backend_.end_step();
   batch_.clear();
 }
@@ -148,23 +152,21 @@ void Decoder::run(std::span<const SampleRequest> requests, bool shows_logits) {
 void Decoder::execute(bool sample) {
   if (has_stages()) return execute_parts(sample);
   backend_.upload(batch_memory_.data(), batch_.block().data(), batch_.block().size() * sizeof(int32_t));
-  // The logits of one sequence are those of its last tokens.
-  const int32_t first_needed_token = batch_.sequences() == 1 ? batch_.tokens() - batch_.logit_rows() : 0;
   backend_.begin_step(StepMode::run);
-  record(batch_.view(static_cast<const int32_t*>(batch_memory_.data())), first_needed_token, sample);
+  record(batch_.view(static_cast<const int32_t*>(batch_memory_.data())), batch_.wanted(), sample);
   backend_.end_step();
 }
 
 // The transformer. x [T, d] is the residual stream; every op writes only what it is given. q and what attention makes
 // of it are private results: each is read by the op recorded next and by nobody else.
-void Decoder::record(const StepBatch& batch, int32_t first_needed_token, bool sample) {
+void Decoder::record(const StepBatch& batch, TokenRange needed, bool sample) {
   const Tensor x{x_memory_.data(), Shape(batch.tokens, model_.config().width)};
-  record_layers(batch, x, first_needed_token);
+  record_layers(batch, x, needed);
   if (batch.logit_rows > 0) record_logits(batch, x, sample);
 }
 
 // All layers, or those of this rank's stage: then x comes from the stage before, and goes to the next one.
-void Decoder::record_layers(const StepBatch& batch, const Tensor& x, int32_t first_needed_token) {
+void Decoder::record_layers(const StepBatch& batch, const Tensor& x, TokenRange needed) {
   const ModelConfig& c = model_.config();
   const ModelShare& share = model_.share();
   const int64_t tokens = batch.tokens;
@@ -174,11 +176,11 @@ void Decoder::record_layers(const StepBatch& batch, const Tensor& x, int32_t fir
   const Tensor inputs = record_layer_inputs(ids, x);
   for (int32_t i = share.own_layers.begin; share.has_layer(i); ++i) {
     const LayerConfig& layer = c.layers[static_cast<size_t>(i)];
-    const int32_t first = i + 1 == c.layer_count() ? first_needed_token : 0;
-    if (!record_mixer(i, batch, x, first)) return;
-    const Tensor rest = x.row_range(first, tokens - first);
+    const TokenRange range = i + 1 == c.layer_count() ? needed : TokenRange{0, batch.tokens};
+    if (!record_mixer(i, batch, x, range)) return;
+    const Tensor rest = rows_of(x, range);
     if (layer.mlp) layer.experts.count > 0 ? record_experts(i, rest) : record_mlp(i, rest);
-    if (!inputs.empty()) record_layer_input(i, rest, inputs.row_range(first, tokens - first));
+    if (!inputs.empty()) record_layer_input(i, rest, rows_of(inputs, range));
   }
   if (share.stage + 1 < share.stages) record_pass(x, share.stage, share.stage + 1);
 }
@@ -220,21 +222,21 @@ void Decoder::record_logits(const StepBatch& batch, const Tensor& stream, bool s
   if (sample) backend_.sample(samples_.args(logits, request_memory_.data(), result_memory_.data()));
 }
 
-bool Decoder::record_mixer(int32_t index, const StepBatch& batch, const Tensor& x, int32_t first_needed_token) {
+bool Decoder::record_mixer(int32_t index, const StepBatch& batch, const Tensor& x, TokenRange needed) {
   switch (model_.config().layers[static_cast<size_t>(index)].mixer) {
     case Mixer::attention:
-      return record_attention(index, batch, x, first_needed_token);
+      return record_attention(index, batch, x, needed);
     case Mixer::latent_attention:
-      return record_latent_attention(index, batch, x, first_needed_token);
+      return record_latent_attention(index, batch, x, needed);
     case Mixer::none:
-      return first_needed_token < batch.tokens;
+      return needed.begin < batch.tokens;
     default:
-      return record_recurrent(index, batch, x, first_needed_token);
+      return record_recurrent(index, batch, x, needed);
   }
 }
 
 // Norm, project, rotate, store K and V; attend; project back onto the residual stream.
-bool Decoder::record_attention(int32_t index, const StepBatch& batch, const Tensor& x, int32_t first_needed_token) {
+bool Decoder::record_attention(int32_t index, const StepBatch& batch, const Tensor& x, TokenRange needed) {
   const ModelConfig& c = model_.config();
   const LayerConfig& layer = c.layers[static_cast<size_t>(index)];
   const LayerWeights& w = model_.layer(index);
@@ -243,7 +245,7 @@ bool Decoder::record_attention(int32_t index, const StepBatch& batch, const Tens
   const Tensor q{q_memory_.data(), Shape(tokens, layer.attention_width())};
   const Tensor attended{attn_memory_.data(), Shape(tokens, layer.output_width())};
   const Tensor gate = w.w_gate == nullptr ? Tensor{} : Tensor{gate_memory_.data(), Shape(tokens, layer.gate_width())};
-  const bool ends_here = first_needed_token == tokens;
+  const bool ends_here = needed.begin == tokens;
 
   backend_.qkv_rope_store({.x = x,
                            .norm = w.attn_norm.get(),
@@ -276,24 +278,24 @@ bool Decoder::record_attention(int32_t index, const StepBatch& batch, const Tens
                       .gate_activation = layer.gate_activation,
                       .private_result = true,
                       .out = attended});
-  record_output(index, attended, x, first_needed_token);
+  record_output(index, attended, x, needed);
   return true;
 }
 
-// The projection back onto the residual stream, of tokens from `first` on. Over ranks x becomes the sum of all parts,
+// The projection back onto the residual stream, of tokens that are needed. Over ranks x becomes the sum of all parts,
 // of which the leader's has the residual.
-void Decoder::record_output(int32_t index, const Tensor& y, const Tensor& x, int32_t first) {
+void Decoder::record_output(int32_t index, const Tensor& y, const Tensor& x, TokenRange needed) {
   const ModelConfig& c = model_.config();
   const LayerWeights& w = model_.layer(index);
-  const int64_t rest = x.rows() - first;
-  const Tensor rest_x = x.row_range(first, rest);
+  const Tensor rest_x = rows_of(x, needed);
+  const Tensor rest_y = rows_of(y, needed);
   if (is_split() && w.attn_post_norm != nullptr) {
     const Tensor sum{sum_memory_.data(), rest_x.shape};
-    backend_.linear({.x = y.row_range(first, rest), .w = {w.wo.get()}, .bias = {w.bo.get()}, .out = {sum}});
+    backend_.linear({.x = rest_y, .w = {w.wo.get()}, .bias = {w.bo.get()}, .out = {sum}});
     record_normed_sum(*w.attn_post_norm, sum, rest_x);
     return;
   }
-  backend_.linear({.x = y.row_range(first, rest),
+  backend_.linear({.x = rest_y,
                    .w = {w.wo.get()},
                    .bias = {w.bo.get()},
                    .residual = adds_residual() ? rest_x : Tensor{},

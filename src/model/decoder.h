@@ -78,8 +78,8 @@ class Decoder {
   void add(std::span<const int32_t> pages, int32_t state_slot, int32_t first, std::span<const int32_t> tokens,
            int32_t logit_rows);
   void execute(bool sample);
-  void record(const StepBatch& batch, int32_t first_needed_token, bool sample);
-  void record_layers(const StepBatch& batch, const Tensor& x, int32_t first_needed_token);
+  void record(const StepBatch& batch, TokenRange needed, bool sample);
+  void record_layers(const StepBatch& batch, const Tensor& x, TokenRange needed);
   void record_embedding(const Tensor& ids, const Tensor& x);
   void record_logits(const StepBatch& batch, const Tensor& stream, bool sample);
   // What each layer has of a token for itself, [T, layers * n]; empty where there is none.
@@ -89,20 +89,17 @@ class Decoder {
   // Floats that parts of the mixers' memory are a multiple of, and how many parts there are at most.
   static constexpr int64_t kMixerAlignment = 16;
   static constexpr int64_t kMixerParts = 8;
-  // Each adds its part of layer `index` to the residual stream x. Of the last layer only tokens from
-  // `first_needed_token` on are computed to the end; false: none are, only what the layer keeps of them.
-  [[nodiscard]] bool record_mixer(int32_t index, const StepBatch& batch, const Tensor& x, int32_t first_needed_token);
-  [[nodiscard]] bool record_attention(int32_t index, const StepBatch& batch, const Tensor& x,
-                                      int32_t first_needed_token);
-  [[nodiscard]] bool record_latent_attention(int32_t index, const StepBatch& batch, const Tensor& x,
-                                             int32_t first_needed_token);
-  [[nodiscard]] bool record_recurrent(int32_t index, const StepBatch& batch, const Tensor& x,
-                                      int32_t first_needed_token);
+  // Each adds its part of layer `index` to the residual stream x. Of the last layer only the `needed`
+  // tokens are computed to the end; false: none are, only what the layer keeps of them.
+  [[nodiscard]] bool record_mixer(int32_t index, const StepBatch& batch, const Tensor& x, TokenRange needed);
+  [[nodiscard]] bool record_attention(int32_t index, const StepBatch& batch, const Tensor& x, TokenRange needed);
+  [[nodiscard]] bool record_latent_attention(int32_t index, const StepBatch& batch, const Tensor& x, TokenRange needed);
+  [[nodiscard]] bool record_recurrent(int32_t index, const StepBatch& batch, const Tensor& x, TokenRange needed);
   // What these make of the normalized stream h, before the projection back.
   [[nodiscard]] Tensor record_short_conv(int32_t index, const StepBatch& batch, const Tensor& h, Rows& rows);
   [[nodiscard]] Tensor record_delta_net(int32_t index, const StepBatch& batch, const Tensor& h, Rows& rows);
   [[nodiscard]] Tensor record_mamba2(int32_t index, const StepBatch& batch, const Tensor& h, Rows& rows);
-  void record_output(int32_t index, const Tensor& y, const Tensor& x, int32_t first);
+  void record_output(int32_t index, const Tensor& y, const Tensor& x, TokenRange needed);
   void record_mlp(int32_t index, const Tensor& x);
   void record_experts(int32_t index, const Tensor& x);
   void record_layer_input(int32_t index, const Tensor& x, const Tensor& inputs);

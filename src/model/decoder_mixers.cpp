@@ -21,8 +21,7 @@ class Decoder::Rows {
 
 // Norm; queries, in one product or two, and the row that all heads share; the row into the cache, queries into its
 // space; attend; back out of that space, head by head, and onto the residual stream.
-bool Decoder::record_latent_attention(int32_t index, const StepBatch& batch, const Tensor& x,
-                                      int32_t first_needed_token) {
+bool Decoder::record_latent_attention(int32_t index, const StepBatch& batch, const Tensor& x, TokenRange needed) {
   const ModelConfig& c = model_.config();
   const LayerConfig& layer = c.layers[static_cast<size_t>(index)];
   const LatentConfig& l = layer.latent;
@@ -51,18 +50,18 @@ bool Decoder::record_latent_attention(int32_t index, const StepBatch& batch, con
                          .kv = kv,
                          .batch = batch,
                          .q = q});
-  if (first_needed_token == batch.tokens) return false;
+  if (needed.begin == batch.tokens) return false;
   const Tensor attended{attn_memory_.data(), Shape(batch.tokens, layer.output_width())};
   const Tensor out = rows.take(int64_t{layer.q_heads} * l.value_dim);
   backend_.attention({.q = q, .kv = kv, .batch = batch, .scale = layer.attention_scale, .out = attended});
   backend_.head_linear({.x = attended, .w = w.v_b.get(), .out = out});
-  record_output(index, out, x, first_needed_token);
+  record_output(index, out, x, needed);
   return true;
 }
 
 // Norm; what the layer makes of it with its states, which go on with every token whatever is needed of the results;
 // project back onto the residual stream.
-bool Decoder::record_recurrent(int32_t index, const StepBatch& batch, const Tensor& x, int32_t first_needed_token) {
+bool Decoder::record_recurrent(int32_t index, const StepBatch& batch, const Tensor& x, TokenRange needed) {
   const ModelConfig& c = model_.config();
   const Mixer mixer = c.layers[static_cast<size_t>(index)].mixer;
   Rows rows(mixer_memory_, batch.tokens);
@@ -71,8 +70,8 @@ bool Decoder::record_recurrent(int32_t index, const StepBatch& batch, const Tens
   const Tensor y = mixer == Mixer::short_conv  ? record_short_conv(index, batch, h, rows)
                    : mixer == Mixer::delta_net ? record_delta_net(index, batch, h, rows)
                                                : record_mamba2(index, batch, h, rows);
-  if (first_needed_token == batch.tokens) return false;
-  record_output(index, y, x, first_needed_token);
+  if (needed.begin == batch.tokens) return false;
+  record_output(index, y, x, needed);
   return true;
 }
 

@@ -127,10 +127,8 @@ void Decoder::execute_parts(bool sample) {
   for (int32_t begin = 0; begin < batch_.tokens(); begin += part_tokens_) {
     take_part(begin, std::min(part_tokens_, batch_.tokens() - begin));
     upload(part_);
-    const bool none_needed = part_.logit_rows() == 0;
-    const int32_t first = none_needed || part_.sequences() == 1 ? part_.tokens() - part_.logit_rows() : 0;
     backend_.begin_step(StepMode::run);
-    record_layers(part_.view(memory), x.row_range(begin, part_.tokens()), first);
+    record_layers(part_.view(memory), x.row_range(begin, part_.tokens()), part_.wanted());
     backend_.end_step();
   }
   if (batch_.logit_rows() == 0) return;

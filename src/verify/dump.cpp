@@ -77,6 +77,7 @@ class WriteFields final : public FieldVisitor {
                                   {"sequences", b.sequences},
                                   {"logit_rows", b.logit_rows},
                                   {"max_pages", b.max_pages},
+                                  {"decodes", b.decodes},
                                   {"token_ids", place(b.token_ids)},
                                   {"pos", place(b.pos)},
                                   {"seq_of_token", place(b.seq_of_token)},
@@ -151,7 +152,8 @@ class ReadFields final : public FieldVisitor {
     b.slot = ints(field, "slot", b.tokens);
     b.block_table = ints(field, "block_table", int64_t{b.sequences} * b.max_pages);
     b.logit_row_ids = ints(field, "logit_row_ids", b.logit_rows);
-    // Dumps of earlier versions have none.
+    // Dumps of earlier versions have none of these.
+    if (field.contains("decodes")) b.decodes = count(field, "decodes");
     if (field.contains("state_slot")) b.state_slot = ints(field, "state_slot", b.sequences);
   }
   void attribute(std::string_view name, double& value) override {

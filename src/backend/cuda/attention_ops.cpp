@@ -60,7 +60,9 @@ void OpRunner::run(const QkvRopeStoreArgs& a, std::span<const OpRecord> after) {
   if (auto prompt = planning_ ? std::nullopt : prompt_heads(a, after)) {
     prompt->heads.q_out = region(Region::narrow_q, a.q.elements() * size_of(a.kv.dtype));
     narrow_q_of_ = a.q.data;
-    return run_prompt(device::product_of(a), *prompt);
+    const auto layer = prompt_layer(after);
+    return run_prompt(device::product_of(a), *prompt,
+                      layer ? std::span<const Linear>(*layer) : std::span<const Linear>());
   }
   RopeStore task{.raw = project_heads(a),
                  .norms = {vector_or_null(a.q_norm), vector_or_null(a.k_norm), a.eps},
@@ -123,7 +125,8 @@ void OpRunner::narrow_output(AttentionTask& task, std::span<const OpRecord> afte
   const auto& next = after[0].args<LinearArgs>();
   const DType type = wide_type(next.w[0]->dtype());
   if (!next.rows.empty() || next.x.data != task.out || type == DType::f32 || !is_wide(device::product_of(next))) return;
-  task.narrow_out = region(Region::wide_x, next.x.elements() * size_of(type));
+  // The linear may be of some tokens only.
+  task.narrow_out = region(Region::wide_x, task.batch.tokens * next.x.cols() * size_of(type));
   task.narrow_type = type;
   wide_x_of_ = next.x.data;
   wide_x_type_ = type;
@@ -146,7 +149,10 @@ void OpRunner::run(const AttentionArgs& a, std::span<const OpRecord> after) {
     if (took_private_) task.narrow_q = region(Region::narrow_q, 0);
     narrow_q_of_ = nullptr;
     if (a.private_result) narrow_output(task, after);
+    const bool beside = took_private_ && a.batch.decodes > 0 && attention_beside_supports(context_, a.kv, q_heads);
+    if (beside) task.first_sequence = a.batch.decodes;
     enqueue([&](const LaunchContext& c) { require_mapped(launch_hopper_attention(c, task)); });
+    if (beside) enqueue([&](const LaunchContext& c) { require_mapped(launch_attention_beside(c, task)); });
     return;
   }
   enqueue([&](const LaunchContext& c) {

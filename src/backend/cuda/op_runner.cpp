@@ -31,6 +31,7 @@ void OpRunner::enqueue(const Product& p) {
 void OpRunner::reserve(const OpRecord& record) {
   const device::Planning planning(planning_);
   (void)run(std::span(&record, 1));
+  reserve_unpacked(record);
   if (record.op() == OpId::qkv_rope_store) reserve_layers(record.args<QkvRopeStoreArgs>());
 }
 

@@ -11,6 +11,7 @@
 // (family_ops.cpp); the fast kernels of attention and of heads are for plain ones.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <span>
 #include <string>
@@ -57,6 +58,7 @@ class OpRunner {
     first_of_chain_ = true;
     narrow_q_of_ = wide_x_of_ = nullptr;
     normed_ = next_normed_ = {};
+    unpacked_count_ = 0;
   }
   // After start_chain(): it does, with the fetch of its inputs, and waits for that itself.
   void continue_chain() { first_of_chain_ = false; }
@@ -151,10 +153,15 @@ class OpRunner {
   [[nodiscard]] std::optional<PromptProduct> prompt_heads(const QkvRopeStoreArgs& a,
                                                           std::span<const OpRecord> after) const;
   [[nodiscard]] std::optional<PromptProduct> prompt_residual(const Linear& job) const;
-  // Launches one; without an x the input is job's.
-  void run_prompt(const Linear& job, PromptProduct p);
-  // Unpacks its quantized weights to bf16 before it.
-  void unpack(const Linear& job, PromptProduct& p);
+  // Launches one; without an x the input is job's. Quantized weights of products after it are unpacked together with
+  // its own.
+  void run_prompt(const Linear& job, PromptProduct p, std::span<const Linear> after = {});
+  // The other products of the layer that begins with such heads, if all are of this kind.
+  [[nodiscard]] std::optional<std::array<Linear, 3>> prompt_layer(std::span<const OpRecord> after) const;
+  // Puts quantized weights as bf16 into scratch memory, where they are not there yet.
+  void unpack(const Linear& job, std::span<const Linear> after, PromptProduct& p);
+  // Scratch memory for the weights of a layer, whose ops are planned one after another.
+  void reserve_unpacked(const OpRecord& record);
   // Makes it store its result for the next op, too, where that begins with a norm and such a product.
   void share_prompt_norm(const Linear& job, PromptProduct& p);
   // Weights [first, last) of a linear, which are of one wide type, times x, which is of that type.
@@ -202,6 +209,15 @@ class OpRunner {
   };
   Normed normed_;
   Normed next_normed_;
+  // Weights that are in Region::unpacked. All kernels after the product that they were unpacked for start after that is
+  // done.
+  struct Unpacked {
+    const Weight* of = nullptr;
+    const void* at = nullptr;
+  };
+  Unpacked unpacked_[kMaxUnpackPieces];
+  int unpacked_count_ = 0;
+  int64_t planned_bytes_ = 0;        // of a layer's unpacked weights
   std::span<const OpRecord> after_;  // ops after the one that is being launched
 };
 

@@ -1,5 +1,6 @@
 // OpRunner's products of a prompt's step: which ops have such a kernel, and what they pass on to each other.
 #include <algorithm>
+#include <utility>
 
 #include "backend/cuda/op_runner.h"
 #include "backend/cuda/op_support.h"
@@ -12,8 +13,17 @@ using Result = PromptProduct::Result;
 
 namespace {
 
+constexpr int64_t kUnpackedBytes = kUnpackedValues * 2;
+
 int64_t bf16_bytes(const Weight* w) {
   return w->rows() * w->cols() * size_of(DType::bf16);
+}
+
+// Of the quantized ones among a product's weights.
+int64_t unpacked_bytes(const device::RowProduct& job) {
+  int64_t bytes = 0;
+  for (int i = 0; i < job.count; ++i) bytes += is_quantized(job.w[i]->dtype()) ? bf16_bytes(job.w[i]) : 0;
+  return bytes;
 }
 
 }  // namespace
@@ -57,30 +67,85 @@ std::optional<PromptProduct> OpRunner::prompt_residual(const Linear& job) const 
   return prompt_of(job, {.result = Result::residual, .out = job.out[0], .residual = job.residual});
 }
 
-void OpRunner::unpack(const Linear& job, PromptProduct& p) {
-  int64_t bytes = 0;
-  for (int i = 0; i < job.count; ++i) bytes += is_quantized(job.w[i]->dtype()) ? bf16_bytes(job.w[i]) : 0;
-  if (bytes == 0) return;
-  auto* to = static_cast<char*>(region(Region::unpacked, bytes));
-  UnpackTask tasks[kMaxSegments];
-  int count = 0;
-  for (int i = 0; i < job.count; ++i) {
-    const Weight* w = job.w[i];
-    if (!is_quantized(w->dtype())) continue;
-    // One launch for all of a type.
-    UnpackTask* task = std::find_if(tasks, tasks + count, [&](const UnpackTask& t) { return t.dtype == w->dtype(); });
-    if (task == tasks + count) tasks[count++] = {.dtype = w->dtype()};
-    task->piece[task->pieces++] = {.w = on_device(w).planes(), .first = 0, .count = w->rows(), .out = to};
-    p.segment[i].w = to;
-    to += bf16_bytes(w);
+std::optional<std::array<OpRunner::Linear, 3>> OpRunner::prompt_layer(std::span<const OpRecord> after) const {
+  if (after.size() < 3 || after[1].op() != OpId::linear || after[2].op() != OpId::gated_mlp) {
+    return std::nullopt;
   }
+  const auto& output = after[1].args<LinearArgs>();
+  const auto& mlp = after[2].args<GatedMlpArgs>();
+  if (!inferno::is_plain(output) || !inferno::is_plain(mlp)) return std::nullopt;
+  std::array<Linear, 3> products = {device::product_of(output), device::gate_up_of(mlp), device::down_of(mlp)};
+  const bool fit = prompt_residual(products[0]) && prompt_of(products[1], {.result = Result::swiglu}) &&
+                   prompt_residual(products[2]);
+  return fit ? std::optional(products) : std::nullopt;
+}
+
+void OpRunner::reserve_unpacked(const OpRecord& record) {
+  if (!context_.hopper) return;
+  const auto add = [&](const Linear& job) { planned_bytes_ += unpacked_bytes(job); };
+  if (record.op() == OpId::qkv_rope_store) {
+    planned_bytes_ = 0;
+    add(device::product_of(record.args<QkvRopeStoreArgs>()));
+  } else if (record.op() == OpId::linear) {
+    add(device::product_of(record.args<LinearArgs>()));
+  } else if (record.op() == OpId::gated_mlp) {
+    const auto& mlp = record.args<GatedMlpArgs>();
+    Linear both = device::gate_up_of(mlp);
+    add(both);
+    add(device::down_of(mlp));
+    const int64_t bytes = std::exchange(planned_bytes_, 0);
+    if (both.tokens < kLeastPromptTokens || bytes > kUnpackedBytes || !inferno::is_plain(mlp)) return;
+    both.tokens = kLeastPromptTokens;  // the planned step may have more than these kernels do
+    if (prompt_of(both, {.result = Result::swiglu})) (void)region(Region::unpacked, bytes);
+  }
+}
+
+void OpRunner::unpack(const Linear& job, std::span<const Linear> after, PromptProduct& p) {
+  const auto place_of = [&](const Weight* w) {
+    return std::find_if(unpacked_, unpacked_ + unpacked_count_, [&](const Unpacked& u) { return u.of == w; });
+  };
+  const auto find_all = [&] {
+    for (int i = 0; i < job.count; ++i) {
+      if (!is_quantized(job.w[i]->dtype())) continue;
+      const Unpacked* found = place_of(job.w[i]);
+      if (found == unpacked_ + unpacked_count_) return false;
+      p.segment[i].w = found->at;
+    }
+    return true;
+  };
+  if (find_all()) return;
+  int64_t bytes = unpacked_bytes(job);
+  for (const Linear& next : after) bytes += unpacked_bytes(next);
+  if (bytes > kUnpackedBytes) {
+    after = {};
+    bytes = unpacked_bytes(job);
+  }
+  auto* to = static_cast<char*>(region(Region::unpacked, bytes));
+  UnpackTask tasks[kMaxUnpackPieces];
+  int count = 0;
+  unpacked_count_ = 0;
+  const auto add = [&](const Linear& of) {
+    for (int i = 0; i < of.count; ++i) {
+      const Weight* w = of.w[i];
+      if (!is_quantized(w->dtype())) continue;
+      // One launch for all of a type.
+      UnpackTask* task = std::find_if(tasks, tasks + count, [&](const UnpackTask& t) { return t.dtype == w->dtype(); });
+      if (task == tasks + count) *task = {.dtype = w->dtype(), .beside = count++ > 0};
+      task->piece[task->pieces++] = {.w = on_device(w).planes(), .first = 0, .count = w->rows(), .out = to};
+      unpacked_[unpacked_count_++] = {w, to};
+      to += bf16_bytes(w);
+    }
+  };
+  add(job);
+  for (const Linear& next : after) add(next);
   for (int i = 0; i < count; ++i) {
     enqueue([&](const LaunchContext& c) { launch_unpack_bf16(c, tasks[i]); });
   }
+  (void)find_all();
   p.fresh_weights = true;
 }
 
-void OpRunner::run_prompt(const Linear& job, PromptProduct p) {
+void OpRunner::run_prompt(const Linear& job, PromptProduct p, std::span<const Linear> after) {
   if (p.x == nullptr && job.norm != nullptr && normed_.x == job.x && normed_.norm == job.norm) {
     const SharedNorm shared = shared_norm(job.k);
     p.x = shared.x;
@@ -92,7 +157,7 @@ void OpRunner::run_prompt(const Linear& job, PromptProduct p) {
     p.x = prepare_wide(job, DType::bf16);
   }
   if (p.result == Result::residual) share_prompt_norm(job, p);
-  unpack(job, p);
+  unpack(job, after, p);
   enqueue([&](const LaunchContext& c) {
     if (!launch_prompt_product(c, p)) fail("cuda: the driver cannot make a tensor map of a product");
   });

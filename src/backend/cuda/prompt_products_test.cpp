@@ -78,6 +78,45 @@ TEST_P(PromptProducts, AttentionBlocksGiveWhatTheirDefinitionGives) {
   }
 }
 
+// Those of one token have a kernel of their own: without a cache, with more pairs than blocks, as many heads per group
+// as it has room for and more, of one page and of several. The others are one prompt, several, or short ones.
+TEST_P(PromptProducts, SequencesOfOneTokenBesidePromptsGiveWhatTheirDefinitionGives) {
+  const auto with_decodes = [](int count, std::vector<SequenceShape> prompts) {
+    std::vector<SequenceShape> all;
+    for (int i = 0; i < count; ++i) all.push_back({.cached = i * 7 % 150, .queries = 1});
+    all.insert(all.end(), prompts.begin(), prompts.end());
+    return all;
+  };
+  struct Case {
+    std::vector<SequenceShape> sequences;
+    int32_t q_heads, kv_heads, head_dim, page_size;
+    DType kv;
+  };
+  const Case cases[] = {
+      {with_decodes(5, {{.cached = 130, .queries = 140}}), 8, 4, 128, 64, DType::bf16},
+      {with_decodes(1, {{.cached = 0, .queries = 128}}), 8, 4, 128, 128, DType::bf16},
+      {with_decodes(20, {{.cached = 0, .queries = 70}, {.cached = 5, .queries = 1}, {.cached = 40, .queries = 60}}), 8,
+       2, 64, 64, DType::f16},
+      {with_decodes(3, {{.cached = 600, .queries = 130}}), 8, 1, 64, 64, DType::bf16},
+      {with_decodes(3, {{.cached = 9, .queries = 130}}), 16, 1, 64, 64, DType::bf16},
+      {with_decodes(70, {{.cached = 3, .queries = 90}}), 4, 4, 64, 64, DType::bf16},
+      {with_decodes(7, {{.cached = 3, .queries = 9}, {.cached = 90, .queries = 2}}), 8, 4, 128, 64, DType::bf16},
+      {with_decodes(7, {{.cached = 3, .queries = 150}}), 8, 4, 128, 16, DType::bf16},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(testing::Message() << c.sequences.size() << " sequences, " << c.q_heads << " and " << c.kv_heads
+                                    << " heads of " << c.head_dim << ", pages of " << c.page_size);
+    const AttentionShape attention{.sequences = c.sequences,
+                                   .q_heads = c.q_heads,
+                                   .kv_heads = c.kv_heads,
+                                   .head_dim = c.head_dim,
+                                   .page_size = c.page_size,
+                                   .kv = c.kv};
+    expect_definition(
+        attention_block_case({.attention = attention, .width = 512, .weight = GetParam(), .qk_norm = true}, true, 4));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Types, PromptProducts,
                          testing::Values(DType::bf16, DType::q8_0, DType::q4_0, DType::q4_k, DType::q5_k, DType::q6_k),
                          [](const auto& info) { return std::string(dtype_name(info.param)); });
@@ -116,6 +155,37 @@ TEST(PromptSteps, GiveTheLogitsOfSingleOps) {
     reference.follow(tested);
     reference.decode(kStreams);
     EXPECT_LE(nmse(reference.logits(), tested.logits()), 2e-3) << type << ", after them";
+  }
+}
+
+// Also where the step is replayed, and for the tokens after it, which see what it stored.
+TEST(PromptSteps, GiveWhatDecodesAndAPromptGiveAlone) {
+  const auto device = device_or_null();
+  if (!device) GTEST_SKIP() << "no GPU";
+  ModelShape shape = find_model_shape("qwen3-0.6b");
+  shape.layers = 5;
+  shape.vocabulary = 1000;
+  for (const char* type : {"BF16", "Q8_0", "Q4_K_M"}) {
+    for (const int32_t streams : {1, 4, 32}) {
+      const RunLimits limits{.context = 1536, .max_sequences = streams + 1};
+      ModelRun mixed(*device, SyntheticModel(shape, type), limits);
+      ModelRun alone(*device, SyntheticModel(shape, type), limits);
+      for (int32_t s = 0; s < streams; ++s) {
+        mixed.prefill(s, prompt_of(150 + s));
+        alone.prefill(s, prompt_of(150 + s));
+      }
+      for (const int32_t tokens : {200, 200, 200, 30, 480}) {
+        SCOPED_TRACE(testing::Message() << type << ", " << streams << " beside " << tokens << " tokens");
+        mixed.decode_beside(streams, streams, prompt_of(tokens));
+        alone.follow(mixed);
+        alone.decode(streams);
+        EXPECT_LE(nmse(alone.logits(), mixed.logits()), 2e-3);
+        alone.prefill(streams, prompt_of(tokens), false);
+        mixed.prefill(streams, prompt_of(17));
+        alone.prefill(streams, prompt_of(17));
+        EXPECT_LE(nmse(alone.logits(), mixed.logits()), 2e-3) << "the prompt";
+      }
+    }
   }
 }
 

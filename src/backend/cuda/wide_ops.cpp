@@ -55,6 +55,7 @@ void OpRunner::multiply_wide(const Linear& job, int first, int last, const void*
   const int64_t capacity = std::min(quantized, std::max<int64_t>(1, kUnpackedValues / job.k));
   auto* unpacked =
       quantized == 0 ? nullptr : static_cast<char*>(region(Region::unpacked, capacity * job.k * size_of(type)));
+  if (unpacked != nullptr) unpacked_count_ = 0;
   for (int i = first; i < last; ++i) {
     const CudaWeight& weight = on_device(job.w[i]);
     if (!is_quantized(weight.dtype())) {

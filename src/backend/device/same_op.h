@@ -22,9 +22,10 @@ inline bool same(const KvLayerView& a, const KvLayerView& b) {
 // All of a batch that the host knows; the arrays' contents are read on the device.
 inline bool same(const StepBatch& a, const StepBatch& b) {
   return a.tokens == b.tokens && a.sequences == b.sequences && a.logit_rows == b.logit_rows &&
-         a.max_pages == b.max_pages && a.token_ids == b.token_ids && a.pos == b.pos && a.slot == b.slot &&
-         a.seq_of_token == b.seq_of_token && a.q_begin == b.q_begin && a.kv_len == b.kv_len &&
-         a.block_table == b.block_table && a.logit_row_ids == b.logit_row_ids && a.state_slot == b.state_slot;
+         a.max_pages == b.max_pages && a.decodes == b.decodes && a.deep == b.deep && a.token_ids == b.token_ids &&
+         a.pos == b.pos && a.slot == b.slot && a.seq_of_token == b.seq_of_token && a.q_begin == b.q_begin &&
+         a.kv_len == b.kv_len && a.block_table == b.block_table && a.logit_row_ids == b.logit_row_ids &&
+         a.state_slot == b.state_slot;
 }
 template <typename T>
 bool same(const T& a, const T& b) {

@@ -5,6 +5,10 @@
 // earlier steps is read before wait_for_previous(). Four consumer warps compute the pair's heads from the raw
 // projections (QK-norm, rotation, the new rows of the cache); each processes 16 positions of every tile with its own
 // running maximum and sum (head_softmax.cuh), and the four are merged at the end.
+//
+// Beside the attention of prompts (kReady) the heads are ready: queries in the cache's type, keys and values in the
+// cache. The kernel before is that attention; it lets this one start when the heads are there, and this one ends after
+// it, so that the next kernel waits for both.
 #include "backend/cuda/kernels/head_softmax.cuh"
 #include "backend/cuda/kernels/heads.cuh"
 #include "backend/cuda/kernels/launch.cuh"
@@ -24,6 +28,7 @@ constexpr float kLog2e = 1.4426950408889634F;
 
 struct Params {
   DecodeAttention a;
+  int tokens = 0;              // the first of the batch
   CUtensorMap k, v;            // boxes of kTile rows
   CUtensorMap k_tail, v_tail;  // boxes of kTailRows rows, for the last tile of a sequence
 };
@@ -45,19 +50,20 @@ __device__ __forceinline__ uint32_t swizzled(int row, int piece) {
   return static_cast<uint32_t>(piece / 8 * kTile * kTileRow + row * kTileRow + ((piece % 8 ^ (row & 7)) << 4));
 }
 
-template <int kDim, int kStages>
+template <int kDim, int kStages, bool kReady>
 __device__ __forceinline__ void produce(const Params& p, uint32_t stages, uint32_t full, uint32_t empty) {
   const AttentionTask& a = p.a.task;
   const KvLayerView& kv = a.kv;
   int n = 0;  // tiles so far
-  for (int item = static_cast<int>(blockIdx.x); item < a.batch.tokens * kv.kv_heads;
-       item += static_cast<int>(gridDim.x)) {
+  for (int item = static_cast<int>(blockIdx.x); item < p.tokens * kv.kv_heads; item += static_cast<int>(gridDim.x)) {
     const int t = item / kv.kv_heads;
-    const int32_t* table = a.batch.block_table + int64_t{a.batch.seq_of_token[t]} * a.batch.max_pages;
+    const int sequence = kReady ? t : a.batch.seq_of_token[t];  // the first ones have a token each
+    const int32_t* table = a.batch.block_table + int64_t{sequence} * a.batch.max_pages;
+    int page = table[0];  // of the next tile
     const int cached = a.batch.pos[t];
     for (int first = 0; first < cached; first += kTile, ++n) {
-      const int row =
-          (table[first / kv.page_size] * kv.kv_heads + item % kv.kv_heads) * kv.page_size + first % kv.page_size;
+      const int row = (page * kv.kv_heads + item % kv.kv_heads) * kv.page_size + first % kv.page_size;
+      if (first + kTile < cached) page = table[(first + kTile) / kv.page_size];
       const auto stage = static_cast<uint32_t>(n % kStages);
       const uint32_t barrier = full + stage * 8;
       const uint32_t to = stages + stage * 2 * Layout<kDim, kStages>::kMatrix;
@@ -118,12 +124,32 @@ struct PairHead {
                                      : load_pair(static_cast<const __nv_bfloat16*>(from) + at + w * 64);
     }
   }
+  // The same of ready heads.
+  template <typename T>
+  __device__ __forceinline__ void load_ready(const Params& p, const Pair& pair, int h, int group, int lane) {
+    const AttentionTask& a = p.a.task;
+    const T* from = h < group
+                        ? static_cast<const T*>(a.narrow_q) + (pair.t * a.q_heads + pair.kv_head * group + h) * kDim
+                        : cache_row<T>(a.kv, pair, h == group ? a.kv.k : a.kv.v);
+    const bool exists = h < group || pair.slot >= 0;
+#pragma unroll
+    for (int w = 0; w < kWords; ++w) {
+      const auto* pairs = reinterpret_cast<const unsigned int*>(from + w * 64 + 2 * lane);
+      v[w] = exists ? widen_pair<T>(__ldcg(pairs)) : make_float2(0, 0);
+    }
+  }
+  template <typename T>
+  static __device__ __forceinline__ T* cache_row(const KvLayerView& kv, const Pair& pair, void* rows) {
+    const int slot = pair.slot;
+    return static_cast<T*>(rows) +
+           ((int64_t{slot / kv.page_size} * kv.kv_heads + pair.kv_head) * kv.page_size + slot % kv.page_size) * kDim;
+  }
   // Normalizes and rotates it; queries into shared memory, key and value there and into the cache.
-  template <typename T, typename L>
+  template <typename T, typename L, bool kReady>
   __device__ __forceinline__ void finish(const Params& p, const Pair& pair, int h, int group, uint8_t* shared,
                                          int lane) {
     const KvLayerView& kv = p.a.task.kv;
-    if (h <= group) {
+    if (!kReady && h <= group) {
       const float* norm = h < group ? p.a.norms.q : p.a.norms.k;
       factors.apply(v, norm != nullptr, p.a.norms.eps, p.a.rope.pairing == RopePairing::half_split, lane);
     }
@@ -134,12 +160,10 @@ struct PairHead {
       return;
     }
     auto* own = reinterpret_cast<float*>(shared + L::kOwn);
-    const int slot = pair.slot;
-    T* row = static_cast<T*>(h == group ? kv.k : kv.v) +
-             ((int64_t{slot / kv.page_size} * kv.kv_heads + pair.kv_head) * kv.page_size + slot % kv.page_size) * kDim;
+    T* row = cache_row<T>(kv, pair, h == group ? kv.k : kv.v);
 #pragma unroll
     for (int w = 0; w < kWords; ++w) {
-      if (slot >= 0) store_pair(row + w * 64 + 2 * lane, v[w]);
+      if (!kReady && pair.slot >= 0) store_pair(row + w * 64 + 2 * lane, v[w]);
       store_pair(own + (h - group) * kDim + w * 64 + 2 * lane,
                  make_float2(widen(static_cast<T>(v[w].x)), widen(static_cast<T>(v[w].y))));
     }
@@ -237,7 +261,7 @@ __device__ __forceinline__ void finish(const AttentionTask& a, int64_t t, int kv
   }
 }
 
-template <typename T, int kDim, int kStages>
+template <typename T, int kDim, int kStages, bool kReady>
 __device__ __forceinline__ void consume(const Params& p, uint8_t* shared, uint32_t full, uint32_t empty) {
   using L = Layout<kDim, kStages>;
   const AttentionTask& a = p.a.task;
@@ -253,29 +277,40 @@ __device__ __forceinline__ void consume(const Params& p, uint8_t* shared, uint32
     queries[i] = narrow<T>(0.0F);
   }
   // The heads of the next pair are loaded while this one's positions are processed.
-  const int items = a.batch.tokens * kv_heads;
+  const int items = p.tokens * kv_heads;
   const auto stride = static_cast<int>(gridDim.x);
   Pair next(a, static_cast<int>(blockIdx.x));
   PairHead<kDim> head;
-  if (warp < group + 2) head.load_factors(p, next, warp, group, lane);
-  wait_for_previous();
-  if (warp < group + 2) head.load_raw(p, next, warp, group, lane);
+  const auto load_factors = [&](const Pair& pair, int h) {
+    if (!kReady && h < group + 2) head.load_factors(p, pair, h, group, lane);
+  };
+  const auto load_head = [&](const Pair& pair, int h) {
+    if (h >= group + 2) return;
+    if constexpr (kReady) {
+      head.template load_ready<T>(p, pair, h, group, lane);
+    } else {
+      head.load_raw(p, pair, h, group, lane);
+    }
+  };
+  load_factors(next, warp);
+  if (!kReady) wait_for_previous();
+  load_head(next, warp);
   int n = 0;  // tiles so far
   for (int item = static_cast<int>(blockIdx.x); item < items; item += stride) {
     const Pair pair = next;
     if (item + stride < items) next = Pair(a, item + stride);
     for (int h = warp; h < group + 2; h += kWarps) {
       if (h != warp) {
-        head.load_factors(p, pair, h, group, lane);
-        head.load_raw(p, pair, h, group, lane);
+        load_factors(pair, h);
+        load_head(pair, h);
       }
-      head.template finish<T, L>(p, pair, h, group, shared, lane);
+      head.template finish<T, L, kReady>(p, pair, h, group, shared, lane);
     }
     const int cached = pair.cached;
     sync_barrier(1, kComputing);
-    if (item + stride < items && warp < group + 2) {
-      head.load_factors(p, next, warp, group, lane);
-      head.load_raw(p, next, warp, group, lane);
+    if (item + stride < items) {
+      load_factors(next, warp);
+      load_head(next, warp);
     }
     add_own<T, kDim, L>(a, group, shared, warp, lane);
 
@@ -319,7 +354,7 @@ __device__ __forceinline__ void consume(const Params& p, uint8_t* shared, uint32
   }
 }
 
-template <typename T, int kDim, int kStages>
+template <typename T, int kDim, int kStages, bool kReady>
 __global__ void __launch_bounds__(kComputing + kWarp, 3) batch_attention_kernel(const __grid_constant__ Params p) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ uint8_t unaligned[];
@@ -337,11 +372,12 @@ __global__ void __launch_bounds__(kComputing + kWarp, 3) batch_attention_kernel(
   __syncthreads();
   let_next_start();
   if (threadIdx.x >= kComputing) {
-    if (threadIdx.x == kComputing) produce<kDim, kStages>(p, shared_address(shared), full, empty);
-    wait_for_previous();
+    if (threadIdx.x == kComputing) produce<kDim, kStages, kReady>(p, shared_address(shared), full, empty);
   } else {
-    consume<T, kDim, kStages>(p, shared, full, empty);
+    consume<T, kDim, kStages, kReady>(p, shared, full, empty);
   }
+  // Beside another attention one block that waits is enough: the others give their multiprocessors to the next kernel.
+  if (!kReady || blockIdx.x == 0) wait_for_previous();
 #endif
 }
 
@@ -350,28 +386,43 @@ __global__ void __launch_bounds__(kComputing + kWarp, 3) batch_attention_kernel(
 constexpr int kManyStages = 2;
 constexpr int kFewStages = 3;
 
-template <typename T, int kDim, int kStages>
+template <typename T, int kDim, int kStages, bool kReady>
 void launch_typed(const LaunchContext& c, const Params& p) {
   const AttentionTask& task = p.a.task;
-  const int items = task.batch.tokens * task.kv.kv_heads;
+  const int items = p.tokens * task.kv.kv_heads;
   const int most = c.sm_count * (kStages == kManyStages ? 3 : 2);
   launch(c,
          {dim3(static_cast<unsigned>(items < most ? items : most)), dim3(kComputing + kWarp),
           Layout<kDim, kStages>::bytes(task.q_heads / task.kv.kv_heads)},
-         batch_attention_kernel<T, kDim, kStages>, p);
+         batch_attention_kernel<T, kDim, kStages, kReady>, p);
 }
 
-template <typename T, int kDim>
+template <typename T, int kDim, bool kReady>
 void launch_with(const LaunchContext& c, const Params& p) {
   constexpr int kMany = 6;  // pairs per multiprocessor
   constexpr int kThird = 75 * 1024;
   const AttentionTask& task = p.a.task;
-  const bool many = task.batch.tokens * task.kv.kv_heads >= kMany * c.sm_count;
+  const bool many = p.tokens * task.kv.kv_heads >= kMany * c.sm_count;
   if (many && Layout<kDim, kManyStages>::bytes(task.q_heads / task.kv.kv_heads) <= kThird) {
-    launch_typed<T, kDim, kManyStages>(c, p);
+    launch_typed<T, kDim, kManyStages, kReady>(c, p);
   } else {
-    launch_typed<T, kDim, kFewStages>(c, p);
+    launch_typed<T, kDim, kFewStages, kReady>(c, p);
   }
+}
+
+template <bool kReady>
+bool launch_any(const LaunchContext& c, Params& p) {
+  const KvLayerView& kv = p.a.task.kv;
+  if (!map_cache(kv, kTile, &p.k, &p.v) || !map_cache(kv, kTailRows, &p.k_tail, &p.v_tail)) return false;
+  const auto with_type = [&]<typename T>() {
+    kv.head_dim == 128 ? launch_with<T, 128, kReady>(c, p) : launch_with<T, 64, kReady>(c, p);
+  };
+  if (kv.dtype == DType::bf16) {
+    with_type.template operator()<__nv_bfloat16>();
+  } else {
+    with_type.template operator()<__half>();
+  }
+  return true;
 }
 
 }  // namespace
@@ -386,17 +437,19 @@ bool batch_attention_supports(const LaunchContext& c, const KvLayerView& kv, int
 bool launch_batch_attention(const LaunchContext& c, const DecodeAttention& task) {
   Params p;
   p.a = task;
-  if (!map_cache(task.task.kv, kTile, &p.k, &p.v) || !map_cache(task.task.kv, kTailRows, &p.k_tail, &p.v_tail))
-    return false;
-  const auto with_type = [&]<typename T>() {
-    task.task.kv.head_dim == 128 ? launch_with<T, 128>(c, p) : launch_with<T, 64>(c, p);
-  };
-  if (task.task.kv.dtype == DType::bf16) {
-    with_type.template operator()<__nv_bfloat16>();
-  } else {
-    with_type.template operator()<__half>();
-  }
-  return true;
+  p.tokens = task.task.batch.tokens;
+  return launch_any<false>(c, p);
+}
+
+bool attention_beside_supports(const LaunchContext& c, const KvLayerView& kv, int q_heads) {
+  return c.hopper && maps_cache(kv) && q_heads / kv.kv_heads <= kMaxGroup;
+}
+
+bool launch_attention_beside(const LaunchContext& c, const AttentionTask& task) {
+  Params p;
+  p.a.task = task;
+  p.tokens = task.batch.decodes;
+  return launch_any<true>(c, p);
 }
 
 }  // namespace inferno::cuda

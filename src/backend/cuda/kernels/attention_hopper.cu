@@ -7,6 +7,10 @@
 // maxima and sums are f32; queries, weights and the cache are 16-bit. Blocks with the most keys start first. Where
 // there are too few rows for all multiprocessors, two blocks of a cluster have the same rows and every second tile
 // each, and merge their results.
+//
+// Sequences that decode may be another kernel's, which is launched after this one and runs beside it, on the
+// multiprocessors that have none of these blocks: it starts once all blocks here have seen the end of the kernel
+// before, and ends after this one.
 #include "backend/cuda/kernels/cluster.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/tensor_map.cuh"
@@ -70,7 +74,7 @@ __device__ __forceinline__ bool find_tile(const AttentionTask& a, BlockTile& p) 
   p.kv_head = block % a.kv.kv_heads;
   int tile = (static_cast<int>(gridDim.x) / kSplits - 1 - block) / a.kv.kv_heads;
   int rows = 0;
-  int sequence = 0;
+  int sequence = a.first_sequence;
   for (;; ++sequence) {
     if (sequence >= a.batch.sequences) return false;
     p.first_token = a.batch.q_begin[sequence];
@@ -85,6 +89,12 @@ __device__ __forceinline__ bool find_tile(const AttentionTask& a, BlockTile& p) 
   p.free_until = a.batch.pos[p.token_of(0)] + 1;  // positions that every row sees
   p.table = a.batch.block_table + int64_t{sequence} * a.batch.max_pages;
   return true;
+}
+
+// After the wait the kernel beside this one may start: it reads what the kernel before wrote, too.
+__device__ __forceinline__ void begin(const AttentionTask& a) {
+  wait_for_previous();
+  if (a.first_sequence > 0) let_next_start();
 }
 
 // One thread: tiles of K and V into the stages as they become free. It knows where the first one is before it waits for
@@ -107,7 +117,7 @@ __device__ __forceinline__ void produce(const Params& p, const BlockTile& work, 
       rows[b] = (work.table[first / kv.page_size] * kv.kv_heads + work.kv_head) * kv.page_size + first % kv.page_size;
       ++boxes;
     }
-    if (j == work.rank) wait_for_previous();
+    if (j == work.rank) begin(p.a);
     const auto bring = [&](const CUtensorMap& map, uint32_t to, uint32_t full, uint32_t empty) {
       wait_barrier(empty, parity ^ 1);
       arrive_expecting(full, boxes * kBox * kDim * 2);
@@ -322,7 +332,7 @@ __device__ __forceinline__ void consume(const Params& p, const BlockTile& work, 
     const int row = min(from + warp * 16 + half * 8 + lane / 4, work.row_count - 1);
     limit[half] = a.batch.pos[work.token_of(row)] + 1;
   }
-  wait_for_previous();
+  begin(a);
   load_queries<T, kDim>(a, work, from, my_queries);
   fence_async_shared();
   sync_barrier(own, kWarpgroup);
@@ -454,11 +464,11 @@ __global__ void __launch_bounds__((kConsumers + 1) * kWarpgroup, 1)
     fence_barrier_init();
   }
   __syncthreads();
-  let_next_start();
+  if (p.a.first_sequence == 0) let_next_start();
   BlockTile work;
   const bool exists = find_tile<kSplits>(p.a, work);  // of the batch, which no kernel writes
   if (!exists) {                                      // both blocks of a cluster
-    wait_for_previous();
+    begin(p.a);
     return;
   }
   if (threadIdx.x >= kConsumers * kWarpgroup) {
@@ -485,16 +495,20 @@ __global__ void __launch_bounds__((kConsumers + 1) * kWarpgroup, 1)
 
 template <typename T, int kDim>
 void launch_typed(const LaunchContext& c, const Params& p) {
-  const int group = p.a.q_heads / p.a.kv.kv_heads;
+  const StepBatch& batch = p.a.batch;
+  const int decodes = p.a.first_sequence;
+  const int rows = (batch.tokens - decodes) * (p.a.q_heads / p.a.kv.kv_heads);
   // Every sequence may end in a tile of its own.
-  const int tiles = (divide_up(p.a.batch.tokens * group, kRows) + p.a.batch.sequences - 1) * p.a.kv.kv_heads;
+  const int tiles = (divide_up(rows, kRows) + batch.sequences - decodes - 1) * p.a.kv.kv_heads;
+  // Beside decodes only where it saves more time than they take: they run after clusters on all multiprocessors.
+  const bool splits = 2 * tiles <= c.sm_count && (decodes == 0 || batch.deep);
   const auto run = [&]<int kSplits>() {
     launch(c,
            {dim3(static_cast<unsigned>(tiles * kSplits)), dim3((kConsumers + 1) * kWarpgroup), Layout<kDim>::kBytes,
             kSplits},
            hopper_attention_kernel<T, kDim, kSplits>, p);
   };
-  2 * tiles <= c.sm_count ? run.template operator()<2>() : run.template operator()<1>();
+  splits ? run.template operator()<2>() : run.template operator()<1>();
 }
 
 }  // namespace

@@ -79,6 +79,7 @@ void launch_swiglu(const LaunchContext& c, const void* gate, const void* up, int
 void launch_add_bias(const LaunchContext& c, float* out, const float* bias, int64_t rows, int64_t cols,
                      int64_t out_stride);
 // Rows [first, first + count) of quantized weights of one type as bf16 [count, cols].
+inline constexpr int kMaxUnpackPieces = 7;  // the weights of a layer
 struct UnpackTask {
   struct Piece {
     Planes w;
@@ -88,7 +89,8 @@ struct UnpackTask {
   };
   DType dtype = DType::q8_0;
   int pieces = 0;
-  Piece piece[kMaxSegments];
+  Piece piece[kMaxUnpackPieces];
+  bool beside = false;  // the kernel before is such a one, too, and they run at the same time
 };
 void launch_unpack_bf16(const LaunchContext& c, const UnpackTask& task);
 // Canonical rows (in device memory) into planes, rows [first, first + count).
@@ -164,6 +166,8 @@ struct AttentionTask {
   const void* narrow_q = nullptr;
   void* narrow_out = nullptr;
   DType narrow_type = DType::bf16;  // of narrow_out
+  // launch_hopper_attention only: sequences before this one are launch_batch_attention's, the next kernel.
+  int first_sequence = 0;
 };
 // Any argument, any head size up to kMaxAnyHeadDim (latent attention: 512 + 64) and any cache type; one block per token
 // and head.
@@ -176,6 +180,10 @@ void launch_attention_any(const LaunchContext& c, const AttentionTask& task);
 struct DecodeAttention;
 [[nodiscard]] bool batch_attention_supports(const LaunchContext& c, const KvLayerView& kv, int q_heads, int tokens);
 [[nodiscard]] bool launch_batch_attention(const LaunchContext& c, const DecodeAttention& task);
+// The first batch.decodes sequences alone, from narrow_q and the rows of the cache, beside a launch_hopper_attention of
+// the others, which has to be the kernel before.
+[[nodiscard]] bool attention_beside_supports(const LaunchContext& c, const KvLayerView& kv, int q_heads);
+[[nodiscard]] bool launch_attention_beside(const LaunchContext& c, const AttentionTask& task);
 
 // One token per sequence: keys cut into splits over blocks. With `raw` the kernel also does QK-norm, rotation and the
 // cache rows of the step's own tokens.

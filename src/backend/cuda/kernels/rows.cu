@@ -161,17 +161,15 @@ __global__ void add_bias_kernel(float* out, const float* bias, int64_t count, in
 // ---- weights
 
 // A thread unpacks a group; results pass through shared memory, so that adjacent threads store adjacent pieces of 16
-// bytes.
+// bytes. The next kernel starts after the wait: one beside this one does not wait for the readers of what was there.
 struct UnpackParams {
   UnpackTask task;
-  int64_t first_block[kMaxSegments + 1] = {};  // of each piece
+  int64_t first_block[kMaxUnpackPieces + 1] = {};  // of each piece
 };
 template <DType F>
 __global__ void unpack_kernel(const __grid_constant__ UnpackParams p) {
   constexpr int kPieces = kGroup / 8;
   __shared__ uint4 pieces[kThreads * kPieces];
-  let_next_start();
-  wait_for_previous();
   int which = 0;
   while (which + 1 < p.task.pieces && blockIdx.x >= p.first_block[which + 1]) ++which;
   const UnpackTask::Piece& piece_of = p.task.piece[which];
@@ -181,11 +179,15 @@ __global__ void unpack_kernel(const __grid_constant__ UnpackParams p) {
   const auto thread = static_cast<int>(threadIdx.x);
   // Piece p of thread t is stored at (p + t / 2) % 4 of its four: no two threads of a quarter warp share a bank.
   const auto place = [](int t, int piece) { return t * kPieces + ((piece + t / 2) % kPieces); };
+  Part<F> part;
   if (base + thread < items) {
     const int64_t row = (base + thread) / w.groups;
     const int g = static_cast<int>((base + thread) % w.groups);
-    Part<F> part;
     part.load(global_row<F>(w, piece_of.first + row), row_bytes_of<F>(w), g / 32, g % 32);
+  }
+  if (!p.task.beside) wait_for_previous();
+  let_next_start();
+  if (base + thread < items) {
     float values[kGroup];
     part.values(values);
 #pragma unroll
@@ -203,6 +205,7 @@ __global__ void unpack_kernel(const __grid_constant__ UnpackParams p) {
     const int piece = i * kThreads + thread;
     if (base + piece / kPieces < items) to[piece] = pieces[place(piece / kPieces, piece % kPieces)];
   }
+  if (p.task.beside) wait_for_previous();
 }
 
 template <DType F>
