@@ -114,8 +114,8 @@ __device__ __forceinline__ float4 scaled(float4 v, float factor) {
 }
 
 // Four results of a tile, summed over the cluster, kParts blocks at a time; `at`: their address in each block's shared
-// memory. kReadsOwn: this block's own are read from there, not over the cluster's network; where there is little to
-// read the branches for it take longer.
+// memory. kReadsOwn: this block's own are read from there, not over the cluster's network; mostly the branches for it
+// take longer.
 template <int kParts, bool kReadsOwn>
 __device__ __forceinline__ float4 cluster_sum(uint32_t at, int splits, int rank) {
   float4 sum = make_float4(0, 0, 0, 0);

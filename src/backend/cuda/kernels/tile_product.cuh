@@ -312,7 +312,7 @@ __device__ __forceinline__ void finish_tile(const TileParams& a, const TileProdu
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % kWarp;
   if (a.p.squares != nullptr) squares.finish(a.p, shared.squares);
-  using Share = TileShare<N, (N > kFewTileTokens || (N == kFewTileTokens && is_plain(F)))>;
+  using Share = TileShare<N, (N == kFewTileTokens && is_plain(F))>;
   Share share(a, s, first_row, first_token, rank, shared);
   // The ring's memory has no other use any more: results[token][row].
   const int my_row = thread / kWarp * 16 + lane / 4;
