@@ -2,11 +2,13 @@
 // against the ops' definitions.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <numeric>
 
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/test_device.h"
 #include "backend/factory.h"
-#include "base/error.h"
+#include "synthetic/model_run.h"
+#include "synthetic/synthetic_model.h"
 #include "verify/compare.h"
 #include "verify/op_cases.h"
 
@@ -16,11 +18,8 @@ namespace {
 class TileProducts : public testing::TestWithParam<DType> {
  protected:
   void SetUp() override {
-    try {
-      device_ = make_cuda_backend();
-    } catch (const Error&) {
-      GTEST_SKIP() << "no GPU";
-    }
+    device_ = device_or_null();
+    if (!device_) GTEST_SKIP() << "no GPU";
   }
 
   void expect_definition(const OpImage& image) {
@@ -104,6 +103,39 @@ TEST_P(TileProducts, ATokensResultDoesNotDependOnTheOthers) {
 INSTANTIATE_TEST_SUITE_P(Types, TileProducts,
                          testing::Values(DType::bf16, DType::q8_0, DType::q4_0, DType::q4_k, DType::q5_k, DType::q6_k),
                          [](const auto& info) { return std::string(dtype_name(info.param)); });
+
+// Norms that two products share, of rows with fewer and with more sums of squares than are loaded at a time.
+TEST(TileSteps, GiveTheLogitsOfSingleOps) {
+  const auto device = device_or_null();
+  if (!device) GTEST_SKIP() << "no GPU";
+  setenv("INFERNO_CUDA_SYNC", "1", 1);
+  const auto single = device_or_null();
+  unsetenv("INFERNO_CUDA_SYNC");
+  constexpr int32_t kMost = 70;
+  for (const char* type : {"BF16", "Q8_0", "Q4_K_M"}) {
+    for (const uint32_t width : {512U, 1024U, 1280U}) {
+      ModelShape shape = find_model_shape("qwen3-0.6b");
+      shape.layers = 2;
+      shape.width = width;
+      shape.ffn = 1792;
+      shape.vocabulary = 1000;
+      const RunLimits limits{.context = 128, .max_tokens = 128, .max_sequences = kMost};
+      ModelRun tested(*device, SyntheticModel(shape, type), limits);
+      ModelRun reference(*single, SyntheticModel(shape, type), limits);
+      for (int32_t s = 0; s < kMost; ++s) {
+        tested.prefill(s, prompt_of(3 + s));
+        reference.prefill(s, prompt_of(3 + s));
+      }
+      for (const int32_t streams : {7, 13, 16, 27, 32, 50, kMost}) {
+        tested.decode(streams);
+        reference.follow(tested);
+        reference.decode(streams);
+        EXPECT_LE(nmse(reference.logits(), tested.logits()), 2e-3)
+            << type << ", rows of " << width << ", " << streams << " streams";
+      }
+    }
+  }
+}
 
 }  // namespace
 }  // namespace inferno

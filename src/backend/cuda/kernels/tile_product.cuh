@@ -10,39 +10,15 @@
 // the same way.
 #pragma once
 
-#include "backend/cuda/kernels/cluster.cuh"
 #include "backend/cuda/kernels/launch.cuh"
 #include "backend/cuda/kernels/tile_activations.cuh"
+#include "backend/cuda/kernels/tile_finish.cuh"
 #include "backend/cuda/kernels/tile_rows.cuh"
 #include "backend/cuda/kernels/wgmma_columns.cuh"
 
 namespace inferno::cuda {
 
-// Floats between the tokens of a tile's results in shared memory: a warp's stores are in different banks.
-inline constexpr int kResultStride = kTileRows + 4;
-inline constexpr int kQuadShift = 4;  // 2 to the power of this: fours of a warpgroup's rows
-static_assert(4 << kQuadShift == kGroupRows);
-inline constexpr int kSquaresBytes = 1024;  // of all tokens; the ring after them is aligned
-
-struct TileParams {
-  TileProduct p;
-  int units = 0;                          // of a row
-  int splits = 1;                         // blocks that share a tile
-  int split_shift = 0;                    // the power of two that they are
-  int token_tiles = 1;                    // blocks of the same rows: each has N tokens
-  int slot_bytes = 0;                     // of a unit: activations, then weights of both warpgroups
-  bool fours = false;                     // results are stored four at a time
-  int first_tile[kMaxSegments + 1] = {};  // of each segment
-};
-
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-
-// Shared memory of a block: squares, then the ring of units.
-struct TileShared {
-  uint32_t squares, ring;
-
-  __device__ __forceinline__ explicit TileShared(uint32_t base) : squares(base), ring(base + kSquaresBytes) {}
-};
 
 // A unit of plain weights.
 template <int N, int kSteps>
@@ -72,64 +48,11 @@ __device__ __forceinline__ void multiply_arriving(float (&acc)[N / 2], int count
   }
 }
 
-// The squares that the product before has added up, of which the threads of a token have some each: they are loaded
-// without being waited for, and become the token's factor at the end. Parts 8 apart are added first, then those 4, 2
-// and 1 apart, whatever N is.
-template <int N>
-struct TokenSquares {
-  static constexpr int kParts = 16;                                                     // that are loaded at a time
-  static constexpr int kShare = kTileThreads / N < kParts ? kTileThreads / N : kParts;  // threads of a token
-  static constexpr int kCount = kParts / kShare;
-  float v[kCount] = {};
-
-  // After wait_for_previous().
-  __device__ __forceinline__ void load(const TileProduct& p, int first_token) {
-    const int token = static_cast<int>(threadIdx.x) / kShare;
-    if (token >= N || first_token + token >= p.tokens) return;
-    const float* from = p.squares + first_token + token;
-    const int parts = p.k / kSquaresRows;
-    const int part = static_cast<int>(threadIdx.x) % kShare;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      if (part + i * kShare < parts) v[i] = load_fresh(from + (part + i * kShare) * p.tokens);
-    }
-#pragma unroll 1
-    for (int first = kParts; first < parts; first += kParts) {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        const int at = first + part + i * kShare;
-        if (at < parts) v[i] += load_fresh(from + at * p.tokens);
-      }
-    }
-  }
-  // Stores the tokens' factors to shared memory.
-  __device__ __forceinline__ void store_factor(const TileProduct& p, uint32_t factors) {
-#pragma unroll
-    for (int step = kCount / 2; step > 0; step /= 2) {
-#pragma unroll
-      for (int i = 0; i < step; ++i) v[i] += v[i + step];
-    }
-#pragma unroll
-    for (int step = kShare / 2; step > 0; step /= 2) v[0] += __shfl_xor_sync(kFullMask, v[0], step);
-    const int token = static_cast<int>(threadIdx.x) / kShare;
-    if (threadIdx.x % kShare != 0 || token >= N) return;
-    const float factor = rsqrtf(__fdividef(v[0], static_cast<float>(p.k)) + p.eps);
-    asm volatile("st.shared.f32 [%0], %1;" ::"r"(factors + static_cast<uint32_t>(token) * 4U), "f"(factor) : "memory");
-  }
-};
-
-// Requests the norm's weights of the tile's rows, which no kernel before has read.
-__device__ __forceinline__ void request_next_norm(const TileProduct& p, int first_row) {
-  const int at = static_cast<int>(threadIdx.x) * kWarp;
-  if (p.next_norm == nullptr || at >= kTileRows || first_row + at >= p.segment[0].rows) return;
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(p.next_norm + first_row + at));
-}
-
 // The block's part of the products of its rows: of 16-bit weights, or of few tokens.
 template <int N, DType F, int kStages>
 __device__ __forceinline__ void multiply_tile(const TileParams& a, const TileProduct::Segment& s, int first_row,
                                               int first_token, int rank, const TileShared& shared,
-                                              TokenSquares<N>& squares, float (&acc)[N / 2]) {
+                                              TileSquares<N, F>& squares, float (&acc)[N / 2]) {
   constexpr int kValues = tile_unit(F);
   constexpr int kSteps = kValues / 16;
   constexpr int kActivationBytes = N * kValues * 2;
@@ -184,7 +107,7 @@ __device__ __forceinline__ void multiply_tile(const TileParams& a, const TilePro
       if (i < count) activations.copy(unit_of(i), slot_of(i));
       commit_copies();
     }
-    if (a.p.squares != nullptr) squares.load(a.p, first_token);
+    if (a.p.squares != nullptr) squares.load(a.p, first_token, shared.squares);
   }
 #pragma unroll
   for (int i = 0; i < N / 2; ++i) acc[i] = 0;
@@ -254,7 +177,7 @@ __device__ __forceinline__ void multiply_tile(const TileParams& a, const TilePro
 template <int N, DType F>
 __device__ __forceinline__ void multiply_unit_and_half(const TileParams& a, const TileProduct::Segment& s,
                                                        int first_row, int first_token, int rank,
-                                                       const TileShared& shared, TokenSquares<N>& squares,
+                                                       const TileShared& shared, TileSquares<N, F>& squares,
                                                        float (&acc)[N / 2]) {
   constexpr int kValues = tile_unit(F);
   constexpr int kSteps = kValues / 16;
@@ -286,7 +209,7 @@ __device__ __forceinline__ void multiply_unit_and_half(const TileParams& a, cons
   activations.copy(unit[0], slot[0]);
   activations.copy(unit[1], slot[1]);
   commit_copies();
-  if (a.p.squares != nullptr) squares.load(a.p, first_token);
+  if (a.p.squares != nullptr) squares.load(a.p, first_token, shared.squares);
 #pragma unroll
   for (int i = 0; i < N / 2; ++i) acc[i] = 0;
   wait_copies<0>();
@@ -313,7 +236,7 @@ __device__ __forceinline__ void multiply_unit_and_half(const TileParams& a, cons
 template <int N, DType F, int kStages>
 __device__ __forceinline__ void multiply_many(const TileParams& a, const TileProduct::Segment& s, int first_row,
                                               int first_token, int rank, const TileShared& shared,
-                                              TokenSquares<N>& squares, float (&acc)[N / 2]) {
+                                              TileSquares<N, F>& squares, float (&acc)[N / 2]) {
   constexpr int kValues = tile_unit(F);
   constexpr int kSteps = kValues / 32;  // of half a unit
   constexpr int kActivationBytes = N * kValues * 2;
@@ -353,7 +276,7 @@ __device__ __forceinline__ void multiply_many(const TileParams& a, const TilePro
         if (stage < count) activations.copy(unit_of(stage), slot_of(stage));
         commit_copies();
       }
-      if (a.p.squares != nullptr) squares.load(a.p, first_token);
+      if (a.p.squares != nullptr) squares.load(a.p, first_token, shared.squares);
     }
     if (half == 0) {
       wait_copies<kStages - 1>();
@@ -381,177 +304,16 @@ __device__ __forceinline__ void multiply_many(const TileParams& a, const TilePro
   }
 }
 
-__device__ __forceinline__ float4 add(float4 a, float4 b) {
-  return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
-}
-__device__ __forceinline__ float4 scaled(float4 v, float factor) {
-  return make_float4(v.x * factor, v.y * factor, v.z * factor, v.w * factor);
-}
-
-// Four results of a tile, summed over the cluster, kParts blocks at a time; `at`: their address in each block's shared
-// memory. This block's own are not read over the cluster's network.
-template <int kParts>
-__device__ __forceinline__ float4 cluster_sum(uint32_t at, int splits, int rank) {
-  float4 sum = make_float4(0, 0, 0, 0);
-#pragma unroll 1
-  for (int first = 0; first < splits; first += kParts) {
-    float4 parts[kParts];
-#pragma unroll
-    for (int r = 0; r < kParts; ++r) {
-      parts[r] = make_float4(0, 0, 0, 0);
-      if (first + r == rank) {
-        const uint4 own = load_shared_16(at);
-        parts[r] =
-            make_float4(__uint_as_float(own.x), __uint_as_float(own.y), __uint_as_float(own.z), __uint_as_float(own.w));
-      } else if (first + r < splits) {
-        parts[r] = load_from(address_in(at, first + r));
-      }
-    }
-#pragma unroll
-    for (int r = 0; r < kParts; ++r) sum = add(sum, parts[r]);
-    if constexpr (kParts == kMaxSplits) break;
-  }
-  return sum;
-}
-
-// Stores results of rows [row, row + 4) of a token, less where the weight ends. Where four are stored at a time they
-// are complete.
-__device__ __forceinline__ void store_four(const TileParams& a, const TileProduct::Segment& s, int token, int row,
-                                           float4 v) {
-  const TileProduct& p = a.p;
-  const int64_t at = token * s.out_stride + row;
-  if (a.fours) {
-    if (p.out_type == DType::bf16) {
-      *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(s.out) + at) =
-          make_uint2(pack_pair<__nv_bfloat16>(v.x, v.y), pack_pair<__nv_bfloat16>(v.z, v.w));
-    } else {
-      *reinterpret_cast<float4*>(static_cast<float*>(s.out) + at) = v;
-    }
-    return;
-  }
-  const float values[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    if (row + i >= s.rows) break;
-    float one = values[i];
-    if (s.bias != nullptr) one += s.bias[row + i];
-    if (p.residual != nullptr) one += load_fresh(p.residual + at + i);
-    if (p.out_type == DType::bf16) {
-      static_cast<__nv_bfloat16*>(s.out)[at + i] = narrow<__nv_bfloat16>(one);
-    } else {
-      static_cast<float*>(s.out)[at + i] = one;
-    }
-  }
-}
-
-// Stores four results of a token, all of whose results of the tile the warp has, for the next product.
-__device__ __forceinline__ void store_next(const TileProduct& p, int token, int row, bool exists, float4 v,
-                                           float4 norm) {
-  const int rows = p.segment[0].rows;
-  if (exists) {
-    *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(p.next_x) + int64_t{token} * rows + row) = make_uint2(
-        pack_pair<__nv_bfloat16>(v.x * norm.x, v.y * norm.y), pack_pair<__nv_bfloat16>(v.z * norm.z, v.w * norm.w));
-  }
-  float squares = exists ? fmaf(v.x, v.x, v.y * v.y) + fmaf(v.z, v.z, v.w * v.w) : 0.0F;
-  constexpr int kLanes = kSquaresRows / 4;
-#pragma unroll
-  for (int step = kLanes / 2; step > 0; step /= 2) squares += __shfl_xor_sync(kFullMask, squares, step);
-  if (threadIdx.x % kLanes == 0) p.next_squares[row / kSquaresRows * p.tokens + token] = squares;
-}
-
-// Results of a tile that a thread finishes: four rows of a token, or of many tokens every kTileThreads-th four.
-template <int N>
-struct TileShare {
-  const TileParams& a;
-  const TileProduct::Segment& s;
-  int first_row, first_token, rank;
-  int quad_shift;  // fours of a token: 2 to the power of this
-  int end, passes;
-  int next;  // the thread's next four
-  TileShared shared;
-
-  __device__ __forceinline__ TileShare(const TileParams& params, const TileProduct::Segment& segment, int row,
-                                       int token, int block, const TileShared& memory)
-      : a(params), s(segment), first_row(row), first_token(token), rank(block), shared(memory) {
-    quad_shift = a.p.swiglu ? kQuadShift : kQuadShift + 1;
-    const int count = min(a.p.tokens - first_token, N) << quad_shift;
-    int share = (count + a.splits - 1) >> a.split_shift;
-    if (a.p.next_x != nullptr) share = (share + kWarp - 1) / kWarp * kWarp;  // a warp has a whole token
-    end = min((rank + 1) * share, count);
-    passes = (share + kTileThreads - 1) / kTileThreads;
-    next = rank * share + static_cast<int>(threadIdx.x);
-  }
-
-  struct Four {
-    int token, row;  // of the tile
-    bool counts, exists;
-    float4 extra, next_norm;
-  };
-  // Where a result is, and what is added to it: loaded before it is waited for.
-  __device__ __forceinline__ Four begin() {
-    const TileProduct& p = a.p;
-    Four f;
-    f.token = next >> quad_shift;
-    f.row = (next - (f.token << quad_shift)) * 4;
-    f.counts = next < end;
-    f.exists = f.counts && first_row + f.row < s.rows;
-    f.extra = f.next_norm = make_float4(0, 0, 0, 0);
-    next += kTileThreads;
-    if (!f.exists || !a.fours) return f;
-    if (s.bias != nullptr) f.extra = *reinterpret_cast<const float4*>(s.bias + first_row + f.row);
-    if (p.residual != nullptr) {
-      f.extra = add(f.extra, load_fresh4(p.residual + (first_token + f.token) * s.out_stride + first_row + f.row));
-    }
-    if (p.next_x != nullptr) f.next_norm = *reinterpret_cast<const float4*>(p.next_norm + first_row + f.row);
-    return f;
-  }
-
-  // The sums of a four, normalized; `up` where that is a second result.
-  __device__ __forceinline__ void add_up(const Four& f, float4& v, float4& up) const {
-    // Many tokens have little code: see finish_tile().
-    constexpr int kParts = N <= kFewTileTokens ? kMaxSplits : kMaxSplits / 2;
-    const TileProduct& p = a.p;
-    const uint32_t from = shared.ring + static_cast<uint32_t>(f.token * kResultStride + f.row) * 4U;
-    float factor = 1;
-    if (N <= kFewTileTokens && p.norm != nullptr) {
-      float squares[kMaxSplits] = {};
-#pragma unroll
-      for (int r = 0; r < kMaxSplits; ++r) {
-        if (r < a.splits) squares[r] = load_one_from(address_in(shared.squares + f.token * 4, r));
-      }
-      float sum = 0;
-#pragma unroll
-      for (int r = 0; r < kMaxSplits; ++r) sum += squares[r];
-      factor = rsqrtf(__fdividef(sum, static_cast<float>(p.k)) + p.eps);
-    } else if (p.squares != nullptr) {
-      factor = __uint_as_float(load_shared_4(shared.squares + static_cast<uint32_t>(f.token) * 4U));
-    }
-    v = up = scaled(cluster_sum<kParts>(from, a.splits, rank), factor);
-    if (p.swiglu) up = scaled(cluster_sum<kParts>(from + kGroupRows * 4, a.splits, rank), factor);
-  }
-
-  __device__ __forceinline__ void store(const Four& f, float4 v, float4 up) const {
-    const TileProduct& p = a.p;
-    if (f.exists) {
-      if (p.swiglu) v = make_float4(swiglu(v.x, up.x), swiglu(v.y, up.y), swiglu(v.z, up.z), swiglu(v.w, up.w));
-      if (a.fours) v = add(v, f.extra);
-      store_four(a, s, first_token + f.token, first_row + f.row, v);
-    }
-    if (p.next_x != nullptr && f.counts) {
-      store_next(p, first_token + f.token, first_row + f.row, f.exists, v, f.next_norm);
-    }
-  }
-};
-
 // Adds up the results of the cluster and stores this block's share of them.
-template <int N>
+template <int N, DType F>
 __device__ __forceinline__ void finish_tile(const TileParams& a, const TileProduct::Segment& s, int first_row,
                                             int first_token, int rank, const TileShared& shared,
-                                            TokenSquares<N>& squares, const float (&acc)[N / 2]) {
+                                            TileSquares<N, F>& squares, const float (&acc)[N / 2]) {
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % kWarp;
-  if (a.p.squares != nullptr) squares.store_factor(a.p, shared.squares);
-  TileShare<N> share(a, s, first_row, first_token, rank, shared);
+  if (a.p.squares != nullptr) squares.finish(a.p, shared.squares);
+  using Share = TileShare<N, (N == kFewTileTokens && is_plain(F))>;
+  Share share(a, s, first_row, first_token, rank, shared);
   // The ring's memory has no other use any more: results[token][row].
   const int my_row = thread / kWarp * 16 + lane / 4;
 #pragma unroll
@@ -561,7 +323,7 @@ __device__ __forceinline__ void finish_tile(const TileParams& a, const TileProdu
     asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(acc[j]) : "memory");
   }
   arrive_cluster();
-  typename TileShare<N>::Four four = share.begin();  // not before: the barrier's release would wait for its loads
+  typename Share::Four four = share.begin();  // not before: the barrier's release would wait for its loads
   wait_cluster();
   // Not unrolled, so that most of it is in the instruction cache from the second four on. What is added to the next one
   // is loaded before this one is stored.
@@ -570,7 +332,7 @@ __device__ __forceinline__ void finish_tile(const TileParams& a, const TileProdu
     float4 v;
     float4 up;
     if (four.exists) share.add_up(four, v, up);
-    const typename TileShare<N>::Four now = four;
+    const typename Share::Four now = four;
     if (++pass < share.passes) four = share.begin();
     share.store(now, v, up);
   }
@@ -600,7 +362,7 @@ __global__ void __launch_bounds__(kTileThreads, N <= kFewTileTokens || (N == kPa
   const TileProduct::Segment& mine = a.p.segment[a.p.swiglu ? group : segment];
   const int my_row = first_row + (a.p.swiglu ? 0 : group * kGroupRows);
   if (N > kFewTileTokens) request_next_norm(a.p, first_row);
-  TokenSquares<N> squares;
+  TileSquares<N, F> squares;
   float acc[N / 2];
   const auto multiply = [&]<DType kType>() {
     if constexpr (kUnitAndHalf) {
@@ -616,7 +378,7 @@ __global__ void __launch_bounds__(kTileThreads, N <= kFewTileTokens || (N == kPa
   } else {
     multiply.template operator()<F>();
   }
-  finish_tile<N>(a, a.p.segment[segment], first_row, first_token, rank, shared, squares, acc);
+  finish_tile<N, F>(a, a.p.segment[segment], first_row, first_token, rank, shared, squares, acc);
 #endif
 }
 

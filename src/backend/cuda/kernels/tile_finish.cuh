@@ -1,0 +1,274 @@
+// The end of a product of some tens of tokens: the blocks of a cluster add up their results in each other's shared
+// memory, always in the same order, and store them, with what follows the product.
+#pragma once
+
+#include "backend/cuda/kernels/cluster.cuh"
+#include "backend/cuda/kernels/device.cuh"
+#include "backend/cuda/kernels/mma.cuh"
+#include "backend/cuda/kernels/tile_types.h"
+
+namespace inferno::cuda {
+
+// Floats between the tokens of a tile's results in shared memory: a warp's stores are in different banks.
+inline constexpr int kResultStride = kTileRows + 4;
+inline constexpr int kQuadShift = 4;  // 2 to the power of this: fours of a warpgroup's rows
+static_assert(4 << kQuadShift == kGroupRows);
+inline constexpr int kSquaresBytes = 1024;  // of all tokens; the ring after them is aligned
+
+struct TileParams {
+  TileProduct p;
+  int units = 0;                          // of a row
+  int splits = 1;                         // blocks that share a tile
+  int split_shift = 0;                    // the power of two that they are
+  int token_tiles = 1;                    // blocks of the same rows: each has N tokens
+  int slot_bytes = 0;                     // of a unit: activations, then weights of both warpgroups
+  bool fours = false;                     // results are stored four at a time
+  int first_tile[kMaxSegments + 1] = {};  // of each segment
+};
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+
+// Shared memory of a block: squares, then the ring of units.
+struct TileShared {
+  uint32_t squares, ring;
+
+  __device__ __forceinline__ explicit TileShared(uint32_t base) : squares(base), ring(base + kSquaresBytes) {}
+};
+
+// The squares that the product before has added up, of which the threads of a token have some each: they are loaded
+// without being waited for, and become the token's factor at the end. kAtOnce: one thread of a token has all, and waits
+// for them. Parts 8 apart are added first, then those 4, 2 and 1 apart, whatever N is.
+template <int N, bool kAtOnce>
+class TokenSquares {
+  static constexpr int kParts = 16;  // that are loaded at a time
+  static constexpr int kMost = kTileThreads / N < kParts ? kTileThreads / N : kParts;
+  static constexpr int kShare = kAtOnce ? 1 : kMost;  // threads of a token
+  static constexpr int kCount = kParts / kShare;
+
+ public:
+  // After wait_for_previous().
+  __device__ __forceinline__ void load(const TileProduct& p, int first_token, uint32_t factors) {
+    load_parts(p, first_token);
+    if constexpr (kAtOnce) store_factor(p, factors);
+  }
+  // After load(): the tokens' factors are stored to shared memory.
+  __device__ __forceinline__ void finish(const TileProduct& p, uint32_t factors) {
+    if constexpr (!kAtOnce) store_factor(p, factors);
+  }
+
+ private:
+  __device__ __forceinline__ void load_parts(const TileProduct& p, int first_token) {
+    const int token = static_cast<int>(threadIdx.x) / kShare;
+    if (token >= N || first_token + token >= p.tokens) return;
+    const float* from = p.squares + first_token + token;
+    const int parts = p.k / kSquaresRows;
+    const int part = static_cast<int>(threadIdx.x) % kShare;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (part + i * kShare < parts) v[i] = load_fresh(from + (part + i * kShare) * p.tokens);
+    }
+#pragma unroll 1
+    for (int first = kParts; first < parts; first += kParts) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        const int at = first + part + i * kShare;
+        if (at < parts) v[i] += load_fresh(from + at * p.tokens);
+      }
+    }
+  }
+  __device__ __forceinline__ void store_factor(const TileProduct& p, uint32_t factors) {
+#pragma unroll
+    for (int step = kCount / 2; step > 0; step /= 2) {
+#pragma unroll
+      for (int i = 0; i < kCount / 2; ++i) {
+        if (i < step) v[i] += v[i + step];
+      }
+    }
+#pragma unroll
+    for (int step = kShare / 2; step > 0; step /= 2) v[0] += __shfl_xor_sync(kFullMask, v[0], step);
+    const int token = static_cast<int>(threadIdx.x) / kShare;
+    if (threadIdx.x % kShare != 0 || token >= N) return;
+    const float factor = rsqrtf(__fdividef(v[0], static_cast<float>(p.k)) + p.eps);
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(factors + static_cast<uint32_t>(token) * 4U), "f"(factor) : "memory");
+  }
+
+  float v[kCount] = {};
+};
+
+// With 16 tokens of 16-bit weights that is the faster way.
+template <int N, DType F>
+using TileSquares = TokenSquares<N, (N == 16 && is_plain(F))>;
+
+// Requests the norm's weights of the tile's rows, which no kernel before has read.
+__device__ __forceinline__ void request_next_norm(const TileProduct& p, int first_row) {
+  const int at = static_cast<int>(threadIdx.x) * kWarp;
+  if (p.next_norm == nullptr || at >= kTileRows || first_row + at >= p.segment[0].rows) return;
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p.next_norm + first_row + at));
+}
+
+__device__ __forceinline__ float4 add(float4 a, float4 b) {
+  return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+__device__ __forceinline__ float4 scaled(float4 v, float factor) {
+  return make_float4(v.x * factor, v.y * factor, v.z * factor, v.w * factor);
+}
+
+// Four results of a tile, summed over the cluster, kParts blocks at a time; `at`: their address in each block's shared
+// memory. kReadsOwn: this block's own are read from there, not over the cluster's network; mostly the branches for it
+// take longer.
+template <int kParts, bool kReadsOwn>
+__device__ __forceinline__ float4 cluster_sum(uint32_t at, int splits, int rank) {
+  float4 sum = make_float4(0, 0, 0, 0);
+#pragma unroll 1
+  for (int first = 0; first < splits; first += kParts) {
+    float4 parts[kParts];
+#pragma unroll
+    for (int r = 0; r < kParts; ++r) {
+      parts[r] = make_float4(0, 0, 0, 0);
+      if (kReadsOwn && first + r == rank) {
+        const uint4 own = load_shared_16(at);
+        parts[r] =
+            make_float4(__uint_as_float(own.x), __uint_as_float(own.y), __uint_as_float(own.z), __uint_as_float(own.w));
+      } else if (first + r < splits) {
+        parts[r] = load_from(address_in(at, first + r));
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < kParts; ++r) sum = add(sum, parts[r]);
+    if constexpr (kParts == kMaxSplits) break;
+  }
+  return sum;
+}
+
+// Stores results of rows [row, row + 4) of a token, less where the weight ends. Where four are stored at a time they
+// are complete.
+__device__ __forceinline__ void store_four(const TileParams& a, const TileProduct::Segment& s, int token, int row,
+                                           float4 v) {
+  const TileProduct& p = a.p;
+  const int64_t at = token * s.out_stride + row;
+  if (a.fours) {
+    if (p.out_type == DType::bf16) {
+      *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(s.out) + at) =
+          make_uint2(pack_pair<__nv_bfloat16>(v.x, v.y), pack_pair<__nv_bfloat16>(v.z, v.w));
+    } else {
+      *reinterpret_cast<float4*>(static_cast<float*>(s.out) + at) = v;
+    }
+    return;
+  }
+  const float values[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (row + i >= s.rows) break;
+    float one = values[i];
+    if (s.bias != nullptr) one += s.bias[row + i];
+    if (p.residual != nullptr) one += load_fresh(p.residual + at + i);
+    if (p.out_type == DType::bf16) {
+      static_cast<__nv_bfloat16*>(s.out)[at + i] = narrow<__nv_bfloat16>(one);
+    } else {
+      static_cast<float*>(s.out)[at + i] = one;
+    }
+  }
+}
+
+// Stores four results of a token, all of whose results of the tile the warp has, for the next product.
+__device__ __forceinline__ void store_next(const TileProduct& p, int token, int row, bool exists, float4 v,
+                                           float4 norm) {
+  const int rows = p.segment[0].rows;
+  if (exists) {
+    *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(p.next_x) + int64_t{token} * rows + row) = make_uint2(
+        pack_pair<__nv_bfloat16>(v.x * norm.x, v.y * norm.y), pack_pair<__nv_bfloat16>(v.z * norm.z, v.w * norm.w));
+  }
+  float squares = exists ? fmaf(v.x, v.x, v.y * v.y) + fmaf(v.z, v.z, v.w * v.w) : 0.0F;
+  constexpr int kLanes = kSquaresRows / 4;
+#pragma unroll
+  for (int step = kLanes / 2; step > 0; step /= 2) squares += __shfl_xor_sync(kFullMask, squares, step);
+  if (threadIdx.x % kLanes == 0) p.next_squares[row / kSquaresRows * p.tokens + token] = squares;
+}
+
+// Results of a tile that a thread finishes: four rows of a token, or of many tokens every kTileThreads-th four.
+template <int N, bool kReadsOwn>
+struct TileShare {
+  const TileParams& a;
+  const TileProduct::Segment& s;
+  int first_row, first_token, rank;
+  int quad_shift;  // fours of a token: 2 to the power of this
+  int end, passes;
+  int next;  // the thread's next four
+  TileShared shared;
+
+  __device__ __forceinline__ TileShare(const TileParams& params, const TileProduct::Segment& segment, int row,
+                                       int token, int block, const TileShared& memory)
+      : a(params), s(segment), first_row(row), first_token(token), rank(block), shared(memory) {
+    quad_shift = a.p.swiglu ? kQuadShift : kQuadShift + 1;
+    const int count = min(a.p.tokens - first_token, N) << quad_shift;
+    int share = (count + a.splits - 1) >> a.split_shift;
+    if (a.p.next_x != nullptr) share = (share + kWarp - 1) / kWarp * kWarp;  // a warp has a whole token
+    end = min((rank + 1) * share, count);
+    passes = (share + kTileThreads - 1) / kTileThreads;
+    next = rank * share + static_cast<int>(threadIdx.x);
+  }
+
+  struct Four {
+    int token, row;  // of the tile
+    bool counts, exists;
+    float4 extra, next_norm;
+  };
+  // Where a result is, and what is added to it: loaded before it is waited for.
+  __device__ __forceinline__ Four begin() {
+    const TileProduct& p = a.p;
+    Four f;
+    f.token = next >> quad_shift;
+    f.row = (next - (f.token << quad_shift)) * 4;
+    f.counts = next < end;
+    f.exists = f.counts && first_row + f.row < s.rows;
+    f.extra = f.next_norm = make_float4(0, 0, 0, 0);
+    next += kTileThreads;
+    if (!f.exists || !a.fours) return f;
+    if (s.bias != nullptr) f.extra = *reinterpret_cast<const float4*>(s.bias + first_row + f.row);
+    if (p.residual != nullptr) {
+      f.extra = add(f.extra, load_fresh4(p.residual + (first_token + f.token) * s.out_stride + first_row + f.row));
+    }
+    if (p.next_x != nullptr) f.next_norm = *reinterpret_cast<const float4*>(p.next_norm + first_row + f.row);
+    return f;
+  }
+
+  // The sums of a four, normalized; `up` where that is a second result.
+  __device__ __forceinline__ void add_up(const Four& f, float4& v, float4& up) const {
+    // Many tokens have little code: see finish_tile().
+    constexpr int kParts = N <= kFewTileTokens ? kMaxSplits : kMaxSplits / 2;
+    const TileProduct& p = a.p;
+    const uint32_t from = shared.ring + static_cast<uint32_t>(f.token * kResultStride + f.row) * 4U;
+    float factor = 1;
+    if (N <= kFewTileTokens && p.norm != nullptr) {
+      float squares[kMaxSplits] = {};
+#pragma unroll
+      for (int r = 0; r < kMaxSplits; ++r) {
+        if (r < a.splits) squares[r] = load_one_from(address_in(shared.squares + f.token * 4, r));
+      }
+      float sum = 0;
+#pragma unroll
+      for (int r = 0; r < kMaxSplits; ++r) sum += squares[r];
+      factor = rsqrtf(__fdividef(sum, static_cast<float>(p.k)) + p.eps);
+    } else if (p.squares != nullptr) {
+      factor = __uint_as_float(load_shared_4(shared.squares + static_cast<uint32_t>(f.token) * 4U));
+    }
+    v = up = scaled(cluster_sum<kParts, kReadsOwn>(from, a.splits, rank), factor);
+    if (p.swiglu) up = scaled(cluster_sum<kParts, kReadsOwn>(from + kGroupRows * 4, a.splits, rank), factor);
+  }
+
+  __device__ __forceinline__ void store(const Four& f, float4 v, float4 up) const {
+    const TileProduct& p = a.p;
+    if (f.exists) {
+      if (p.swiglu) v = make_float4(swiglu(v.x, up.x), swiglu(v.y, up.y), swiglu(v.z, up.z), swiglu(v.w, up.w));
+      if (a.fours) v = add(v, f.extra);
+      store_four(a, s, first_token + f.token, first_row + f.row, v);
+    }
+    if (p.next_x != nullptr && f.counts) {
+      store_next(p, first_token + f.token, first_row + f.row, f.exists, v, f.next_norm);
+    }
+  }
+};
+
+#endif
+
+}  // namespace inferno::cuda
