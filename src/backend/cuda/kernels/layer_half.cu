@@ -103,8 +103,8 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
   float4 rotation[kTurns];                         // (cos, sin) of two elements each
 #pragma unroll
   for (int i = 0; i < kTurns; ++i) {
-    const int at = At::kQuantTiles ? lane * 4 : piece * 16 + i * 4;
-    rotation[i] = load_fresh4(p.rope + int64_t{cached} * kLayerHeadDim + at);
+    rotation[i] =
+        load_fresh4(p.rope + int64_t{cached} * kLayerHeadDim + (At::kQuantTiles ? lane * 4 : piece * 16) + i * 4);
   }
   wait_cluster();  // the other blocks' barriers are ready
   wait_for_previous();
@@ -186,11 +186,18 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
   if (lane == 0) *reinterpret_cast<float2*>(shared + At::kWarpSums + warp * 8) = make_float2(part.high, part.sum);
   __syncthreads();
   {  // each warp adds all parts of its token's warps, for the blocks it sends to
-    // Several tokens: computed anew, since registers that hold these from the exchange of rows on would be spilled.
-    const int thread = kTokens == 1 ? b.thread : thread_anew();
-    const int share = thread / kWarp % kTokenWarps;
-    const int from = thread / kWarp - share;
-    const int at = thread % kWarp * 16;
+    // Registers that hold these from the exchange of rows on would be spilled, so some kernels compute them anew.
+    constexpr bool kAnew = kTokens == 4 || At::kQuantTiles;
+    int lane = b.lane;
+    int token = b.token;
+    int share = b.share;
+    if constexpr (kAnew) {
+      const int thread = thread_anew();
+      lane = thread % kWarp;
+      token = thread / kWarp / kTokenWarps;
+      share = thread / kWarp % kTokenWarps;
+    }
+    const int from = token * kTokenWarps;
     const HeadShares<kTokenWarps> warps(b.base + At::kWarpSums + from * 8);
     float sum = 0;
     float4 value = {};
@@ -198,17 +205,17 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
     for (int i = 0; i < kTokenWarps; ++i) {
       const float weight = warps.share(i);
       sum = fmaf(weight, warps.part[i].y, sum);
-      value = fma4(weight, load_shared_float4(b.base + At::kWarpPart + (from + i) * At::kHeadBytes + at), value);
+      value = fma4(weight, load_shared_float4(b.base + At::kWarpPart + (from + i) * At::kHeadBytes + lane * 16), value);
     }
-    const int slot = from / kTokenWarps * kLayerBlocks + b.rank;
+    const int slot = token * kLayerBlocks + b.rank;
     if (At::kTight && any_far) wait_cluster();
 #pragma unroll
     for (int i = 0; i < kTokens; ++i) {
       const int to = share + i * kTokenWarps;
-      const uint32_t there = kTokens == 1 ? address_in(b.base, to) : address_anew_in(b.base, to);
+      const uint32_t there = kAnew ? address_anew_in(b.base, to) : address_in(b.base, to);
       const uint32_t full = there + At::kParts * 8;
-      send(there + At::kPart + slot * At::kHeadBytes + at, value, full);
-      if (at == 0) send(there + At::kPartSums + slot * 8, make_float2(warps.high, sum), full);
+      send(there + At::kPart + slot * At::kHeadBytes + lane * 16, value, full);
+      if (lane == 0) send(there + At::kPartSums + slot * 8, make_float2(warps.high, sum), full);
     }
   }
   __syncwarp();

@@ -282,13 +282,15 @@ struct HalfBlock {
                                              __float2int_rn(v.z * scale.y), __float2int_rn(v.w * scale.y)),
             scale.x};
   }
-  // Calls put(offset, word) for what a lane has to store of column `column` and the next three, in arrays of XQuant.
-  template <typename Put>
-  static __device__ __forceinline__ void put_levels(const Levels& levels, int column, int groups, Put put) {
+  // Calls put(address, word) for what a lane has to store of column `column` and the next three, in arrays of XQuant
+  // from address `x` on.
+  template <typename Address, typename Put>
+  static __device__ __forceinline__ void put_levels(const Levels& levels, Address x, int column, int groups, Put put) {
     const int group = column / kGroup;
-    put((column % kGroup / 16 * groups + group) * 16 + column % 16, levels.four);
+    const int half = column % kGroup / 16;
+    put(x + half * groups * 16 + group * 16 + column % 16, levels.four);
     constexpr int kScaled = At::kSliceScale ? kSliceColumns : kGroup;  // that share a scale
-    if (column % kScaled == 0) put(groups * 32 + column / kScaled * 4, __float_as_uint(levels.scale));
+    if (column % kScaled == 0) put(x + groups * 32 + column / kScaled * 4, __float_as_uint(levels.scale));
   }
   // The sums of a group's halves, in its first lane.
   static __device__ __forceinline__ uint32_t sums_of(const Levels& levels) {
@@ -302,14 +304,13 @@ struct HalfBlock {
     constexpr int kRowGroups = kLayerWidth / kGroup;
     const Levels levels = quantized(v);
     to_my_blocks([&](uint32_t there, uint32_t full) {
-      put_levels(levels, column, kRowGroups, [&](int at, uint32_t word) { send(there + x + at, word, full); });
+      put_levels(levels, there + x, column, kRowGroups, [&](uint32_t to, uint32_t word) { send(to, word, full); });
     });
     if constexpr (At::kHasSums) {
       const uint32_t sums = sums_of(levels);
+      const int group = column / kGroup;
       if (column % kGroup == 0) {
-        to_my_blocks([&](uint32_t there, uint32_t full) {
-          send(there + x + kRowGroups * 36 + column / kGroup * 4, sums, full);
-        });
+        to_my_blocks([&](uint32_t there, uint32_t full) { send(there + x + kRowGroups * 36 + group * 4, sums, full); });
       }
     }
   }

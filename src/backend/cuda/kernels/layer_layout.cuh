@@ -68,14 +68,11 @@ struct HalfLayout {
     const RowBytes b = row_space(dtype, kLayerWidth / kGroup);
     return kPieceRows * (b.q + b.h + b.s + b.d);
   }
-  // Four tokens of quantized weights are products of slice_tile.cuh, and two where that is faster. Rows of the first
-  // weights (planes q and h) are then padded, those of the second swizzled by the copy engine.
-#ifndef VARIANT
-#define VARIANT 0
-#endif
-  static constexpr bool kQuantTiles =
-      !kTiles &&
-      (kTokens == 4 || (kTokens == 2 && F == DType::q4_k && (F2 == F || (VARIANT & (kAttention ? 1 : 2)) != 0)));
+  // Four tokens of quantized weights are products of slice_tile.cuh, and two where that is faster: of Q4_K but for
+  // attention with another type of v. Rows of the first weights (planes q and h) are then padded, those of the second
+  // swizzled by the copy engine.
+  static constexpr bool kSlicesOfTwo = F == DType::q4_k && (F2 == F || !kAttention);
+  static constexpr bool kQuantTiles = !kTiles && (kTokens == 4 || (kTokens == 2 && kSlicesOfTwo));
   static constexpr bool kSliceScale = kQuantTiles && has_slice_scale(F);
   static_assert(has_slice_scale(F) == has_slice_scale(F2));
   static constexpr int kPad = kQuantTiles ? kRowPad : 0;

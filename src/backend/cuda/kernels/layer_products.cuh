@@ -238,11 +238,11 @@ struct HalfProducts : HalfBlock<F, F2, kAttention, kTokenCount> {
     uint8_t* x = shared + At::kMiddle + of_token * At::kMiddleBytes;
     const int column = slice * kSliceColumns + lane * 4;
     const auto levels = Block::quantized(v);
-    const auto put = [&](int at, uint32_t word) { *reinterpret_cast<uint32_t*>(x + at) = word; };
-    Block::put_levels(levels, column, kMiddleGroups, put);
+    const auto put = [](uint8_t* to, uint32_t word) { *reinterpret_cast<uint32_t*>(to) = word; };
+    Block::put_levels(levels, x, column, kMiddleGroups, put);
     if constexpr (At::kHasSums) {
       const uint32_t sums = Block::sums_of(levels);
-      if (column % kGroup == 0) put(kMiddleGroups * 36 + column / kGroup * 4, sums);
+      if (column % kGroup == 0) put(x + kMiddleGroups * 36 + column / kGroup * 4, sums);
     }
   }
   // Value `column` of a token's input, one per lane of a warp with a whole group.
