@@ -35,6 +35,20 @@ __device__ __forceinline__ uint32_t address_in(uint32_t address, int rank) {
   return there;
 }
 
+// The same, and the thread's index, computed here: the compiler keeps no register with the result of an earlier one.
+__device__ __forceinline__ uint32_t address_anew_in(uint32_t address, int rank) {
+  uint32_t there = address;
+#if __CUDA_ARCH__ >= 900
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+#endif
+  return there;
+}
+__device__ __forceinline__ int thread_anew() {
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+}
+
 // Loads from an address_in() a block.
 __device__ __forceinline__ float load_one_from(uint32_t from) {
   float v = 0;

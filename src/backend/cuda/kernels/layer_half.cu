@@ -17,8 +17,14 @@ __device__ __forceinline__ void project_heads(const Block& b) {
   using At = typename Block::At;
   constexpr int kTokens = Block::kTokens;
   const auto index_of = [&](int row) { return row / 16 * kLayerHeadDim + b.rank * 16 + row % 16; };
-  if constexpr (kTokens > 1 && (At::kTiles || At::kQuantTiles)) {
-    b.multiply_tiles();
+  if constexpr (At::kQuantTiles) {
+    b.multiply_quantized();
+    if (b.thread < At::kRows * kTokens) {
+      const int token = b.thread % kTokens;
+      b.send_quads(token, index_of(b.thread / kTokens), b.sliced_result(b.thread) * b.factor(token));
+    }
+  } else if constexpr (kTokens > 1 && At::kTiles) {
+    b.multiply_16_bit();
 #pragma unroll 1
     for (int i = b.thread / 4; i < At::kRows / 2 * kTokens; i += kLayerThreads / 4) {
       const int token = i / (At::kRows / 2);
@@ -29,7 +35,7 @@ __device__ __forceinline__ void project_heads(const Block& b) {
     }
   } else if constexpr (At::kTiles) {
     const float factor = b.factor(0);
-    b.multiply_tiles();
+    b.multiply_16_bit();
     if (b.thread < 4 * At::kRows) b.send_results(0, index_of(b.thread / 4), b.result(0, b.thread / 4) * factor);
   } else {
     const int i = b.lane / 4;
@@ -93,16 +99,20 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
   load_near(near[0], 0);
   FarTiles<T, kTokenWarps> far(p, cache, b.base + At::kFar + warp * At::kFarBytes, b.barrier(At::kFarFull + 2 * warp),
                                b.rank, b.share, lane);
-  float4 rotation[4];  // (cos, sin) of two elements each
+  constexpr int kTurns = At::kQuantTiles ? 1 : 4;  // with the former, each of a token's warps has all of them
+  float4 rotation[kTurns];                         // (cos, sin) of two elements each
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    rotation[i] = load_fresh4(p.rope + int64_t{cached} * kLayerHeadDim + piece * 16 + i * 4);
+  for (int i = 0; i < kTurns; ++i) {
+    rotation[i] =
+        load_fresh4(p.rope + int64_t{cached} * kLayerHeadDim + (At::kQuantTiles ? lane * 4 : piece * 16) + i * 4);
   }
   wait_cluster();  // the other blocks' barriers are ready
   wait_for_previous();
 
   // ---- q, k and v
   b.exchange_row(norm);
+  const int turns = At::kTurns + b.token * At::kHeadBytes;
+  if (At::kQuantTiles && b.share == 0) *reinterpret_cast<float4*>(shared + turns + lane * 16) = rotation[0];
   project_heads(b);
   if constexpr (kTokens > 1) load_near(near[1], 1);
   __syncwarp();
@@ -133,7 +143,8 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
     const float scale = rsqrtf(squares * (1.0F / kLayerHeadDim) + p.norms.eps) * (h == 0 ? p.scale * kLog2e : 1.0F);
 #pragma unroll
     for (int i = 0; i < 8; i += 2) {
-      const float4 turn = rotation[i / 2];
+      const float4 turn = At::kQuantTiles ? load_shared_float4(b.base + turns + piece * 64 + i * 8)
+                                          : rotation[At::kQuantTiles ? 0 : i / 2];
       const float2 near = load_shared_float2(weights + i * 4);
       const float2 far = load_shared_float2(weights + 256 + i * 4);
       const float2 x = make_float2(q[i] * scale * near.x, q[i + 1] * scale * near.y);
@@ -175,21 +186,33 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
   if (lane == 0) *reinterpret_cast<float2*>(shared + At::kWarpSums + warp * 8) = make_float2(part.high, part.sum);
   __syncthreads();
   {  // each warp adds all parts of its token's warps, for the blocks it sends to
-    const int from = b.token * kTokenWarps;
+    // Registers that hold these from the exchange of rows on would be spilled, so some kernels compute them anew.
+    constexpr bool kAnew = kTokens == 4 || At::kQuantTiles;
+    int lane = b.lane;
+    int token = b.token;
+    int share = b.share;
+    if constexpr (kAnew) {
+      const int thread = thread_anew();
+      lane = thread % kWarp;
+      token = thread / kWarp / kTokenWarps;
+      share = thread / kWarp % kTokenWarps;
+    }
+    const int from = token * kTokenWarps;
     const HeadShares<kTokenWarps> warps(b.base + At::kWarpSums + from * 8);
     float sum = 0;
     float4 value = {};
 #pragma unroll
     for (int i = 0; i < kTokenWarps; ++i) {
-      const float share = warps.share(i);
-      sum = fmaf(share, warps.part[i].y, sum);
-      value = fma4(share, load_shared_float4(b.base + At::kWarpPart + (from + i) * At::kHeadBytes + lane * 16), value);
+      const float weight = warps.share(i);
+      sum = fmaf(weight, warps.part[i].y, sum);
+      value = fma4(weight, load_shared_float4(b.base + At::kWarpPart + (from + i) * At::kHeadBytes + lane * 16), value);
     }
-    const int slot = b.token * kLayerBlocks + b.rank;
+    const int slot = token * kLayerBlocks + b.rank;
     if (At::kTight && any_far) wait_cluster();
 #pragma unroll
     for (int i = 0; i < kTokens; ++i) {
-      const uint32_t there = address_in(b.base, b.share + i * kTokenWarps);
+      const int to = share + i * kTokenWarps;
+      const uint32_t there = kAnew ? address_anew_in(b.base, to) : address_in(b.base, to);
       const uint32_t full = there + At::kParts * 8;
       send(there + At::kPart + slot * At::kHeadBytes + lane * 16, value, full);
       if (lane == 0) send(there + At::kPartSums + slot * 8, make_float2(warps.high, sum), full);
@@ -197,23 +220,41 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
   }
   __syncwarp();
   wait_received(b.barrier(At::kParts), 0);
+  if constexpr (At::kQuantTiles) {
+    if (warp < kTokens) {
+      const HeadShares<kLayerBlocks> blocks(b.base + At::kPartSums + warp * kLayerBlocks * 8);
+      float sum = 0;
+      float4 value = {};
 #pragma unroll
-  for (int i = 0; i < kTokens * kLayerHeadDim; i += kLayerThreads) {
-    const int token = (i + b.thread) / kLayerHeadDim;
-    const int column = b.thread % kLayerHeadDim;
-    if (token >= kTokens) break;
-    const HeadShares<kLayerBlocks> blocks(b.base + At::kPartSums + token * kLayerBlocks * 8);
-    float sum = 0;
-    float value = 0;
-#pragma unroll
-    for (int n = 0; n < kLayerBlocks; ++n) {
-      const float share = blocks.share(n);
-      sum = fmaf(share, blocks.part[n].y, sum);
-      value =
-          fmaf(share, load_shared_float(b.base + At::kPart + token * At::kPartBytes + n * At::kHeadBytes + column * 4),
-               value);
+      for (int n = 0; n < kLayerBlocks; ++n) {
+        const float share = blocks.share(n);
+        sum = fmaf(share, blocks.part[n].y, sum);
+        value =
+            fma4(share, load_shared_float4(b.base + At::kPart + warp * At::kPartBytes + n * At::kHeadBytes + lane * 16),
+                 value);
+      }
+      const auto scaled = [&](float v) { return __fdividef(v, sum); };
+      b.put_slice(warp, 0, make_float4(scaled(value.x), scaled(value.y), scaled(value.z), scaled(value.w)));
     }
-    b.put_middle(token, column, __fdividef(value, sum));
+  } else {
+#pragma unroll
+    for (int i = 0; i < kTokens * kLayerHeadDim; i += kLayerThreads) {
+      const int token = (i + b.thread) / kLayerHeadDim;
+      const int column = b.thread % kLayerHeadDim;
+      if (token >= kTokens) break;
+      const HeadShares<kLayerBlocks> blocks(b.base + At::kPartSums + token * kLayerBlocks * 8);
+      float sum = 0;
+      float value = 0;
+#pragma unroll
+      for (int n = 0; n < kLayerBlocks; ++n) {
+        const float share = blocks.share(n);
+        sum = fmaf(share, blocks.part[n].y, sum);
+        value = fmaf(share,
+                     load_shared_float(b.base + At::kPart + token * At::kPartBytes + n * At::kHeadBytes + column * 4),
+                     value);
+      }
+      b.put_middle(token, column, __fdividef(value, sum));
+    }
   }
   __syncthreads();
   b.multiply_second();
@@ -227,8 +268,16 @@ __device__ __forceinline__ void project_middle(const Block& b) {
   constexpr int kPairs = At::kRows / 2;
   constexpr int kWarpPairs = kPairs / kLayerWarps;
   const int index = b.rank * kPairs;
-  if constexpr (kTokens > 1 && (At::kTiles || At::kQuantTiles)) {
-    b.multiply_tiles();
+  if constexpr (At::kQuantTiles) {
+    b.multiply_quantized();
+    if (b.thread < kPairs * kTokens) {
+      const int token = b.thread % kTokens;
+      const float factor = b.factor(token);
+      const float2 both = b.sliced_result(b.thread);
+      b.send_quads(token, index + b.thread / kTokens, swiglu(both.x * factor, both.y * factor));
+    }
+  } else if constexpr (kTokens > 1 && At::kTiles) {
+    b.multiply_16_bit();
 #pragma unroll 1
     for (int i = b.thread / 4; i < kPairs / 2 * kTokens; i += kLayerThreads / 4) {
       const int token = i / (kPairs / 2);
@@ -241,7 +290,7 @@ __device__ __forceinline__ void project_middle(const Block& b) {
     }
   } else if constexpr (At::kTiles) {
     const float factor = b.factor(0);
-    b.multiply_tiles();
+    b.multiply_16_bit();
     const int pair = b.thread / 4;
     if (pair < kPairs) {
       b.send_results(0, index + pair, swiglu(b.result(0, pair) * factor, b.result(0, kPairs + pair) * factor));
@@ -289,11 +338,19 @@ __device__ __forceinline__ void mlp_half(const HalfParams& p, uint8_t* shared) {
   project_middle(b);
   __syncwarp();
   wait_received(b.barrier(At::kResults), 0);
+  if constexpr (At::kQuantTiles) {
+    constexpr int kSlices = At::kColumns / kSliceColumns;
+    if (b.warp < kTokens * kSlices) {
+      const float4 v = load_shared_float4(b.base + At::kReceived + b.warp * kSliceColumns * 4 + b.lane * 16);
+      b.put_slice(b.warp / kSlices, b.warp % kSlices, v);
+    }
+  } else {
 #pragma unroll
-  for (int i = 0; i < kTokens * At::kColumns; i += kLayerThreads) {
-    const int at = i + b.thread;
-    if (at < kTokens * At::kColumns) {
-      b.put_middle(at / At::kColumns, at % At::kColumns, load_shared_float(b.base + At::kReceived + at * 4));
+    for (int i = 0; i < kTokens * At::kColumns; i += kLayerThreads) {
+      const int at = i + b.thread;
+      if (at < kTokens * At::kColumns) {
+        b.put_middle(at / At::kColumns, at % At::kColumns, load_shared_float(b.base + At::kReceived + at * 4));
+      }
     }
   }
   __syncthreads();
@@ -344,14 +401,16 @@ bool map_rows(CUtensorMap* map, void* data, int bytes, int columns,
                         CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_NONE,
                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
+CUtensorMapSwizzle swizzle_of(uint32_t bits) {
+  return bits == 0 ? CU_TENSOR_MAP_SWIZZLE_NONE : bits == 0x30 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B;
+}
 template <typename At>
 bool map_second(HalfParams& p) {
   constexpr RowBytes kRow = row_space(At::kSecond, At::kSecondWidth / kGroup);
-  constexpr CUtensorMapSwizzle kSwizzle = At::kSwizzle == 0      ? CU_TENSOR_MAP_SWIZZLE_NONE
-                                          : At::kSwizzle == 0x30 ? CU_TENSOR_MAP_SWIZZLE_64B
-                                                                 : CU_TENSOR_MAP_SWIZZLE_128B;
-  if (!map_rows(&p.maps.q, p.second.q, kRow.q, At::kBox, kSwizzle)) return false;
-  if (At::kSlice.h != 0 && !map_rows(&p.maps.h, p.second.h, kRow.h, At::kSlice.h)) return false;
+  if (!map_rows(&p.maps.q, p.second.q, kRow.q, At::kBox, swizzle_of(At::kSwizzle))) return false;
+  if (At::kSlice.h != 0 && !map_rows(&p.maps.h, p.second.h, kRow.h, At::kSlice.h, swizzle_of(At::kHighSwizzle))) {
+    return false;
+  }
   return At::kScaleBytes == 0 || map_rows(&p.maps.s, p.second.s, kRow.s, At::kScaleBytes);
 }
 

@@ -144,21 +144,26 @@ struct HalfBlock {
   __device__ __forceinline__ void copy_piece(const Planes& w, int64_t row, uint32_t to, uint32_t barrier) const {
     constexpr RowBytes kBytes = row_space(T, kLayerWidth / kGroup);
     if (lane == 0) arrive_expecting(barrier, At::piece_bytes(T));
-    if constexpr (At::kPad != 0) {  // a row of plane q is a copy of its own
+    if constexpr (At::kPad != 0) {  // a row of planes q and h is a copy of its own
       __syncwarp();
-      if (lane < kPieceRows) {
-        copy_bytes(to + lane * (kBytes.q + At::kPad), w.q + (row + lane) * kBytes.q, kBytes.q, barrier);
-      }
+      const auto copy_row = [&](const uint8_t* plane, int bytes) {
+        if (bytes == 0) return;
+        if (lane < kPieceRows) copy_bytes(to + lane * (bytes + At::kPad), plane + (row + lane) * bytes, bytes, barrier);
+        to += kPieceRows * (bytes + At::kPad);
+      };
+      copy_row(w.q, kBytes.q);
+      copy_row(w.h, kBytes.h);
       if (lane != 0) return;
-      to += kPieceRows * (kBytes.q + At::kPad);
     }
     const auto copy = [&](const uint8_t* plane, int bytes) {
       if (bytes == 0) return;
       copy_bytes(to, plane + row * bytes, kPieceRows * bytes, barrier);
       to += kPieceRows * bytes;
     };
-    if constexpr (At::kPad == 0) copy(w.q, kBytes.q);
-    copy(w.h, kBytes.h);
+    if constexpr (At::kPad == 0) {
+      copy(w.q, kBytes.q);
+      copy(w.h, kBytes.h);
+    }
     copy(w.s, kBytes.s);
     copy(w.d, kBytes.d);
   }
@@ -259,40 +264,63 @@ struct HalfBlock {
       visit(there, there + At::kRow * 8);
     }
   }
-  // Four values of a row, and with the group's first ones its scale and sums, as XQuant has them.
-  __device__ __forceinline__ void send_quantized(uint32_t x, int column, float4 v) const {
-    constexpr int kRowGroups = kLayerWidth / kGroup;
+  // Four of a warp's 128 adjacent values as levels, with their scale.
+  struct Levels {
+    uint32_t four;
+    float scale;
+  };
+  static __device__ __forceinline__ Levels quantized(float4 v) {
     uint32_t bits = max(max(magnitude(v.x), magnitude(v.y)), max(magnitude(v.z), magnitude(v.w)));
+    if constexpr (At::kSliceScale) {
+      bits = __reduce_max_sync(kFullMask, bits);
+    } else {
 #pragma unroll
-    for (int step = 1; step < kGroup / 4; step *= 2) bits = max(bits, __shfl_xor_sync(kFullMask, bits, step));
+      for (int step = 1; step < kGroup / 4; step *= 2) bits = max(bits, __shfl_xor_sync(kFullMask, bits, step));
+    }
     const float2 scale = quantization(bits);
-    const uint32_t levels =
-        ActivationWriter<F>::pack_levels(__float2int_rn(v.x * scale.y), __float2int_rn(v.y * scale.y),
-                                         __float2int_rn(v.z * scale.y), __float2int_rn(v.w * scale.y));
+    return {ActivationWriter<F>::pack_levels(__float2int_rn(v.x * scale.y), __float2int_rn(v.y * scale.y),
+                                             __float2int_rn(v.z * scale.y), __float2int_rn(v.w * scale.y)),
+            scale.x};
+  }
+  // Calls put(address, word) for what a lane has to store of column `column` and the next three, in arrays of XQuant
+  // from address `x` on.
+  template <typename Address, typename Put>
+  static __device__ __forceinline__ void put_levels(const Levels& levels, Address x, int column, int groups, Put put) {
     const int group = column / kGroup;
     const int half = column % kGroup / 16;
+    put(x + half * groups * 16 + group * 16 + column % 16, levels.four);
+    constexpr int kScaled = At::kSliceScale ? kSliceColumns : kGroup;  // that share a scale
+    if (column % kScaled == 0) put(x + groups * 32 + column / kScaled * 4, __float_as_uint(levels.scale));
+  }
+  // The sums of a group's halves, in its first lane.
+  static __device__ __forceinline__ uint32_t sums_of(const Levels& levels) {
+    int sum = __dp4a(static_cast<int>(levels.four), 0x01010101, 0);
+    sum += __shfl_xor_sync(kFullMask, sum, 1);
+    sum += __shfl_xor_sync(kFullMask, sum, 2);
+    return packed_sums(sum, __shfl_down_sync(kFullMask, sum, 4));
+  }
+  // Four values of a row, as XQuant has them.
+  __device__ __forceinline__ void send_quantized(uint32_t x, int column, float4 v) const {
+    constexpr int kRowGroups = kLayerWidth / kGroup;
+    const Levels levels = quantized(v);
     to_my_blocks([&](uint32_t there, uint32_t full) {
-      send(there + x + half * kRowGroups * 16 + group * 16 + column % 16, levels, full);
-      if (column % kGroup == 0) send(there + x + kRowGroups * 32 + group * 4, scale.x, full);
+      put_levels(levels, there + x, column, kRowGroups, [&](uint32_t to, uint32_t word) { send(to, word, full); });
     });
     if constexpr (At::kHasSums) {
-      int sum = __dp4a(static_cast<int>(levels), 0x01010101, 0);
-      sum += __shfl_xor_sync(kFullMask, sum, 1);
-      sum += __shfl_xor_sync(kFullMask, sum, 2);
-      const int other = __shfl_down_sync(kFullMask, sum, 4);
+      const uint32_t sums = sums_of(levels);
+      const int group = column / kGroup;
       if (column % kGroup == 0) {
-        to_my_blocks([&](uint32_t there, uint32_t full) {
-          send(there + x + kRowGroups * 36 + group * 4, packed_sums(sum, other), full);
-        });
+        to_my_blocks([&](uint32_t there, uint32_t full) { send(there + x + kRowGroups * 36 + group * 4, sums, full); });
       }
     }
   }
   static __device__ __forceinline__ uint32_t magnitude(float x) { return __float_as_uint(x) & 0x7fffffffU; }
   static __device__ __forceinline__ uint32_t packed_sums(int a, int b) {
+    if constexpr (At::kSliceScale) return pack_pair<__half>(static_cast<float>(a), static_cast<float>(b));
     return (static_cast<uint32_t>(a) & 0xffffU) | static_cast<uint32_t>(b) << 16;
   }
   // The scale of a group whose largest magnitude has these bits, and its reciprocal (ActivationWriter). K formats get
-  // one per 32 values, too: a block does not have 256.
+  // one per 32 values, too, or per slice: a block does not have 256.
   static __device__ __forceinline__ float2 quantization(uint32_t bits) {
     constexpr float kSmallest = 1e-30F;
     const float largest = __uint_as_float(bits);
@@ -313,6 +341,21 @@ struct HalfBlock {
   __device__ __forceinline__ void send_results(int of_token, int index, V v) const {
 #pragma unroll
     for (int to = 0; to < kLayerBlocks; to += 4) send_result(to + lane % 4, of_token, index, v);
+  }
+  // One result of each lane, of index `index` and the lane's token: those of adjacent indices are kTokens lanes apart.
+  // Whole warps; each lane sends four results to two blocks.
+  __device__ __forceinline__ void send_quads(int of_token, int index, float v) const {
+    const float near = __shfl_xor_sync(kFullMask, v, kTokens);
+    const float2 mine = index % 2 == 0 ? make_float2(v, near) : make_float2(near, v);
+    const float2 far =
+        make_float2(__shfl_xor_sync(kFullMask, mine.x, 2 * kTokens), __shfl_xor_sync(kFullMask, mine.y, 2 * kTokens));
+    const bool upper = index % 4 >= 2;
+    const float2 low = upper ? far : mine;
+    const float2 high = upper ? mine : far;
+#pragma unroll
+    for (int to = 0; to < kLayerBlocks; to += 4) {
+      send_result(to + index % 4, of_token, index - index % 4, make_float4(low.x, low.y, high.x, high.y));
+    }
   }
 };
 

@@ -5,7 +5,7 @@
 
 #include "backend/cuda/kernels/decode_tile.cuh"
 #include "backend/cuda/kernels/layer_task.h"
-#include "backend/cuda/kernels/quant_tile.cuh"
+#include "backend/cuda/kernels/slice_tile.cuh"
 #include "backend/cuda/kernels/stream_activations.cuh"
 
 namespace inferno::cuda {
@@ -68,19 +68,31 @@ struct HalfLayout {
     const RowBytes b = row_space(dtype, kLayerWidth / kGroup);
     return kPieceRows * (b.q + b.h + b.s + b.d);
   }
-  // Four tokens of quantized weights are products of quant_tile.cuh. Rows of the first weights are then padded;
-  // those of the second swizzled by the copy engine.
-  static constexpr bool kQuantTiles = !kTiles && kTokens == 4;
+  // Four tokens of quantized weights are products of slice_tile.cuh, and two where that is faster: of Q4_K but for
+  // attention with another type of v. Rows of the first weights (planes q and h) are then padded, those of the second
+  // swizzled by the copy engine.
+  static constexpr bool kSlicesOfTwo = F == DType::q4_k && (F2 == F || !kAttention);
+  static constexpr bool kQuantTiles = !kTiles && (kTokens == 4 || (kTokens == 2 && kSlicesOfTwo));
+  static constexpr bool kSliceScale = kQuantTiles && has_slice_scale(F);
+  static_assert(has_slice_scale(F) == has_slice_scale(F2));
   static constexpr int kPad = kQuantTiles ? kRowPad : 0;
-  static constexpr int kPieceBytes = round_128(larger(piece_bytes(F), piece_bytes(F2)) + kPieceRows * kPad);
+  __host__ __device__ static constexpr int piece_space(DType dtype) {
+    return piece_bytes(dtype) + kPieceRows * kPad * (group_bytes(dtype).h != 0 ? 2 : 1);
+  }
+  static constexpr int kPieceBytes = round_128(larger(piece_space(F), piece_space(F2)));
 
   // A quarter of the block's rows of the second weights: the cluster's columns of q (8 bits: both halves of the groups
   // one after another) and h; of scales as many bytes from a multiple of 16 on as always include them, because a box
   // begins there; whole rows of plane d.
   static constexpr RowBytes kSlice = row_space(kSecond, kGroups);
   static constexpr int kBox = kSecond == DType::q8_0 ? kSlice.q / 2 : kSlice.q;  // bytes of a row of q
-  static constexpr uint32_t kSwizzle = !kQuantTiles ? 0 : kBox == 64 ? 0x30 : 0x70;
+  __host__ __device__ static constexpr uint32_t swizzle_of(int bytes) {
+    return !kQuantTiles || bytes == 0 ? 0 : bytes == 64 ? 0x30 : 0x70;
+  }
+  static constexpr uint32_t kSwizzle = swizzle_of(kBox);
+  static constexpr uint32_t kHighSwizzle = swizzle_of(kSlice.h);
   static_assert(!kQuantTiles || kBox == 64 || kBox == 128);
+  static_assert(kHighSwizzle == 0 || kSlice.h == 64 || kSlice.h == 128);
   static constexpr int kScaleBytes = kTiles ? 0 : 16;
   static constexpr int kSuperBytes = kTiles ? 0 : row_space(kSecond, kSecondWidth / kGroup).d;
   static constexpr int kQuarterH = kQuarterRows * kSlice.q;
@@ -103,8 +115,8 @@ struct HalfLayout {
   //   weights. So parts of attention take the place of the row, tiles of the cache that of the first weights, and the
   //   middle of the MLP of several tokens that of the row.
   // - 16-bit, up to two tokens: the warps' parts of attention take the place of what was added, which all warps read
-  //   before the barrier of multiply_tiles().
-  // - Sums of four tokens of quantized weights take the place of the first weights, after a barrier.
+  //   before the barrier of multiply_16_bit().
+  // - Sums of slice_tile.cuh take the place of the row, after a barrier.
   // - Four tokens: results take the place of what was added, 16-bit weights' sums that of the row, each after a barrier
   //   of its own; the parts of attention that of the tiles of the cache, after a barrier of the cluster, and those of a
   //   block's warps that of the row.
@@ -112,9 +124,11 @@ struct HalfLayout {
   static constexpr int kX = round_128(kBarriers * 8);
   static constexpr int kXBytes =  // of a token
       kTiles ? kLayerWidth * 2 : activation_bytes(Activation::quant32, 1) + kPad;
-  static constexpr int kSquares = kX + kTokens * kXBytes;  // [kLayerBlocks]
+  // Into how many parts the columns of the first product are split between warps.
+  static constexpr int kSplits = kQuantTiles && !kAttention ? 4 : kLayerWarps;
+  static constexpr int kSumBytes = kRows * kSplits * 4;                                         // of a token
+  static constexpr int kSquares = kX + kTokens * larger(kXBytes, kQuantTiles ? kSumBytes : 0);  // [kLayerBlocks]
   static constexpr int kSquaresEnd = kSquares + kTokens * kLayerBlocks * 4;
-  static constexpr int kSumBytes = kRows * kLayerWarps * 4;  // of a token
   static constexpr int kXEnd = kTiles && !kTight ? kSquaresEnd + kTokens * kSumBytes : kSquaresEnd;
   static constexpr int kHeadBytes = kLayerHeadDim * 4;
   static constexpr int kPartBytes = kLayerBlocks * kHeadBytes;  // of a token
@@ -126,15 +140,17 @@ struct HalfLayout {
   static constexpr int kWarpSums = kWarpPart + kLayerWarps * kHeadBytes;
   static constexpr int kUsed =
       larger(kTight ? kAdded : kAddedEnd, kAttention && !kTight ? kWarpSums + kLayerWarps * 8 : 0);
-  static constexpr int kMiddleBytes = kTiles ? kColumns * 2 : kMiddleGroups * 40;  // the second product's input
+  static constexpr int kMiddleBytes = kTiles ? kColumns * 2 : kMiddleGroups * 40 + kPad;  // the second product's input
   static constexpr bool kMiddleApart = kAttention || kTokens == 1;
   static constexpr int kMiddle = kMiddleApart ? round_128(kUsed) : kX;
   static constexpr int kReceived = round_128(kMiddleApart ? kMiddle + kTokens * kMiddleBytes : kUsed);
   static constexpr int kReceivedBytes = (kAttention ? 3 * kLayerHeadDim : kColumns) * 4;
   static constexpr int kHeads =  // norms of q and k
       larger(kReceived + kTokens * kReceivedBytes, kTight ? kAddedEnd : 0);
+  // Of slice_tile.cuh's products: rotation of each token's position, [kLayerHeadDim]; otherwise it is in registers.
+  static constexpr int kTurns = kHeads + (kAttention ? 2 * kHeadBytes : 0);
   // The second weights before the first; 16-bit: in their place.
-  static constexpr int kSecondAt = round_128(kHeads + (kAttention ? 2 * kHeadBytes : 0));
+  static constexpr int kSecondAt = round_128(kTurns + (kAttention && kQuantTiles ? kTokens * kHeadBytes : 0));
   static constexpr int kFirst = kTiles ? kSecondAt : kSecondAt + kQuarters * kQuarterBytes;
   static constexpr int kAfter = kFirst + kPieces * kPieceBytes;
   // Tiles of the cache take the first weights' place; swizzled boxes begin at multiples of 1024.
@@ -143,17 +159,20 @@ struct HalfLayout {
   static constexpr int kBytes = kAttention ? larger(kAfter, kFar + kLayerWarps * kFarBytes) : kAfter;
   static_assert(kBytes <= kMostLayerBytes);
   static_assert(!kTiles || kQuarters * kQuarterBytes <= kPieces * kPieceBytes);
-  static constexpr int kSums = !kTiles ? kFirst : kTight ? kX : kSquaresEnd;  // [kRows][kLayerWarps (quantized: 2)]
-  static constexpr int kPart = kTight ? kFar : kX;                            // [kLayerBlocks][kLayerHeadDim]
-  static constexpr int kPartSums = kPart + kTokens * kPartBytes;              // (high, sum) of each
+  // 16-bit: of each token [kRows][kLayerWarps]; slice_tile.cuh: [kSplits][kRows][kTokens]
+  static constexpr int kSums = kTight || kQuantTiles ? kX : kSquaresEnd;
+  static constexpr int kPart = kTight ? kFar : kX;                // [kLayerBlocks][kLayerHeadDim]
+  static constexpr int kPartSums = kPart + kTokens * kPartBytes;  // (high, sum) of each
 
   // Formats with an offset or minimum need the sums of their activations.
   __host__ __device__ static constexpr bool has_sums(DType dtype) {
     return level_offset(dtype) != 0 || group_bytes(dtype).d == 4 || group_bytes(dtype).s == 4;
   }
-  static constexpr bool kHasSums = !kTiles && (has_sums(F) || has_sums(F2));
+  static constexpr bool kHasSums = kQuantTiles ? kSliceScale : !kTiles && (has_sums(F) || has_sums(F2));
+  static constexpr int kScales = kLayerWidth / (kSliceScale ? kSliceColumns : kGroup);
   static constexpr int kRowBytes =  // of a token's row, its squares included
-      kLayerBlocks * 4 + (kTiles ? kLayerWidth * 2 : kLayerWidth + kLayerWidth / kGroup * (kHasSums ? 8 : 4));
+      kLayerBlocks * 4 +
+      (kTiles ? kLayerWidth * 2 : kLayerWidth + kScales * 4 + (kHasSums ? kLayerWidth / kGroup * 4 : 0));
 };
 
 }  // namespace inferno::cuda

@@ -1,8 +1,7 @@
 // The products of layer_half.cuh's blocks: first weights times the rows, second weights times the middle.
 //
-// 16-bit weights are multiplied on tensor cores, with columns for up to four tokens. So are quantized ones with four
-// tokens (quant_tile.cuh); with one or two a lane has a group of 32 columns of each token: the scaling of a tile's
-// results takes more instructions than that.
+// 16-bit weights are multiplied on tensor cores, with columns for up to four tokens. So are quantized ones with several
+// tokens (slice_tile.cuh); with one a lane has a group of 32 columns.
 #pragma once
 
 #include "backend/cuda/kernels/layer_half.cuh"
@@ -100,71 +99,87 @@ struct HalfProducts : HalfBlock<F, F2, kAttention, kTokenCount> {
   // The planes of a row of the first weights.
   template <DType T>
   [[nodiscard]] __device__ __forceinline__ SharedRow first_row(int row) const {
+    return piece_row<T>(row / kPieceRows, row % kPieceRows);
+  }
+  // Row r of a piece.
+  template <DType T>
+  [[nodiscard]] __device__ __forceinline__ SharedRow piece_row(int piece, int r) const {
     constexpr RowBytes kBytes = row_space(T, kLayerWidth / kGroup);
+    constexpr int kRowH = kBytes.h == 0 ? 0 : kBytes.h + At::kPad;
     constexpr int kQ = kPieceRows * (kBytes.q + At::kPad);
-    constexpr int kH = kQ + kPieceRows * kBytes.h;
+    constexpr int kH = kQ + kPieceRows * kRowH;
     constexpr int kS = kH + kPieceRows * kBytes.s;
-    const uint32_t at = base + At::kFirst + row / kPieceRows * At::kPieceBytes;
-    const int r = row % kPieceRows;
-    return {at + r * (kBytes.q + At::kPad), at + kQ + r * kBytes.h, at + kH + r * kBytes.s, at + kS + r * kBytes.d};
+    const uint32_t at = base + At::kFirst + piece * At::kPieceBytes;
+    return {at + r * (kBytes.q + At::kPad), at + kQ + r * kRowH, at + kH + r * kBytes.s, at + kS + r * kBytes.d};
   }
 
-  // On return result() has all rows.
-  __device__ __forceinline__ void multiply_tiles() const {
-    if constexpr (At::kTiles) {
-      multiply_16_bit();
-    } else {
-      multiply_quantized();
-    }
-  }
-  // Four tokens: two warps have a tile of 16 rows, each half of the groups.
+  // Several tokens of quantized weights: a warp has one slice of the columns of all tiles (attention), or two of every
+  // other (MLP). A tile of attention has 16 rows, one of the MLP 8 of gate and 8 of up.
+  static constexpr int kWarpSlices = kLayerWarps / At::kSplits;
+  using Slice = SliceTokens<At::kSliceScale>;
   __device__ __forceinline__ void multiply_quantized() const {
-    float acc[4] = {};
-    const int tile = warp / 2;
-    if (tile < At::kRows / 16) {
-      wait_barrier(barrier(At::kFull + 2 * tile), 0);
-      wait_barrier(barrier(At::kFull + 2 * tile + 1), 0);
-      if (kAttention && F != F2 && tile == 2) {
-        multiply_tile<F2>(tile, acc);
-      } else {
-        multiply_tile<F>(tile, acc);
-      }
-    }
-    __syncthreads();  // the first weights have been read
+    constexpr int kTileCount = At::kRows / 16;
+    Slice x[kWarpSlices];
 #pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      const int column = lane % 4 * 2 + n % 2;
-      const int row = tile * 16 + n / 2 * 8 + lane / 4;
-      if (column < kTokens && tile < At::kRows / 16) {
-        *reinterpret_cast<float*>(shared + At::kSums + column * At::kSumBytes + (row * 2 + warp % 2) * 4) = acc[n];
+    for (int i = 0; i < kWarpSlices; ++i) {
+      x[i].load(base + At::kX, At::kXBytes, kTokens, kLayerWidth / kGroup, first_slice() + i, lane);
+    }
+    __syncthreads();  // sums take the place of the rows
+#pragma unroll 1
+    for (int tile = warp / At::kSplits; tile < kTileCount; tile += kWarpSlices) {
+      const int pieces[2] = {kAttention ? 2 * tile : tile, kAttention ? 2 * tile + 1 : kTileCount + tile};
+      wait_barrier(barrier(At::kFull + pieces[0]), 0);
+      wait_barrier(barrier(At::kFull + pieces[1]), 0);
+      if (kAttention && F != F2 && tile == 2) {
+        multiply_tile<F2>(tile, pieces, x);
+      } else {
+        multiply_tile<F>(tile, pieces, x);
       }
     }
-    fence_async_shared();  // tiles of the cache will take this place
     __syncthreads();
   }
-  // The token of column 2c + e of a lane's results; columns that have none repeat the last.
-  [[nodiscard]] __device__ __forceinline__ int column_token(int e) const { return min(lane % 4 * 2 + e, kTokens - 1); }
+  [[nodiscard]] __device__ __forceinline__ int first_slice() const { return warp % At::kSplits * kWarpSlices; }
   template <DType T>
-  __device__ __forceinline__ void multiply_tile(int tile, float (&acc)[4]) const {
-    using Tile = QuantTile<T>;
-    constexpr int kRowGroups = kLayerWidth / kGroup;
-    const Tile t{lane};
-    const SharedRow rows[2] = {first_row<T>(tile * 16 + lane / 4), first_row<T>(tile * 16 + 8 + lane / 4)};
-    const typename Tile::Rows at = {
-        first_row<T>(tile * 16 + lane % 16).q, {rows[0].h, rows[1].h}, {rows[0].s, rows[1].s}, {rows[0].d, rows[1].d}};
-    const uint32_t x = base + At::kX;
-    const uint32_t token_at[2] = {x + column_token(0) * At::kXBytes, x + column_token(1) * At::kXBytes};
-    const uint32_t operand =
-        x + min(lane % 8, kTokens - 1) * At::kXBytes + (lane / 8 % 2 * kRowGroups + lane / 16) * 16;
-    const int begin = warp % 2 * (kRowGroups / 2);
-    // Not unrolled further: the code has to be small.
-#pragma unroll 2
-    for (int i = begin; i < begin + kRowGroups / 2; i += 2) {
-      TileTokens tokens;
-      tokens.template load<Tile::kSums>(operand, token_at, kRowGroups, i);
-      typename Tile::Group group[2];
-      t.load(at, kRowGroups, i, group);
-      t.add(group, tokens, acc);
+  __device__ __forceinline__ void multiply_tile(int tile, const int (&pieces)[2], const Slice (&x)[kWarpSlices]) const {
+    const SliceTile<T> t{lane};
+    const int g = lane / 4;
+    const SharedRow rows[2] = {piece_row<T>(pieces[0], g), piece_row<T>(pieces[1], g)};
+    const uint32_t q = piece_row<T>(lane & 8 ? pieces[1] : pieces[0], lane % 8).q;
+    float acc[4] = {};
+#pragma unroll
+    for (int i = 0; i < kWarpSlices; ++i) {
+      t.add({q, {rows[0].h, rows[1].h}, {rows[0].s, rows[1].s}, {rows[0].d, rows[1].d}}, kLayerWidth / kGroup,
+            first_slice() + i, x[i], acc);
+    }
+    const int column = lane % 4 * 2;
+    if (column >= kTokens) return;
+    uint8_t* sums = shared + At::kSums + warp % At::kSplits * kTokens * At::kRows * 4;
+    if constexpr (kAttention) {  // [row][token]
+      auto* at = reinterpret_cast<float*>(sums) + (tile * 16 + g) * kTokens + column;
+      *reinterpret_cast<float2*>(at) = make_float2(acc[0], acc[1]);
+      *reinterpret_cast<float2*>(at + 8 * kTokens) = make_float2(acc[2], acc[3]);
+    } else {  // [row][token][gate, up]
+      auto* at = reinterpret_cast<float*>(sums) + ((tile * 8 + g) * kTokens + column) * 2;
+      *reinterpret_cast<float4*>(at) = make_float4(acc[0], acc[2], acc[1], acc[3]);
+    }
+  }
+  // After multiply_quantized(): result i / kTokens of token i % kTokens; MLP: gate and up.
+  [[nodiscard]] __device__ __forceinline__ auto sliced_result(int i) const {
+    constexpr int kStride = kTokens * At::kRows * 4;
+    const uint32_t at = base + At::kSums + i * (kAttention ? 4 : 8);
+    if constexpr (kAttention) {
+      float sum[2] = {};
+#pragma unroll
+      for (int w = 0; w < At::kSplits; ++w) sum[w % 2] += load_shared_float(at + w * kStride);
+      return sum[0] + sum[1];
+    } else {
+      float2 sum[2] = {};
+#pragma unroll
+      for (int w = 0; w < At::kSplits; ++w) {
+        const float2 v = load_shared_float2(at + w * kStride);
+        sum[w % 2] = make_float2(sum[w % 2].x + v.x, sum[w % 2].y + v.y);
+      }
+      return make_float2(sum[0].x + sum[1].x, sum[0].y + sum[1].y);
     }
   }
 
@@ -210,10 +225,6 @@ struct HalfProducts : HalfBlock<F, F2, kAttention, kTokenCount> {
   // The token of this lane's column of the second operand; columns that have none repeat the last.
   [[nodiscard]] __device__ __forceinline__ int operand_token() const { return min(lane / 8, kTokens - 1); }
   [[nodiscard]] __device__ __forceinline__ float result(int of_token, int row) const {
-    if constexpr (At::kQuantTiles) {
-      const float2 halves = load_shared_float2(base + At::kSums + of_token * At::kSumBytes + row * 8);
-      return halves.x + halves.y;
-    }
     const uint32_t at = base + At::kSums + of_token * At::kSumBytes + row * kLayerWarps * 4;
     const float4 a = load_shared_float4(at);
     const float4 b = load_shared_float4(at + 16);
@@ -222,6 +233,18 @@ struct HalfProducts : HalfBlock<F, F2, kAttention, kTokenCount> {
 
   // ---- the second product
 
+  // Columns 128 * slice + 4 * lane of a token's input and the next three (slice_tile.cuh).
+  __device__ __forceinline__ void put_slice(int of_token, int slice, float4 v) const {
+    uint8_t* x = shared + At::kMiddle + of_token * At::kMiddleBytes;
+    const int column = slice * kSliceColumns + lane * 4;
+    const auto levels = Block::quantized(v);
+    const auto put = [](uint8_t* to, uint32_t word) { *reinterpret_cast<uint32_t*>(to) = word; };
+    Block::put_levels(levels, x, column, kMiddleGroups, put);
+    if constexpr (At::kHasSums) {
+      const uint32_t sums = Block::sums_of(levels);
+      if (column % kGroup == 0) put(x + kMiddleGroups * 36 + column / kGroup * 4, sums);
+    }
+  }
   // Value `column` of a token's input, one per lane of a warp with a whole group.
   __device__ __forceinline__ void put_middle(int of_token, int column, float v) const {
     uint8_t* x = shared + At::kMiddle + of_token * At::kMiddleBytes;
@@ -323,26 +346,20 @@ struct HalfProducts : HalfBlock<F, F2, kAttention, kTokenCount> {
             slice + At::kQuarterS + row * At::kScaleBytes + cluster * At::kSlice.s % 16,
             slice + At::kQuarterD + row * At::kSuperBytes + cluster * At::kGroups / 8 * group_bytes(At::kSecond).d};
   }
-  // Four tokens: 16 rows of a quarter.
+  // Several tokens of quantized weights: 16 rows of a quarter.
   __device__ __forceinline__ void multiply_second_tile(uint32_t slice, int first, float* out) const {
-    using Tile = QuantTile<At::kSecond>;
+    using Tile = SliceTile<At::kSecond>;
     const Tile t{lane};
     const int g = lane / 4;
     const SharedRow rows[2] = {second_row(slice, first + g), second_row(slice, first + 8 + g)};
     const typename Tile::Rows at = {
         second_row(slice, first + lane % 16).q, {rows[0].h, rows[1].h}, {rows[0].s, rows[1].s}, {rows[0].d, rows[1].d}};
-    const uint32_t x = base + At::kMiddle;
-    const uint32_t token_at[2] = {x + column_token(0) * At::kMiddleBytes, x + column_token(1) * At::kMiddleBytes};
-    const uint32_t operand =
-        x + min(lane % 8, kTokens - 1) * At::kMiddleBytes + (lane / 8 % 2 * kMiddleGroups + lane / 16) * 16;
     float acc[4] = {};
-#pragma unroll 2
-    for (int i = 0; i < At::kGroups; i += 2) {
-      TileTokens tokens;
-      tokens.template load<Tile::kSums>(operand, token_at, kMiddleGroups, i);
-      typename Tile::Group group[2];
-      t.template load<At::kSwizzle>(at, kSecondGroups, i, group);
-      t.add(group, tokens, acc);
+#pragma unroll
+    for (int i = 0; i < At::kGroups / kSliceGroups; ++i) {
+      typename Tile::Tokens x;
+      x.load(base + At::kMiddle, At::kMiddleBytes, kTokens, kMiddleGroups, i, lane);
+      t.template add<At::kSwizzle, At::kHighSwizzle>(at, kSecondGroups, i, x, acc);
     }
 #pragma unroll
     for (int n = 0; n < 4; ++n) {

@@ -78,14 +78,8 @@ struct QuantTile {
   };
 
   // Two adjacent groups, from `first`, which is even, on; `groups`: from values 0..15 to 16..31 of a group of 8 bits.
-  // kSwizzle: bits of the addresses of plane q that are exclusive ors with those three above them, as the copy engine
-  // stores rows of 64 bytes (0x30) or 128 (0x70).
-  template <uint32_t kSwizzle = 0>
   __device__ __forceinline__ void load(const Rows& rows, int groups, int first, Group (&group)[2]) const {
-    const auto q_at = [&](int group) {
-      const uint32_t at = rows.q + group * 16;
-      return at ^ (at >> 3 & kSwizzle);
-    };
+    const auto q_at = [&](int group) { return rows.q + group * 16; };
     uint32_t q[2][4];
     if constexpr (kBytes.q == 32) {
       load_matrices(q[0], q_at(lane / 16 * groups + first));
