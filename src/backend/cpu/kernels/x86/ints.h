@@ -60,6 +60,11 @@ inline Ints word_pairs(Ints a, Ints b) {
   return _mm256_madd_epi16(a, b);
 }
 #endif
+// Additions up to here are done in the order they are written: gcc would first compute all that is to be added, and
+// spill it.
+inline void in_order(Ints& sum) {
+  __asm__("" : "+v"(sum));
+}
 // Four bytes, or two words, for all lanes.
 inline Ints ints_spread(const void* four_bytes) {
   int32_t four;

@@ -121,6 +121,7 @@ template <int kVectors, int kTokens>
       for (int h = 0; h < kPanelVectors; ++h) {
         const Ints pairs = byte_pairs(w[h], columns);
         c.of[t][h] = v == 0 ? pairs : words_add(c.of[t][h], pairs);
+        in_order(c.of[t][h]);
       }
     }
   }
@@ -141,6 +142,7 @@ template <int kVectors, int kTokens>
       for (int h = 0; h < kPanelVectors; ++h) {
         const Ints pairs = word_pairs(w[h], columns);
         c.of[t][h] = v == 0 ? pairs : ints_add(c.of[t][h], pairs);
+        in_order(c.of[t][h]);
       }
     }
   }
