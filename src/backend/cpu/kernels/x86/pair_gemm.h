@@ -3,8 +3,8 @@
 //
 // Levels of up to six bits are multiplied as unsigned bytes, and as many pairs are added in 16 bits as fit; the product
 // with the sub-block's scale (or 1) widens them to 32. Levels of eight bits, for which not even one pair would fit in
-// every case, and their activations are 16 bits wide. A panel of 16 rows is unpacked once and multiplied by all tiles of
-// tokens (side_by_side.h).
+// every case, and their activations are 16 bits wide. A panel of 16 rows is unpacked once and multiplied by all tiles
+// of tokens (side_by_side.h).
 #pragma once
 
 #include "backend/cpu/kernels/x86/ints.h"
@@ -25,9 +25,9 @@ template <InterleavedFormat kFormat>
 inline constexpr bool kWordLevels = kPairBits<kFormat> == 8;
 // What is added to levels so that they are unsigned.
 template <InterleavedFormat kFormat>
-inline constexpr int kLevelOffset = kSmallCodes<kFormat>                                 ? 12
+inline constexpr int kLevelOffset = kSmallCodes<kFormat>                               ? 12
                                     : kWordLevels<kFormat> || !kFormat.signed_levels() ? 0
-                                                                                         : 1 << (kPairBits<kFormat> - 1);
+                                                                                       : 1 << (kPairBits<kFormat> - 1);
 
 // One block of a panel.
 template <InterleavedFormat kFormat>
@@ -37,9 +37,9 @@ struct PairPanel {
   static constexpr int kSubs = kFormat.block / kFormat.sub;
   // Of the sums over sub-blocks: with the minimums, or with the scales times minus the offset of the levels.
   static constexpr bool kPairs = kScaled && (kFormat.minimums || kLevelOffset<kFormat> != 0);
-  static constexpr int kD = 16 * kFormat.block * (kWords ? 2 : 1);    // f32[16]
-  static constexpr int kM = kD + 64;                                  // f32[16]
-  static constexpr int kScales = kM + (kFormat.minimums ? 64 : 0);    // per sub-block: int32[16], of bytes int16[16][2]
+  static constexpr int kD = 16 * kFormat.block * (kWords ? 2 : 1);  // f32[16]
+  static constexpr int kM = kD + 64;                                // f32[16]
+  static constexpr int kScales = kM + (kFormat.minimums ? 64 : 0);  // per sub-block: int32[16], of bytes int16[16][2]
   static constexpr int kPairSums = kScales + (kScaled ? 64 * kSubs : 0);  // int16[16][2] per two sub-blocks
   static constexpr int kBytes = kPairSums + (kPairs ? 32 * kSubs : 0);
 };
@@ -288,8 +288,8 @@ template <InterleavedFormat kFormat, int kTokens>
 inline void multiply_side(const LinearTask& task, const uint8_t* panel, int64_t row, int64_t token, int64_t count) {
   using P = PairPanel<kFormat>;
   using Side = SideBlock<kFormat.block, P::kWords>;
-  const uint8_t* x = static_cast<const uint8_t*>(task.activations) +
-                     token * side_token_bytes<kFormat.block, P::kWords>(task.k);
+  const uint8_t* x =
+      static_cast<const uint8_t*>(task.activations) + token * side_token_bytes<kFormat.block, P::kWords>(task.k);
   const int64_t blocks = task.k / kFormat.block;
   PairChains<kTokens> chains = {};
   for (int64_t b = 0; b < blocks; ++b, panel += P::kBytes, x += Side::kBytes * kTokens) {

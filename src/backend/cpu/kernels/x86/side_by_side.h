@@ -1,8 +1,8 @@
 // Quantized activations of several tokens side by side, as products with panels read them: the same four columns of all
 // tokens of a tile are contiguous.
 //
-// Few tokens: rows (activations.h). From kSideTokens on: tiles of kSideWidth tokens, the last one narrower and filled up
-// with zero tokens. In a tile of n tokens, for each block of columns:
+// Few tokens: rows (activations.h). From kSideTokens on: tiles of kSideWidth tokens, the last one narrower and filled
+// up with zero tokens. In a tile of n tokens, for each block of columns:
 //   columns  for each four columns, for each token: int8[4]; in words: int16[2] of the columns 0 and 2, later those of
 //            1 and 3
 //   d        f32[n]
@@ -29,8 +29,8 @@ inline constexpr int64_t kSideTokens = kPrefetchTokens + 1;
 template <int kBlock, bool kWords>
 struct SideBlock {
   static constexpr int kD = kBlock * (kWords ? 2 : 1);
-  static constexpr int kSums = kD + 4;          // blocks of 256: over 32 columns
-  static constexpr int kSums16 = kSums + 16;    // over 16
+  static constexpr int kSums = kD + 4;        // blocks of 256: over 32 columns
+  static constexpr int kSums16 = kSums + 16;  // over 16
   static constexpr int kBytes = kBlock == 32 ? kSums + 4 : kSums16 + 32;
 };
 template <int kBlock, bool kWords>
@@ -38,16 +38,20 @@ inline int64_t side_token_bytes(int64_t k) {
   return k / kBlock * SideBlock<kBlock, kWords>::kBytes;
 }
 
+// Of the tile that begins with token `first`, and all tiles together.
+template <int64_t kWidth = kSideWidth>
 inline int64_t side_width(int64_t tokens, int64_t first) {
   const int64_t rest = tokens - first;
-  return rest >= kSideWidth ? kSideWidth : (rest + kSideStep - 1) / kSideStep * kSideStep;
+  return rest >= kWidth ? kWidth : (rest + kSideStep - 1) / kSideStep * kSideStep;
+}
+inline int64_t side_filled(int64_t tokens) {
+  return (tokens + kSideStep - 1) / kSideStep * kSideStep;
 }
 
 template <int kBlock, bool kWords>
 inline int64_t side_bytes(int64_t tokens, int64_t k) {
   if (tokens < kSideTokens) return rows_bytes<kBlock>(tokens, k);
-  const int64_t filled = (tokens + kSideStep - 1) / kSideStep * kSideStep;
-  return (filled * side_token_bytes<kBlock, kWords>(k) + 63) / 64 * 64;
+  return (side_filled(tokens) * side_token_bytes<kBlock, kWords>(k) + 63) / 64 * 64;
 }
 
 inline void put_four(uint8_t* to, const void* four_bytes) {
@@ -89,7 +93,7 @@ inline void prepare_side(const float* x, int64_t x_stride, int64_t tokens, int64
                          void* buffer) noexcept {
   if (tokens < kSideTokens) return prepare_rows<kBlock>(x, x_stride, tokens, k, begin, end, buffer);
   // With the last token also those that fill up its tile.
-  const int64_t filled = end < tokens ? end : (tokens + kSideStep - 1) / kSideStep * kSideStep;
+  const int64_t filled = end < tokens ? end : side_filled(tokens);
   for (int64_t t = begin; t < filled; ++t) {
     const int64_t first = t / kSideWidth * kSideWidth;
     const int64_t width = side_width(tokens, first);
