@@ -6,7 +6,7 @@
 namespace inferno {
 namespace {
 
-#if defined(__AVX512BW__)
+#if defined(__AVX512F__)
 using Ints = __m512i;
 inline Ints ints_load(const void* p) {
   return _mm512_loadu_si512(p);
@@ -62,8 +62,10 @@ inline Ints word_pairs(Ints a, Ints b) {
 #endif
 // Additions up to here are done in the order they are written: gcc would first compute all that is to be added, and
 // spill it.
-inline void in_order(Ints& sum) {
+inline void in_order([[maybe_unused]] Ints& sum) {
+#if !defined(INFERNO_EMULATED)
   __asm__("" : "+v"(sum));
+#endif
 }
 // Four bytes, or two words, for all lanes.
 inline Ints ints_spread(const void* four_bytes) {

@@ -15,15 +15,18 @@
 namespace inferno {
 namespace {
 
-// As many tokens as their sums with 16 rows fit the registers.
-#if defined(__AVX512BW__)
+// Tiles have as many tokens as their sums with 16 rows fit the registers. kSideTokens: from here on unpacking a panel
+// costs less than passing over the weights again for every four tokens.
+#if defined(__AVX512F__)
 inline constexpr int64_t kSideWidth = 12;
 inline constexpr int64_t kSideStep = 4;  // a tile's width is a multiple of this
+inline constexpr int64_t kSideTokens = 6;
 #else
 inline constexpr int64_t kSideWidth = 4;
 inline constexpr int64_t kSideStep = 2;
+inline constexpr int64_t kSideTokens = 8;
 #endif
-inline constexpr int64_t kSideTokens = kPrefetchTokens + 1;
+static_assert(kSideTokens > kPrefetchTokens);
 
 // Of one block and token.
 template <int kBlock, bool kWords>
