@@ -13,7 +13,10 @@
 
 #define __AVX512F__ 1
 #define __AVX512VL__ 1
+#if !defined(INFERNO_WITHOUT_VNNI)
 #define __AVX512VNNI__ 1
+#endif
+#define INFERNO_EMULATED 1  // a vector is not in a register
 
 namespace emulated {
 namespace {

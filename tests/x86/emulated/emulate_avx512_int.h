@@ -1,6 +1,8 @@
 // The integers of AVX-512 in plain loops, as emulate_avx512.h has the floats.
 #pragma once
 
+#include <algorithm>
+
 #include "emulate_avx512.h"
 
 namespace emulated {
@@ -179,6 +181,24 @@ inline __m256i dpbusd(__m256i s, __m256i a, __m256i b) {
   };
   return low_si(dpbusd(wide(s), wide(a), wide(b)));
 }
+inline __m512i madd_epi16(__m512i a, __m512i b) {
+  const auto x = bits<I16>(a);
+  const auto y = bits<I16>(b);
+  return ints([&](int i) { return int32_t{x.v[2 * i]} * y.v[2 * i] + int32_t{x.v[2 * i + 1]} * y.v[2 * i + 1]; });
+}
+inline __m512i maddubs_epi16(__m512i a, __m512i b) {
+  const auto x = bits<U8>(a);
+  const auto y = bits<I8>(b);
+  return make<__m512i, int16_t>([&](int i) {
+    const int32_t sum = int32_t{x.v[2 * i]} * y.v[2 * i] + int32_t{x.v[2 * i + 1]} * y.v[2 * i + 1];
+    return std::min(std::max(sum, -32768), 32767);
+  });
+}
+inline __m512i add_epi16(__m512i a, __m512i b) {
+  const auto x = bits<I16>(a);
+  const auto y = bits<I16>(b);
+  return make<__m512i, int16_t>([&](int i) { return x.v[i] + y.v[i]; });
+}
 inline __m512i dpwssd(__m512i s, __m512i a, __m512i b) {
   const auto x = bits<I16>(a);
   const auto y = bits<I16>(b);
@@ -247,6 +267,12 @@ inline __m512i dpwssd(__m512i s, __m512i a, __m512i b) {
 #define _mm512_shuffle_epi32 emulated::shuffle_epi32
 #undef _mm512_shuffle_epi8
 #define _mm512_shuffle_epi8 emulated::shuffle_epi8
+#undef _mm512_madd_epi16
+#define _mm512_madd_epi16 emulated::madd_epi16
+#undef _mm512_maddubs_epi16
+#define _mm512_maddubs_epi16 emulated::maddubs_epi16
+#undef _mm512_add_epi16
+#define _mm512_add_epi16 emulated::add_epi16
 #undef _mm512_dpbusd_epi32
 #define _mm512_dpbusd_epi32 emulated::dpbusd
 #undef _mm512_dpwssd_epi32

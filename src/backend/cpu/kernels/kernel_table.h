@@ -210,6 +210,7 @@ void fill_neon_dotprod(KernelTable& table);
 void fill_neon_i8mm_intrinsics(KernelTable& table);
 void fill_neon_i8mm(KernelTable& table);
 void fill_avx2(KernelTable& table);
+void fill_avx512(KernelTable& table);
 void fill_avx512_vnni(KernelTable& table);
 void fill_amx(KernelTable& table);
 

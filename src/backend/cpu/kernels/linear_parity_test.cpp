@@ -124,7 +124,7 @@ TEST_P(LinearParity, QuantizedProductsAreBitEqualToScalar) {
       const std::vector<uint8_t> canonical = random_weight(dtype, shape, 3);
       const Packed packed = pack(kernel, dtype, shape, canonical);
       const Packed plain = pack(reference, dtype, shape, canonical);
-      for (const int64_t tokens : {1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 22, 33, 51, 83}) {
+      for (const int64_t tokens : {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 15, 16, 17, 22, 31, 33, 51, 83}) {
         const std::vector<float> x = activations(tokens, shape.k, static_cast<uint32_t>(tokens));
         const std::vector<float> want = multiply(reference, plain, shape, x, tokens);
         const std::string what = std::string(dtype_name(dtype)) + " k " + std::to_string(shape.k) + " tokens " +
@@ -215,7 +215,7 @@ TEST_P(LinearParity, PlainProductsAreWithinTheirRounding) {
       const Packed packed = pack(kernel, dtype, shape, canonical);
       const Packed plain = pack(reference, dtype, shape, canonical);
       std::vector<float> row(static_cast<size_t>(shape.k));
-      for (const int64_t tokens : {1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 22, 33, 51}) {
+      for (const int64_t tokens : {1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 22, 31, 33, 51}) {
         const std::vector<float> x = activations(tokens, shape.k, static_cast<uint32_t>(tokens));
         const std::vector<float> want = multiply(reference, plain, shape, x, tokens);
         const std::vector<float> got = multiply(kernel, packed, shape, x, tokens, nullptr, 2);
@@ -249,7 +249,7 @@ TEST_P(LinearParity, ATokensProductDoesNotDependOnTheOtherTokens) {
     // One token that F16 cannot hold.
     x[static_cast<size_t>(4 * kShape.k + 77)] = 1e6F;
     const std::vector<float> all = multiply(kernel, packed, kShape, x, kTokens);
-    for (const int64_t chunk : {1, 2, 3, 4, 7, 16}) {
+    for (const int64_t chunk : {1, 2, 3, 4, 6, 7, 9, 16}) {
       for (int64_t first = 0; first < kTokens; first += chunk) {
         const int64_t count = std::min(chunk, kTokens - first);
         const std::vector<float> some(x.begin() + first * kShape.k, x.begin() + (first + count) * kShape.k);

@@ -46,6 +46,7 @@ constexpr Isa kIsas[] = {
     {"neon_i8mm_intrinsics", has_i8mm, INFERNO_ARM(fill_neon_i8mm_intrinsics)},
     {"neon_i8mm", has_i8mm, INFERNO_ARM(fill_neon_i8mm)},
     {"avx2", [](const CpuFeatures& cpu) { return cpu.avx2; }, INFERNO_X86(fill_avx2)},
+    {"avx512", [](const CpuFeatures& cpu) { return cpu.avx512; }, INFERNO_X86(fill_avx512)},
     {"avx512_vnni", [](const CpuFeatures& cpu) { return cpu.avx512_vnni; }, INFERNO_X86(fill_avx512_vnni)},
     {"amx",
      [](const CpuFeatures& cpu) {

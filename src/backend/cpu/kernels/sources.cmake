@@ -27,10 +27,12 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
   inferno_kernel_file(arm/neon_i8mm_intrinsics.cpp ${i8mm})
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(avx2 -mavx2 -mfma -mf16c)
-  set(avx512_vnni ${avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni
+  set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl
     # gcc 12 warns about the deliberately undefined operands inside its own AVX-512 intrinsics.
     $<$<CXX_COMPILER_ID:GNU>:-Wno-uninitialized> $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+  set(avx512_vnni ${avx512} -mavx512vnni)
   inferno_kernel_file(x86/avx2.cpp ${avx2})
+  inferno_kernel_file(x86/avx512.cpp ${avx512})
   inferno_kernel_file(x86/avx512_vnni.cpp ${avx512_vnni})
   inferno_kernel_file(x86/amx.cpp ${avx512_vnni} -mavx512bf16 -mprfchw -mamx-tile -mamx-int8 -mamx-bf16)
 endif()

@@ -9,12 +9,11 @@
 // them while the next ones are on their way from memory.
 #pragma once
 
-#include "backend/cpu/kernels/x86/gemv.h"
+#include "backend/cpu/kernels/x86/panel.h"
 
 namespace inferno {
 namespace {
 
-inline constexpr int64_t kPanelRows = 16;
 inline constexpr int64_t kGemmTokens = 4;  // panels from this many tokens on
 static_assert(kPrefetchTokens < kGemmTokens);
 
@@ -22,9 +21,6 @@ inline __m512i sixteen_columns(const void* four_bytes) {
   int32_t four;
   __builtin_memcpy(&four, four_bytes, 4);
   return _mm512_set1_epi32(four);
-}
-inline const float* floats(const uint8_t* p) {
-  return static_cast<const float*>(static_cast<const void*>(p));
 }
 
 // One block of a panel.
@@ -38,29 +34,6 @@ struct Panel {
   static constexpr int kMins = kScales + (kScaled ? 64 * kSubs : 0);  // int16[16][2] per two sub-blocks
   static constexpr int kBytes = kMins + (kScaled && kFormat.minimums ? 32 * kSubs : 0);
 };
-
-// The parts all kinds of panels have; at: where the panel keeps its d. half: 0 or 1.
-template <InterleavedFormat kFormat>
-inline void unpack_scales(const uint8_t* block, int half, uint8_t* d, uint8_t* m) {
-  using Layout = InterleavedBlock<kFormat>;
-  store_256(d + 32 * half, _mm256_castps_si256(load_d<kFormat>(block + Layout::kD)));
-  if constexpr (kFormat.minimums) {
-    store_256(m + 32 * half, _mm256_castps_si256(load_scales(block + Layout::kM)));
-  }
-}
-template <InterleavedFormat kFormat>
-inline void unpack_minimums(const uint8_t* block, int half, uint8_t* mins) {
-  constexpr char kNo = -128;
-  const __m256i first =
-      _mm256_broadcastsi128_si256(_mm_setr_epi8(0, kNo, 1, kNo, 4, kNo, 5, kNo, 8, kNo, 9, kNo, 12, kNo, 13, kNo));
-  const __m256i second =
-      _mm256_broadcastsi128_si256(_mm_setr_epi8(2, kNo, 3, kNo, 6, kNo, 7, kNo, 10, kNo, 11, kNo, 14, kNo, 15, kNo));
-  for (int i = 0; i < InterleavedBlock<kFormat>::kSubs / 4; ++i) {
-    const __m256i m = load_minimums<kFormat>(block, i);
-    store_256(mins + 128 * i + 32 * half, _mm256_shuffle_epi8(m, first));
-    store_256(mins + 128 * i + 64 + 32 * half, _mm256_shuffle_epi8(m, second));
-  }
-}
 
 template <InterleavedFormat kFormat>
 inline void unpack_panel(const uint8_t* block, int half, uint8_t* panel) {
@@ -179,18 +152,6 @@ inline void panel_products(const uint8_t* panel, const Row256* x, int64_t blocks
   for (int t = 0; t < kTokens; ++t) out[t] = sums[t];
 }
 
-// 16 finished outputs of a token.
-inline void store_panel_rows(const LinearTask& task, int64_t token, int64_t row, __m512 product) {
-  if (row + kPanelRows <= task.row_end) {
-    float* out = task.out + token * task.out_stride + row;
-    if (task.accumulate) product = _mm512_add_ps(_mm512_loadu_ps(out), product);
-    _mm512_storeu_ps(out, product);
-    return;
-  }
-  store_rows(task, token, row, _mm512_castps512_ps256(product));
-  if (row + 8 < task.row_end) store_rows(task, token, row + 8, _mm512_extractf32x8_ps(product, 1));
-}
-
 template <InterleavedFormat kFormat, int kTokens>
 inline void panel_tokens(const LinearTask& task, const uint8_t* panel, int64_t row, int64_t token) {
   decltype(activation_row<kFormat.block>(nullptr, 0, 0)) x[kTokens];
@@ -198,24 +159,6 @@ inline void panel_tokens(const LinearTask& task, const uint8_t* panel, int64_t r
   __m512 products[kTokens];
   panel_products<kFormat>(panel, x, task.k / kFormat.block, products);
   for (int t = 0; t < kTokens; ++t) store_panel_rows(task, token + t, row, products[t]);
-}
-
-// f(block of the group, half, number of the block) for the blocks of the 16 rows from `row`: both halves of a block one
-// after the other, since they share the lines of a panel. Where there is no second group the first is used in
-// its place: its results are not stored.
-template <InterleavedFormat kFormat, typename F>
-inline void for_panel_blocks(const LinearTask& task, int64_t row, F f) {
-  constexpr int kBytes = InterleavedBlock<kFormat>::kBytes;
-  const int64_t blocks = task.k / kFormat.block;
-  const uint8_t* first = static_cast<const uint8_t*>(task.weight) + row / kInterleavedRows * blocks * kBytes;
-  const uint8_t* second = row + kInterleavedRows < task.row_end ? first + blocks * kBytes : first;
-  for (int64_t b = 0; b < blocks; ++b) {
-    for (int half = 0; half < 2; ++half) {
-      const uint8_t* block = (half == 0 ? first : second) + b * kBytes;
-      prefetch_lines<kBytes>(block + StreamPolicy{}.prefetch_distance);
-      f(block, half, b);
-    }
-  }
 }
 
 // What unpacking adds to a block's sum, negative: int32[tokens][blocks], where the sums begin.

@@ -74,8 +74,8 @@ struct GroupSums {
 // One tile (32 columns, all rows) times kTokens tokens at column `column`.
 template <InterleavedFormat kFormat, int kTokens, typename Row>
 inline void tile_dots(const uint8_t* tile, const Row* x, int64_t column, __m256i* isum) {
-#if defined(__AVX512VNNI__)
-  if constexpr (kWideDot<kFormat>) {
+#if defined(__AVX512F__)
+  if constexpr (kWideDot<kFormat> && kTokens >= kWideTokens) {
     const WideLevels first = half_levels<kFormat>(tile);
     const WideLevels second = half_levels<kFormat>(tile + InterleavedBlock<kFormat>::kTileBytes);
     for (int t = 0; t < kTokens; ++t) {
@@ -213,7 +213,7 @@ inline void super_block_dots(const uint8_t* block, const Row256* x, int64_t b, _
   }
 }
 
-#if defined(__AVX512VNNI__)
+#if defined(__AVX512F__)
 // Tile first_tile + kTile of super-block b. scales: of the rows 0-3 and 4-7, four sub-blocks.
 template <InterleavedFormat kFormat, int kTile, int kTokens>
 inline void add_wide_tile(const uint8_t* tiles, const __m512i* scales, const Row256* x, int64_t b, int first_tile,
@@ -230,15 +230,14 @@ inline void add_wide_tile(const uint8_t* tiles, const __m512i* scales, const Row
     const int8_t* q = x[t].q + b * 256 + tile * 32;
     const __m512i low = spread_columns(q);
     const __m512i high = spread_columns(q + 16);
-    // A lane's sum of 8 products has 15 bits: one product of 16 bits scales it.
     static_assert(kFormat.bits == 4 && kFormat.minimums);
-    isum[0][t] = _mm512_dpwssd_epi32(isum[0][t], wide_dot(w[0], low, high), factor[0]);
-    isum[1][t] = _mm512_dpwssd_epi32(isum[1][t], wide_dot(w[1], low, high), factor[1]);
+    isum[0][t] = add_scaled(isum[0][t], w[0], low, high, factor[0]);
+    isum[1][t] = add_scaled(isum[1][t], w[1], low, high, factor[1]);
   }
 }
 
 template <InterleavedFormat kFormat, int kTokens>
-  requires kWideDot<kFormat>
+  requires(kWideDot<kFormat> && kTokens >= kWideTokens)
 inline void super_block_dots(const uint8_t* block, const Row256* x, int64_t b, __m256i* isum, __m256i* /*offset*/) {
   using Layout = InterleavedBlock<kFormat>;
   __m512i wide[2][kTokens] = {};
@@ -255,6 +254,7 @@ inline void super_block_dots(const uint8_t* block, const Row256* x, int64_t b, _
   for (int t = 0; t < kTokens; ++t) isum[t] = add_lanes(wide[0][t], wide[1][t]);
 }
 
+#if defined(__AVX512VNNI__)
 template <InterleavedFormat kFormat, int kTokens>
   requires kSixBitDot<kFormat>
 inline void super_block_dots(const uint8_t* block, const Row256* x, int64_t b, __m256i* isum, __m256i* /*offset*/) {
@@ -285,6 +285,43 @@ inline void super_block_dots(const uint8_t* block, const Row256* x, int64_t b, _
   }
   for (int t = 0; t < kTokens; ++t) isum[t] = add_sub_blocks(total[t]);
 }
+#else
+// Two products of six bits are added in 16, which the scale widens.
+template <InterleavedFormat kFormat, int kTokens>
+  requires kSixBitDot<kFormat>
+inline void super_block_dots(const uint8_t* block, const Row256* x, int64_t b, __m256i* isum, __m256i* /*offset*/) {
+  using Layout = InterleavedBlock<kFormat>;
+  // Minus half of what the offset of the levels adds to the sum of a sub-block, twice: it fits 16 bits.
+  __m512i offsets[kTokens];
+  for (int t = 0; t < kTokens; ++t) {
+    const __m256i halves = _mm256_sub_epi16(
+        _mm256_setzero_si256(), _mm256_slli_epi16(load_256(x[t].sums[b].plain_16), kOffsetShift<kFormat> - 1));
+    const __m512i low = _mm512_and_si512(_mm512_cvtepi16_epi32(halves), _mm512_set1_epi32(0xffff));
+    offsets[t] = _mm512_xor_si512(low, _mm512_slli_epi32(low, 16));
+  }
+  const __m512i two = _mm512_set1_epi32(2);
+  __m512i sub_blocks = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1);
+  __m512i total[kTokens] = {};
+  for (int tile = 0; tile < 8; ++tile) {
+    __m512i w[4];
+    unpack_six_bits(block + Layout::kTiles + 2 * tile * Layout::kTileBytes, w);
+    const __m512i scales = six_bit_scale_pairs(six_bit_scales(block + Layout::kScales + 8 * tile, 4 * Layout::kSubs));
+    for (int t = 0; t < kTokens; ++t) {
+      const __m512i q = _mm512_broadcast_i64x4(load_256(x[t].q + b * 256 + tile * 32));
+      const __m512i first = _mm512_add_epi16(_mm512_maddubs_epi16(w[0], _mm512_shuffle_epi32(q, _MM_PERM_AAAA)),
+                                             _mm512_maddubs_epi16(w[1], _mm512_shuffle_epi32(q, _MM_PERM_BBBB)));
+      const __m512i second = _mm512_add_epi16(_mm512_maddubs_epi16(w[2], _mm512_shuffle_epi32(q, _MM_PERM_CCCC)),
+                                              _mm512_maddubs_epi16(w[3], _mm512_shuffle_epi32(q, _MM_PERM_DDDD)));
+      const __m512i offset = _mm512_permutexvar_epi32(sub_blocks, offsets[t]);
+      total[t] = _mm512_add_epi32(total[t], _mm512_madd_epi16(offset, scales));
+      total[t] = _mm512_add_epi32(
+          total[t], _mm512_add_epi32(_mm512_madd_epi16(first, scales), _mm512_madd_epi16(second, scales)));
+    }
+    sub_blocks = _mm512_add_epi32(sub_blocks, two);
+  }
+  for (int t = 0; t < kTokens; ++t) isum[t] = add_sub_blocks(total[t]);
+}
+#endif
 #endif
 
 // `count` super-blocks of 256 columns from super-block `first`.

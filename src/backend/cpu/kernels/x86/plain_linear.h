@@ -35,6 +35,24 @@ inline int64_t plain_bytes(int64_t tokens, int64_t k) {
   return tokens * plain_stride(k) * 4;
 }
 
+// Whether the weight's type can hold the row.
+template <DType kType>
+inline bool plain_fits(const float* x, int64_t k) {
+  if constexpr (kType != DType::f16) return true;
+  __m256 beyond = _mm256_setzero_ps();
+  for (int64_t i = 0; i < k; i += 8) {
+    const __m256 magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0F), load_some(x + i, k - i));
+    beyond = _mm256_or_ps(beyond, _mm256_cmp_ps(magnitude, _mm256_set1_ps(65504.0F), _CMP_GT_OQ));
+  }
+  return _mm256_movemask_ps(beyond) == 0;
+}
+template <DType kType>
+inline __m256 plain_values(__m256 v, bool fits) {
+  if constexpr (kType == DType::bf16) return round_to_bf16(v);
+  if (kType == DType::f16 && fits) return _mm256_cvtph_ps(_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+  return v;
+}
+
 template <DType kType>
 inline void prepare_plain(const float* x, int64_t x_stride, int64_t /*tokens*/, int64_t k, int64_t begin, int64_t end,
                           void* buffer) noexcept {
@@ -42,23 +60,8 @@ inline void prepare_plain(const float* x, int64_t x_stride, int64_t /*tokens*/, 
   for (int64_t t = begin; t < end; ++t) {
     const float* from = x + t * x_stride;
     float* to = static_cast<float*>(buffer) + t * stride;
-    bool fits = true;
-    if constexpr (kType == DType::f16) {
-      __m256 beyond = _mm256_setzero_ps();
-      for (int64_t i = 0; i < k; i += 8) {
-        const __m256 magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0F), load_some(from + i, k - i));
-        beyond = _mm256_or_ps(beyond, _mm256_cmp_ps(magnitude, _mm256_set1_ps(65504.0F), _CMP_GT_OQ));
-      }
-      fits = _mm256_movemask_ps(beyond) == 0;
-    }
-    for (int64_t i = 0; i < k; i += 8) {
-      __m256 v = load_some(from + i, k - i);
-      if constexpr (kType == DType::bf16) v = round_to_bf16(v);
-      if constexpr (kType == DType::f16) {
-        if (fits) v = _mm256_cvtph_ps(_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
-      }
-      _mm256_storeu_ps(to + i, v);
-    }
+    const bool fits = plain_fits<kType>(from, k);
+    for (int64_t i = 0; i < k; i += 8) _mm256_storeu_ps(to + i, plain_values<kType>(load_some(from + i, k - i), fits));
   }
 }
 

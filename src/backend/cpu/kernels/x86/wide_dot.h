@@ -15,15 +15,28 @@ namespace {
 
 template <InterleavedFormat kFormat>
 inline constexpr bool kWideDot = false;
+// With pairs one token times 4 bits was slower than in 256-bit vectors (docs/decisions/x86-avx.md).
+#if defined(__AVX512VNNI__)
+inline constexpr int kWideTokens = 1;
+#else
+inline constexpr int kWideTokens = 2;
+#endif
 template <InterleavedFormat kFormat>
 inline constexpr bool kSixBitDot = false;
 
-#if defined(__AVX512VNNI__)
+#if defined(__AVX512F__)
 
+#if defined(__AVX512VNNI__)
 template <InterleavedFormat kFormat>
   requires((kFormat.bits == 4 || kFormat.bits == 8) && kFormat.sub == 32 &&
            (kFormat.block == 32 || kFormat.codebook == Codebook::none))
 inline constexpr bool kWideDot<kFormat> = true;
+#else
+// Pairs of products of eight bits may not fit 16.
+template <InterleavedFormat kFormat>
+  requires(kFormat.bits == 4 && kFormat.sub == 32 && kFormat.codebook == Codebook::none)
+inline constexpr bool kWideDot<kFormat> = true;
+#endif
 
 template <InterleavedFormat kFormat>
   requires(kFormat.bits == 6 && kFormat.sub == 16 && kFormat.is_signed && !kFormat.minimums)
@@ -73,10 +86,20 @@ inline __m512i spread_columns(const int8_t* x) {
   return _mm512_permutexvar_epi32(order, _mm512_broadcast_i32x4(load_128(x)));
 }
 
+#if defined(__AVX512VNNI__)
 // Sums of four rows over 8 columns of a lane each.
 inline __m512i wide_dot(const WideLevels& w, __m512i x_low, __m512i x_high) {
   return _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(_mm512_setzero_si512(), w.low, x_low), w.high, x_high);
 }
+#else
+// Two pairs of products are added in 16 bits; add_scaled widens them.
+inline __m512i wide_pairs(const WideLevels& w, __m512i x_low, __m512i x_high) {
+  return _mm512_add_epi16(_mm512_maddubs_epi16(w.low, x_low), _mm512_maddubs_epi16(w.high, x_high));
+}
+inline __m512i wide_dot(const WideLevels& w, __m512i x_low, __m512i x_high) {
+  return _mm512_madd_epi16(wide_pairs(w, x_low, x_high), _mm512_set1_epi32(0x10001));
+}
+#endif
 
 // Lanes added up: rows 0-3 from the first, rows 4-7 from the second.
 inline __m256i add_lanes(__m512i first, __m512i second) {
@@ -117,6 +140,12 @@ inline __m512i six_bit_scales(const uint8_t* scales, int half_bytes) {
   return _mm512_cvtepi8_epi32(_mm_unpacklo_epi64(low, high));
 }
 
+// The same twice in the halves of 32 bits: of a product of pairs.
+inline __m512i six_bit_scale_pairs(__m512i scales) {
+  return _mm512_shuffle_epi8(scales,
+                             _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13)));
+}
+
 // Sums of a tile in that order: over both sub-blocks, for eight rows.
 inline __m256i add_sub_blocks(__m512i sums) {
   const __m512i first = _mm512_shuffle_i32x4(sums, sums, 0x08);
@@ -124,6 +153,7 @@ inline __m256i add_sub_blocks(__m512i sums) {
   return _mm256_add_epi32(_mm512_castsi512_si256(first), _mm512_castsi512_si256(second));
 }
 
+#if defined(__AVX512VNNI__)
 // The scales of sub-block kSub (of four whose 16 bytes are in every lane) as 32-bit values below 2^16.
 template <int kSub>
 inline __m512i wide_scales(__m512i scales) {
@@ -133,6 +163,25 @@ inline __m512i wide_scales(__m512i scales) {
       _mm_setr_epi8(kS, kNo, kNo, kNo, kS + 1, kNo, kNo, kNo, kS + 2, kNo, kNo, kNo, kS + 3, kNo, kNo, kNo);
   return _mm512_shuffle_epi8(scales, _mm512_broadcast_i32x4(order));
 }
+
+// A lane's sum of 8 products has 15 bits: one product of 16 bits scales it.
+inline __m512i add_scaled(__m512i sum, const WideLevels& w, __m512i x_low, __m512i x_high, __m512i scales) {
+  return _mm512_dpwssd_epi32(sum, wide_dot(w, x_low, x_high), scales);
+}
+#else
+// The same twice, for both halves of 32 bits.
+template <int kSub>
+inline __m512i wide_scales(__m512i scales) {
+  constexpr char kNo = -128;
+  constexpr char kS = 4 * kSub;
+  const __m128i order =
+      _mm_setr_epi8(kS, kNo, kS, kNo, kS + 1, kNo, kS + 1, kNo, kS + 2, kNo, kS + 2, kNo, kS + 3, kNo, kS + 3, kNo);
+  return _mm512_shuffle_epi8(scales, _mm512_broadcast_i32x4(order));
+}
+inline __m512i add_scaled(__m512i sum, const WideLevels& w, __m512i x_low, __m512i x_high, __m512i scales) {
+  return _mm512_add_epi32(sum, _mm512_madd_epi16(wide_pairs(w, x_low, x_high), scales));
+}
+#endif
 
 #endif
 
