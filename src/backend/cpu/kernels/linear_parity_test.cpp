@@ -186,6 +186,36 @@ TEST_P(LinearParity, ExtremeActivationsGiveTheSameBits) {
   }
 }
 
+// All levels, or all of their bits but one, at an end of their range, times the largest activations: partial sums that
+// are kept in few bits must hold them.
+TEST_P(LinearParity, TheLargestSumsGiveTheSameBits) {
+  constexpr Shape2 kShape = {24, 512};
+  for (const DType dtype : kQuantizedTypes) {
+    const auto type = static_cast<size_t>(dtype);
+    const WeightFormat& format = kWeightFormats[type];
+    const LinearKernel& kernel = GetParam()->linear[type];
+    const LinearKernel& reference = scalar_kernels().linear[type];
+    for (const uint8_t pattern : std::initializer_list<uint8_t>{0xff, 0x80, 0x7f, 0x00}) {
+      std::vector<uint8_t> canonical(static_cast<size_t>(kShape.rows * row_bytes(dtype, kShape.k)), pattern);
+      for (size_t block = 0; block < canonical.size(); block += static_cast<size_t>(format.bytes)) {
+        for (const int at : {static_cast<int>(format.d), static_cast<int>(format.m)}) {
+          if (at < 0) continue;
+          canonical[block + static_cast<size_t>(at)] = format.d_type == ScaleType::e8m0 ? 127 : 0;
+          if (format.d_type != ScaleType::e8m0) canonical[block + static_cast<size_t>(at) + 1] = 0x3c;
+        }
+      }
+      const Packed packed = pack(kernel, dtype, kShape, canonical);
+      const Packed plain = pack(reference, dtype, kShape, canonical);
+      for (const int64_t tokens : {1, 3, 6, 16, 33}) {
+        std::vector<float> x(static_cast<size_t>(tokens * kShape.k));
+        for (size_t i = 0; i < x.size(); ++i) x[i] = (i / static_cast<size_t>(kShape.k)) % 2 == 0 ? 1.0F : -1.0F;
+        expect_same_bits(multiply(kernel, packed, kShape, x, tokens), multiply(reference, plain, kShape, x, tokens),
+                         kShape.rows, std::string(dtype_name(dtype)) + " " + kernel.name);
+      }
+    }
+  }
+}
+
 TEST_P(LinearParity, ProductsAreAddedToTheResidual) {
   for (const DType dtype : {DType::q8_0, DType::q4_k, DType::f32, DType::f16, DType::bf16}) {
     const auto type = static_cast<size_t>(dtype);
