@@ -317,7 +317,7 @@ inline void multiply_side(const LinearTask& task, const uint8_t* panel, int64_t 
       return multiply_side<kFormat, kTokens - kSideStep>(task, panel, row, token, width, count);
     }
   }
-  multiply_side<kFormat, static_cast<int>(kTokens)>(task, panel, row, token, count);
+  multiply_side<kFormat, kTokens>(task, panel, row, token, count);
 }
 
 template <InterleavedFormat kFormat>
