@@ -304,8 +304,10 @@ void Scheduler::run_step() {
     return;
   }
   const SchedulerClock::time_point end = SchedulerClock::now();
-  log_step(std::chrono::duration<double>(end - begin).count());
-  cost_.observe(shape_, std::chrono::duration<double>(end - begin).count());
+  const double seconds = std::chrono::duration<double>(end - begin).count();
+  log_step(seconds);
+  cost_.observe(shape_, seconds);
+  if (static_cast<size_t>(shape_.tokens) == step_.size()) decode_only_.observe(shape_.tokens, seconds);
   stats_.steps += 1;
   stats_.cost_error = cost_.error();
   deliver_logits();

@@ -148,6 +148,7 @@ class Scheduler {
   // ---- what goes into a step (scheduler_plan.cpp)
   void plan_decodes();
   void plan_prompts();
+  [[nodiscard]] double decode_seconds() const;
   [[nodiscard]] Sequence* next_prompt(SchedulerClock::time_point now) const;
   [[nodiscard]] bool is_ready(const Sequence& sequence) const;
   // How many tokens of the prompt the step has room for in `limit` seconds, and by its sizes alone.
@@ -217,6 +218,7 @@ class Scheduler {
   StepTurn* turn_;
   decltype(SchedulerParts::explain) explain_;
   StepCost cost_;
+  DecodeTime decode_only_;
   double latency_seconds_;
   bool latency_may_grow_;
   double prompt_step_seconds_;

@@ -46,11 +46,20 @@ void Scheduler::plan_decodes() {
   }
 }
 
+// A step of those that decode, alone. While prompts are in every step the cost model sees no such step and may credit
+// prompts' time to it, so the estimate is not above what the last ones took.
+double Scheduler::decode_seconds() const {
+  const double expected = cost_.seconds(shape_);
+  if (decode_only_.tokens == 0) return expected;
+  const double more = std::max(1.0, static_cast<double>(shape_.tokens) / decode_only_.tokens);
+  return std::min(expected, more * decode_only_.seconds);
+}
+
 void Scheduler::plan_prompts() {
   const bool decoding = !step_.empty();
   target_seconds_ = decoding ? latency_seconds_ : prompt_step_seconds_;
   if (decoding && latency_may_grow_) {
-    const double decode = cost_.seconds(shape_);
+    const double decode = decode_seconds();
     target_seconds_ = std::max(target_seconds_, decode + std::max(decode, kPromptShare * latency_seconds_));
   }
   if (waiting_.empty() && step_.size() == running_.size()) return;

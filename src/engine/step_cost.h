@@ -50,4 +50,16 @@ class StepCost {
   double error_ = 0;
 };
 
+// What the latest steps took that only decode.
+struct DecodeTime {
+  int32_t tokens = 0;  // of the last one; 0: there was none
+  double seconds = 0;  // the mean of the last few
+
+  void observe(int32_t step_tokens, double step_seconds) {
+    constexpr double kWeight = 0.2;
+    seconds = tokens == 0 ? step_seconds : seconds + kWeight * (step_seconds - seconds);
+    tokens = step_tokens;
+  }
+};
+
 }  // namespace inferno

@@ -76,40 +76,5 @@ inline KeyTile key_tile(const SpanTask& task, int64_t p, int64_t rows, uint8_t* 
   return {memory, bytes};
 }
 
-// Prefetches the rows that this thread is expected to read next, a few lines at a time, so that memory works while the
-// thread computes. All pages of keys and values in turns: a core reads several streams faster than one.
-class NextRows {
- public:
-  explicit NextRows(const SpanTask& task) {
-    const int64_t pages = (task.next_positions + task.page_size - 1) / task.page_size;
-    if (pages > kMaxPages) return;
-    for (int64_t i = 0; i < pages; ++i) {
-      stream_[streams_++] = static_cast<const uint8_t*>(task.next_k_pages[i]);
-      stream_[streams_++] = static_cast<const uint8_t*>(task.next_v_pages[i]);
-    }
-    const int64_t positions = pages > 1 ? task.page_size : task.next_positions;
-    left_ = positions * task.row_bytes / 64;
-  }
-
-  [[nodiscard]] int64_t lines() const { return left_ * streams_; }
-
-  [[gnu::always_inline]] void prefetch(int64_t lines) {
-    for (; lines > 0 && left_ > 0; --lines) {
-      _mm_prefetch(stream_[at_], _MM_HINT_T1);
-      stream_[at_] += 64;
-      if (++at_ < streams_) continue;
-      at_ = 0;
-      --left_;
-    }
-  }
-
- private:
-  static constexpr int64_t kMaxPages = 8;
-  const uint8_t* stream_[2 * kMaxPages];
-  int64_t streams_ = 0;
-  int64_t at_ = 0;    // the stream whose turn it is
-  int64_t left_ = 0;  // lines of it
-};
-
 }  // namespace
 }  // namespace inferno

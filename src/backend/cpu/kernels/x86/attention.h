@@ -9,9 +9,10 @@
 namespace inferno {
 namespace {
 
-inline constexpr int64_t kQueryBlock = 32;
+inline constexpr int64_t kQueryBlock = kWide == 16 ? 64 : 32;
 inline constexpr int64_t kTile = 2 * kWide;  // positions or dimensions that are multiplied at once
 inline constexpr int64_t kChunk = 64;        // positions that are widened and multiplied together: fits L1
+inline constexpr int64_t kNextLines = 4;     // prefetched at a time: as many as are widened meanwhile
 
 // Rows [begin, begin + count) of the span; from `rows` on the last row again, whose weight will be zero.
 inline void find_rows(const SpanTask& task, const void* const* pages, int64_t begin, int64_t count, int64_t rows,
@@ -33,6 +34,41 @@ inline int64_t max_visible(const SpanTask& task) {
   for (int64_t i = 0; i < task.queries; ++i) most = task.visible[i] > most ? task.visible[i] : most;
   return most;
 }
+
+// Prefetches the rows that this thread is expected to read next, a few lines at a time, so that memory works while the
+// thread computes. All pages of keys and values in turns: a core reads several streams faster than one.
+class NextRows {
+ public:
+  explicit NextRows(const SpanTask& task) {
+    const int64_t pages = (task.next_positions + task.page_size - 1) / task.page_size;
+    if (pages > kMaxPages) return;
+    for (int64_t i = 0; i < pages; ++i) {
+      stream_[streams_++] = static_cast<const uint8_t*>(task.next_k_pages[i]);
+      stream_[streams_++] = static_cast<const uint8_t*>(task.next_v_pages[i]);
+    }
+    const int64_t positions = pages > 1 ? task.page_size : task.next_positions;
+    left_ = positions * task.row_bytes / 64;
+  }
+
+  [[nodiscard]] int64_t lines() const { return left_ * streams_; }
+
+  [[gnu::always_inline]] void prefetch(int64_t lines) {
+    for (; lines > 0 && left_ > 0; --lines) {
+      _mm_prefetch(stream_[at_], _MM_HINT_T1);
+      stream_[at_] += 64;
+      if (++at_ < streams_) continue;
+      at_ = 0;
+      --left_;
+    }
+  }
+
+ private:
+  static constexpr int64_t kMaxPages = 8;
+  const uint8_t* stream_[2 * kMaxPages];
+  int64_t streams_ = 0;
+  int64_t at_ = 0;    // the stream whose turn it is
+  int64_t left_ = 0;  // lines of it
+};
 
 // scores[padded], `visible` of them valid, times scale -> weights exp(score - m) in place, zero past `visible`; padded
 // is a multiple of kTile. Returns m and l. The sum runs over the lanes in ascending order whatever `visible` is.
@@ -108,54 +144,105 @@ inline void transpose_8(const float* in, int64_t stride, float* out) {
   }
 }
 
-// chunk[d][kChunk]: the keys by dimension. rows_8: [8][padded_dim], memory for eight rows
+#if defined(__AVX512F__)
+// Dimensions [d, d + 8) of 16 rows of bf16, as f32 to out: its transpose, rows kChunk floats apart.
+inline void transpose_bf16(const uint8_t* const* rows, int64_t d, float* out) {
+  // Lane l of r[i]: row 4 l + i, four pairs of dimensions.
+  __m512i r[4];
+  const auto pairs_of = [&](int row) {
+    return _mm_loadu_si128(static_cast<const __m128i*>(static_cast<const void*>(rows[row] + d * 2)));
+  };
+  for (int i = 0; i < 4; ++i) {
+    r[i] = _mm512_castsi128_si512(pairs_of(i));
+    r[i] = _mm512_inserti32x4(r[i], pairs_of(4 + i), 1);
+    r[i] = _mm512_inserti32x4(r[i], pairs_of(8 + i), 2);
+    r[i] = _mm512_inserti32x4(r[i], pairs_of(12 + i), 3);
+  }
+  const __m512i low[2] = {_mm512_unpacklo_epi32(r[0], r[1]), _mm512_unpacklo_epi32(r[2], r[3])};
+  const __m512i high[2] = {_mm512_unpackhi_epi32(r[0], r[1]), _mm512_unpackhi_epi32(r[2], r[3])};
+  const __m512i pairs[4] = {_mm512_unpacklo_epi64(low[0], low[1]), _mm512_unpackhi_epi64(low[0], low[1]),
+                            _mm512_unpacklo_epi64(high[0], high[1]), _mm512_unpackhi_epi64(high[0], high[1])};
+  for (int i = 0; i < 4; ++i) {
+    const __m512i second = _mm512_and_si512(pairs[i], _mm512_set1_epi32(static_cast<int>(0xffff0000U)));
+    wide_store(out + 2 * i * kChunk, _mm512_castsi512_ps(_mm512_slli_epi32(pairs[i], 16)));
+    wide_store(out + (2 * i + 1) * kChunk, _mm512_castsi512_ps(second));
+  }
+}
+#endif
+
+// chunk[d][kChunk]: the keys by dimension, of a multiple of kTile positions. rows_8: [8][padded_dim], memory for eight
+// rows
 template <DType kType>
-inline void load_keys(const uint8_t* const* rows, int64_t count, int64_t head_dim, float* chunk, float* rows_8) {
+inline void load_keys(const uint8_t* const* rows, int64_t count, int64_t head_dim, float* chunk, float* rows_8,
+                      NextRows& next) {
+#if defined(__AVX512F__)
+  if (kType == DType::bf16 && head_dim % 8 == 0) {
+    for (int64_t p = 0; p < count; p += 16) {
+      for (int64_t d = 0; d < head_dim; d += 8) {
+        next.prefetch(kNextLines);
+        transpose_bf16(rows + p, d, chunk + d * kChunk + p);
+      }
+    }
+    return;
+  }
+#endif
   const int64_t stride = padded_dim(head_dim);
   for (int64_t p = 0; p < count; p += 8) {
     for (int r = 0; r < 8; ++r) widen_row<kType>(rows[p + r], rows_8 + r * stride, head_dim);
+    next.prefetch(8 * kNextLines);
     for (int64_t d = 0; d < head_dim; d += 8) transpose_8(rows_8 + d, stride, chunk + d * kChunk + p);
   }
 }
 
-// scores[4][kAttentionSpan] of 4 queries and kTile positions of the chunk.
+// scores[kQueries][kAttentionSpan] of kQueries queries and kTile positions of the chunk.
+template <int kQueries>
 inline void score_tile(const float* q, int64_t stride, const float* chunk, int64_t head_dim, float* scores) {
-  Wide s[4][2] = {};
+  Wide s[kQueries][2] = {};
   for (int64_t d = 0; d < head_dim; ++d) {
     const Wide low = wide_load(chunk + d * kChunk);
     const Wide high = wide_load(chunk + d * kChunk + kWide);
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kQueries; ++i) {
       const Wide query = wide_set(q[i * stride + d]);
       s[i][0] = wide_fma(low, query, s[i][0]);
       s[i][1] = wide_fma(high, query, s[i][1]);
     }
   }
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < kQueries; ++i) {
     wide_store(scores + i * kAttentionSpan, s[i][0]);
     wide_store(scores + i * kAttentionSpan + kWide, s[i][1]);
   }
 }
 
-// Adds `count` positions to o[4][stride], kTile dimensions.
+// Adds `count` positions to o[kQueries][stride], kTile dimensions.
+template <int kQueries>
 inline void output_tile(const float* weights, const float* chunk, int64_t stride, int64_t count, float* o) {
-  Wide s[4][2];
-  for (int i = 0; i < 4; ++i) {
+  Wide s[kQueries][2];
+  for (int i = 0; i < kQueries; ++i) {
     s[i][0] = wide_load(o + i * stride);
     s[i][1] = wide_load(o + i * stride + kWide);
   }
   for (int64_t p = 0; p < count; ++p) {
     const Wide low = wide_load(chunk + p * stride);
     const Wide high = wide_load(chunk + p * stride + kWide);
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < kQueries; ++i) {
       const Wide weight = wide_set(weights[i * kAttentionSpan + p]);
       s[i][0] = wide_fma(low, weight, s[i][0]);
       s[i][1] = wide_fma(high, weight, s[i][1]);
     }
   }
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < kQueries; ++i) {
     wide_store(o + i * stride, s[i][0]);
     wide_store(o + i * stride + kWide, s[i][1]);
   }
+}
+
+// f<kQueries>(the first of so many queries), as many as fit the registers; queries: a multiple of four.
+template <typename F>
+inline void for_query_tiles(int64_t queries, F f) {
+  constexpr int kMost = kWide == 16 ? 8 : 4;
+  int64_t i = 0;
+  for (; i + kMost <= queries; i += kMost) f.template operator()<kMost>(i);
+  for (; i < queries; i += 4) f.template operator()<4>(i);
 }
 
 template <DType kType>
@@ -179,22 +266,23 @@ inline void run_attention(const SpanTask& task) noexcept {
       _mm256_storeu_ps(o + i * stride + j, _mm256_setzero_ps());
     }
   }
+  NextRows next(task);
   const uint8_t* row[kChunk];
   for (int64_t p = 0; p < padded; p += kChunk) {
     const int64_t count = padded - p < kChunk ? padded - p : kChunk;
     find_rows(task, task.k_pages, p, count, rows, row);
-    load_keys<kType>(row, count, d, chunk, rows_8);
-    for (int64_t i = 0; i < queries; i += 4) {
-      for (int64_t j = 0; j < count; j += kTile) {
-        score_tile(q + i * stride, stride, chunk + j, d, scores + i * kAttentionSpan + p + j);
-      }
+    load_keys<kType>(row, count, d, chunk, rows_8, next);
+    for (int64_t j = 0; j < count; j += kTile) {
+      for_query_tiles(queries, [&]<int kQueries>(int64_t i) {
+        score_tile<kQueries>(q + i * stride, stride, chunk + j, d, scores + i * kAttentionSpan + p + j);
+      });
     }
   }
   for (int64_t i = 0; i < queries; ++i) {
     float* s = scores + i * kAttentionSpan;
     const Softmax soft = span_softmax(s, i < task.queries ? task.visible[i] : 0, padded, task.scale);
     if constexpr (kType == DType::bf16) {
-      for (int64_t p = 0; p < padded; p += 8) _mm256_storeu_ps(s + p, round_to_bf16(_mm256_loadu_ps(s + p)));
+      for (int64_t p = 0; p < padded; p += kWide) wide_store(s + p, wide_round_to_bf16(wide_load(s + p)));
     }
     if (i >= task.queries) continue;
     task.m[i] = soft.m;
@@ -207,11 +295,14 @@ inline void run_attention(const SpanTask& task) noexcept {
   for (int64_t p = 0; p < rows; p += kChunk) {
     const int64_t count = rows - p < kChunk ? rows - p : kChunk;
     find_rows(task, task.v_pages, p, count, rows, row);
-    for (int64_t i = 0; i < count; ++i) widen_row<kType>(row[i], chunk + i * stride, d);
-    for (int64_t i = 0; i < queries; i += 4) {
-      for (int64_t j = 0; j < d; j += kTile) {
-        output_tile(scores + i * kAttentionSpan + p, chunk + j, stride, count, o + i * stride + j);
-      }
+    for (int64_t i = 0; i < count; ++i) {
+      next.prefetch(kNextLines);
+      widen_row<kType>(row[i], chunk + i * stride, d);
+    }
+    for (int64_t j = 0; j < d; j += kTile) {
+      for_query_tiles(queries, [&]<int kQueries>(int64_t i) {
+        output_tile<kQueries>(scores + i * kAttentionSpan + p, chunk + j, stride, count, o + i * stride + j);
+      });
     }
   }
   for (int64_t i = 0; i < task.queries; ++i) {

@@ -166,6 +166,28 @@ inline __m256 round_to_bf16(__m256 x) {
   const __m256 chosen = _mm256_blendv_ps(_mm256_castsi256_ps(rounded), _mm256_castsi256_ps(quiet), nan);
   return _mm256_and_ps(chosen, _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(0xffff0000U))));
 }
+#if defined(__AVX512F__)
+// kWide values.
+inline Wide wide_from_bf16(const uint16_t* x) {
+  const __m256i halves = _mm256_loadu_si256(static_cast<const __m256i*>(static_cast<const void*>(x)));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
+inline Wide wide_round_to_bf16(Wide x) {
+  const __m512i bits = _mm512_castps_si512(x);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+  const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  const __m512i chosen = _mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x400000));
+  return _mm512_castsi512_ps(_mm512_and_si512(chosen, _mm512_set1_epi32(static_cast<int>(0xffff0000U))));
+}
+#else
+inline Wide wide_from_bf16(const uint16_t* x) {
+  return bf16_to_f32(load_some_u16(x, kWide));
+}
+inline Wide wide_round_to_bf16(Wide x) {
+  return round_to_bf16(x);
+}
+#endif
 
 inline float wide_sum(Wide v) {
   return sum_lanes(fold_wide(v, [](__m256 a, __m256 b) { return _mm256_add_ps(a, b); }));

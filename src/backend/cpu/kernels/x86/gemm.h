@@ -1,4 +1,4 @@
-// Quantized weights times four or more tokens with the 512-bit 8-bit dot products: prefill and batches. Bit-equal to
+// Quantized weights times a few tokens with the 512-bit 8-bit dot products: small batches. Bit-equal to
 // quant/numerics.h.
 //
 // Two groups are unpacked, losslessly, into a panel of 16 rows: for each 4 columns one vector of levels (16 rows x 4
@@ -6,7 +6,9 @@
 // multiplied by all tokens, whose columns are memory operands of the instruction, broadcast four at a time.
 //
 // Few tokens times blocks of 32 need no panel in memory: a block is unpacked into registers and multiplied by all of
-// them while the next ones are on their way from memory.
+// them.
+//
+// While a panel is multiplied, however often, the rows of the next one are on their way from memory.
 #pragma once
 
 #include "backend/cpu/kernels/x86/panel.h"
@@ -62,10 +64,29 @@ inline void unpack_panel(const uint8_t* block, int half, uint8_t* panel) {
   }
 }
 
-// 16 rows x kTokens tokens x 4 * kVectors columns.
+// The weights of the 16 rows after those of `row`, requested in equal steps.
+class NextPanel {
+ public:
+  NextPanel(const LinearTask& task, int64_t row, int64_t group_bytes, int64_t steps)
+      : at_(static_cast<const uint8_t*>(task.weight) + (row + kPanelRows) / kInterleavedRows * group_bytes),
+        end_(at_ + kPanelRows / kInterleavedRows * group_bytes) {
+    const int64_t lines = (end_ - at_ + 63) / 64;
+    step_ = (lines + steps - 1) / steps * 64;
+  }
+  [[gnu::always_inline]] void request_some() {
+    const uint8_t* const end = at_ + step_ < end_ ? at_ + step_ : end_;
+    for (; at_ < end; at_ += 64) _mm_prefetch(at_, _MM_HINT_T1);
+  }
+
+ private:
+  const uint8_t* at_;
+  const uint8_t* end_;
+  int64_t step_;
+};
+
+// 16 rows x kTokens tokens x 4 * kVectors columns, added to c.
 template <int kVectors, int kTokens, typename Row>
 inline void multiply_columns(const uint8_t* levels, const Row* x, int64_t column, __m512i (&c)[kTokens]) {
-  for (int t = 0; t < kTokens; ++t) c[t] = _mm512_setzero_si512();
   for (int v = 0; v < kVectors; ++v) {
     const __m512i w = load_512(levels + 64 * v);
     for (int t = 0; t < kTokens; ++t) c[t] = _mm512_dpbusd_epi32(c[t], w, sixteen_columns(x[t].q + column + 4 * v));
@@ -91,31 +112,21 @@ inline __m512i minimum_dot_512(const uint8_t* mins, const BlockSums& sums) {
   return total;
 }
 
-template <InterleavedFormat kFormat, int kTokens>
-inline void panel_products(const uint8_t* panel, const Row32* x, int64_t blocks, __m512 (&out)[kTokens]) {
-  using P = Panel<kFormat>;
-  __m512 sums[kTokens] = {};
-  for (int64_t b = 0; b < blocks; ++b) {
-    const uint8_t* block = panel + b * P::kBytes;
-    __m512i c[kTokens];
-    multiply_columns<8>(block, x, b * 32, c);
-    const __m512 d = _mm512_loadu_ps(floats(block + P::kD));
-    for (int t = 0; t < kTokens; ++t) {
-      const __m512i sum = _mm512_set1_epi32(x[t].sums[b]);
-      if constexpr (kFormat.signed_levels())
-        c[t] = _mm512_sub_epi32(c[t], _mm512_slli_epi32(sum, kOffsetShift<kFormat>));
-      const __m512 dx = _mm512_set1_ps(x[t].d[b]);
-      sums[t] = chain_512(sums[t], c[t], d, dx);
-      if constexpr (kFormat.minimums) {
-        sums[t] = chain_512(sums[t], sum, _mm512_loadu_ps(floats(block + P::kM)), dx);
-      }
+// What unpacking adds to a block's sum, negative: int32[tokens][blocks], where the sums begin.
+template <InterleavedFormat kFormat>
+inline void level_offsets(const LinearTask& task, int32_t* offsets) {
+  const int64_t blocks = task.k / 32;
+  for (int64_t t = 0; t < task.tokens; ++t) {
+    const Row32 x = row_32(task.activations, t, task.k);
+    for (int64_t b = 0; b < blocks; ++b) {
+      offsets[t * blocks + b] = kFormat.signed_levels() ? -(x.sums[b] << kOffsetShift<kFormat>) : 0;
     }
   }
-  for (int t = 0; t < kTokens; ++t) out[t] = sums[t];
 }
 
 template <InterleavedFormat kFormat, int kTokens>
-inline void panel_products(const uint8_t* panel, const Row256* x, int64_t blocks, __m512 (&out)[kTokens]) {
+inline void panel_products(const uint8_t* panel, const Row256* x, int64_t blocks, NextPanel& next,
+                           __m512 (&out)[kTokens]) {
   using P = Panel<kFormat>;
   __m512 sums[kTokens] = {};
   for (int64_t b = 0; b < blocks; ++b) {
@@ -123,7 +134,8 @@ inline void panel_products(const uint8_t* panel, const Row256* x, int64_t blocks
     __m512i isum[kTokens] = {};
     __m512i offset[kTokens] = {};
     for (int j = 0; j < P::kSubs; ++j) {
-      __m512i c[kTokens];
+      next.request_some();
+      __m512i c[kTokens] = {};
       multiply_columns<kFormat.sub / 4>(block + 16 * kFormat.sub * j, x, b * 256 + kFormat.sub * j, c);
       const __m512i scale = load_512(block + P::kScales + 64 * j);
       for (int t = 0; t < kTokens; ++t) {
@@ -153,31 +165,18 @@ inline void panel_products(const uint8_t* panel, const Row256* x, int64_t blocks
 }
 
 template <InterleavedFormat kFormat, int kTokens>
-inline void panel_tokens(const LinearTask& task, const uint8_t* panel, int64_t row, int64_t token) {
-  decltype(activation_row<kFormat.block>(nullptr, 0, 0)) x[kTokens];
-  for (int t = 0; t < kTokens; ++t) x[t] = activation_row<kFormat.block>(task.activations, token + t, task.k);
+inline void panel_tokens(const LinearTask& task, const uint8_t* panel, NextPanel& next, int64_t row, int64_t token) {
+  Row256 x[kTokens];
+  for (int t = 0; t < kTokens; ++t) x[t] = row_256(task.activations, token + t, task.k);
   __m512 products[kTokens];
-  panel_products<kFormat>(panel, x, task.k / kFormat.block, products);
+  panel_products<kFormat>(panel, x, task.k / kFormat.block, next, products);
   for (int t = 0; t < kTokens; ++t) store_panel_rows(task, token + t, row, products[t]);
-}
-
-// What unpacking adds to a block's sum, negative: int32[tokens][blocks], where the sums begin.
-template <InterleavedFormat kFormat>
-inline void level_offsets(const LinearTask& task, int32_t* offsets) {
-  const int64_t blocks = task.k / 32;
-  for (int64_t t = 0; t < task.tokens; ++t) {
-    const Row32 x = row_32(task.activations, t, task.k);
-    for (int64_t b = 0; b < blocks; ++b) {
-      offsets[t * blocks + b] = kFormat.signed_levels() ? -(x.sums[b] << kOffsetShift<kFormat>) : 0;
-    }
-  }
 }
 
 // The 16 rows from `row` times the tokens [token, token + kTokens), blocks of 32 columns.
 template <InterleavedFormat kFormat, int kTokens>
-inline void stream_panel(const LinearTask& task, int64_t row, int64_t token) {
+inline void stream_panel(const LinearTask& task, NextPanel& next, int64_t row, int64_t token) {
   using Layout = InterleavedBlock<kFormat>;
-  constexpr int64_t kAhead = StreamPolicy{}.prefetch_distance;
   const int64_t blocks = task.k / 32;
   const int64_t group_bytes = blocks * Layout::kBytes;
   const uint8_t* first = static_cast<const uint8_t*>(task.weight) + row / kInterleavedRows * group_bytes;
@@ -189,10 +188,7 @@ inline void stream_panel(const LinearTask& task, int64_t row, int64_t token) {
   __m512 sums[kTokens] = {};
   for (int64_t b = 0; b < blocks; ++b) {
     const int64_t at = b * Layout::kBytes;
-    // Behind the first group comes the second, which is being read: the next panel is behind that.
-    const int64_t ahead = at + kAhead < group_bytes ? at + kAhead : at + kAhead + group_bytes;
-    prefetch_lines<Layout::kBytes, StreamPolicy{}.to_l1>(first + ahead);
-    prefetch_lines<Layout::kBytes, StreamPolicy{}.to_l1>(first + group_bytes + ahead);
+    next.request_some();
     __m256i low[8];
     __m256i high[8];
     tile_levels<kFormat>(first + at + Layout::kTiles, low);
@@ -222,57 +218,69 @@ inline void stream_panel(const LinearTask& task, int64_t row, int64_t token) {
 }
 
 template <InterleavedFormat kFormat>
-inline void stream_panel(const LinearTask& task, int64_t row, int64_t token, int64_t count) {
+inline void stream_panel(const LinearTask& task, NextPanel& next, int64_t row, int64_t token, int64_t count) {
   switch (count) {
     case 4:
-      return stream_panel<kFormat, 4>(task, row, token);
+      return stream_panel<kFormat, 4>(task, next, row, token);
     case 5:
-      return stream_panel<kFormat, 5>(task, row, token);
+      return stream_panel<kFormat, 5>(task, next, row, token);
     case 6:
-      return stream_panel<kFormat, 6>(task, row, token);
+      return stream_panel<kFormat, 6>(task, next, row, token);
     case 7:
-      return stream_panel<kFormat, 7>(task, row, token);
+      return stream_panel<kFormat, 7>(task, next, row, token);
     default:
-      return stream_panel<kFormat, 8>(task, row, token);
+      return stream_panel<kFormat, 8>(task, next, row, token);
   }
 }
 
-// At most so many tokens times blocks of 32 are multiplied as above: up to eight at a time, more do not fit the
-// registers, and the second eight find a panel in the cache.
+// Blocks of 32 are multiplied as above, up to eight tokens at a time: more do not fit the registers, and the second
+// eight find a panel in the cache.
 inline constexpr int64_t kStreamTokens = 16;
 
 template <InterleavedFormat kFormat>
 inline void stream_panels(const LinearTask& task) {
   level_offsets<kFormat>(task, static_cast<int32_t*>(task.scratch));
+  const int64_t blocks = task.k / 32;
   const int64_t half = task.tokens <= 8 ? task.tokens : (task.tokens + 1) / 2;
+  const int64_t passes = half < task.tokens ? 2 : 1;
   for (int64_t row = task.row_begin; row < task.row_end; row += kPanelRows) {
-    stream_panel<kFormat>(task, row, 0, half);
-    if (half < task.tokens) stream_panel<kFormat>(task, row, half, task.tokens - half);
+    NextPanel next(task, row, blocks * InterleavedBlock<kFormat>::kBytes, passes * blocks);
+    stream_panel<kFormat>(task, next, row, 0, half);
+    if (half < task.tokens) stream_panel<kFormat>(task, next, row, half, task.tokens - half);
+  }
+}
+
+template <InterleavedFormat kFormat>
+inline void multiply_panels(const LinearTask& task) {
+  using P = Panel<kFormat>;
+  auto* panel = static_cast<uint8_t*>(task.scratch);
+  const int64_t blocks = task.k / kFormat.block;
+  for (int64_t row = task.row_begin; row < task.row_end; row += kPanelRows) {
+    for_panel_blocks<kFormat>(task, row, [panel](const uint8_t* block, int half, int64_t b) {
+      unpack_panel<kFormat>(block, half, panel + b * P::kBytes);
+    });
+    NextPanel next(task, row, blocks * InterleavedBlock<kFormat>::kBytes, task.tokens / 4 * blocks * P::kSubs);
+    int64_t t = 0;
+    for (; t + 4 <= task.tokens; t += 4) panel_tokens<kFormat, 4>(task, panel, next, row, t);
+    for (; t < task.tokens; ++t) panel_tokens<kFormat, 1>(task, panel, next, row, t);
   }
 }
 
 template <InterleavedFormat kFormat>
 inline int64_t gemm_scratch(int64_t k, int64_t tokens) {
   if (tokens < kGemmTokens) return 0;
-  if (kFormat.block == 32 && tokens <= kStreamTokens) return tokens * (k / 32) * 4;
-  return k / kFormat.block * Panel<kFormat>::kBytes;
+  return kFormat.block == 32 ? tokens * (k / 32) * 4 : k / kFormat.block * Panel<kFormat>::kBytes;
 }
 
+// Up to kStreamTokens tokens.
 template <InterleavedFormat kFormat>
 inline void run_gemm(const LinearTask& task) noexcept {
-  if (task.tokens < kGemmTokens) return run_gemv<kFormat>(task);
-  if constexpr (kFormat.block == 32) {
-    if (task.tokens <= kStreamTokens) return stream_panels<kFormat>(task);
-  }
-  auto* panel = static_cast<uint8_t*>(task.scratch);
-  for (int64_t row = task.row_begin; row < task.row_end; row += kPanelRows) {
-    for_panel_blocks<kFormat>(task, row, [panel](const uint8_t* block, int half, int64_t b) {
-      unpack_panel<kFormat>(block, half, panel + b * Panel<kFormat>::kBytes);
-    });
-    int64_t t = 0;
-    for (; t + 8 <= task.tokens; t += 8) panel_tokens<kFormat, 8>(task, panel, row, t);
-    for (; t + 4 <= task.tokens; t += 4) panel_tokens<kFormat, 4>(task, panel, row, t);
-    for (; t < task.tokens; ++t) panel_tokens<kFormat, 1>(task, panel, row, t);
+  if (task.tokens < kGemmTokens) {
+    run_gemv<kFormat>(task);
+  } else if constexpr (kFormat.block == 32) {
+    stream_panels<kFormat>(task);
+  } else {
+    multiply_panels<kFormat>(task);
   }
 }
 

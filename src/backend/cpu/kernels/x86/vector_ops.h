@@ -217,7 +217,9 @@ inline void store_f16(const float* x, void* row, int64_t n) noexcept {
 }
 inline void load_bf16_row(const void* row, float* x, int64_t n) noexcept {
   const auto* from = static_cast<const uint16_t*>(row);
-  for (int64_t i = 0; i < n; i += 8) store_some(x + i, bf16_to_f32(load_some_u16(from + i, n - i)), n - i);
+  int64_t i = 0;
+  for (; i + kWide <= n; i += kWide) wide_store(x + i, wide_from_bf16(from + i));
+  for (; i < n; i += 8) store_some(x + i, bf16_to_f32(load_some_u16(from + i, n - i)), n - i);
 }
 inline void load_f16_row(const void* row, float* x, int64_t n) noexcept {
   const auto* from = static_cast<const uint16_t*>(row);
