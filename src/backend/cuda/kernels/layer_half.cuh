@@ -91,6 +91,14 @@ struct HalfBlock {
         cluster(static_cast<int>(blockIdx.x) / kLayerBlocks) {}
 
   [[nodiscard]] __device__ __forceinline__ uint32_t barrier(int i) const { return base + i * 8; }
+  // Of the cluster.
+  [[nodiscard]] __device__ __forceinline__ int columns() const {
+    return cluster == At::kClusters - 1 ? At::kLastColumns : At::kColumns;
+  }
+  // Of the block's rows of the first weights.
+  [[nodiscard]] __device__ __forceinline__ int pieces() const {
+    return kAttention ? At::kPieces : columns() * 2 / kLayerBlocks / kPieceRows;
+  }
 
   // All threads: barriers are ready in this block, and after wait_cluster() in the others; the first weights, and the
   // second where there is room, are requested. Rows from `begin` on of the first weight, from `others` on of those
@@ -101,15 +109,24 @@ struct HalfBlock {
       fence_barrier_init();
       __syncwarp();
       if (lane == At::kRow) arrive_expecting(barrier(At::kRow), kTokens * At::kRowBytes);
-      if (lane == At::kResults) arrive_expecting(barrier(At::kResults), kTokens * At::kReceivedBytes);
+      if (lane == At::kResults) {
+        arrive_expecting(barrier(At::kResults), kTokens * (kAttention ? At::kReceivedBytes : columns() * 4));
+      }
       if (lane == At::kParts) arrive_expecting(barrier(At::kParts), kTokens * kLayerBlocks * (At::kHeadBytes + 8));
       fence_async_shared();
     }
     __syncthreads();
     arrive_cluster();
     if (warp == kRequesting) {
-      prefetch_first(begin, others);
-      if (!At::kTiles && lane == 0) prefetch_second();
+      if constexpr (At::kHeld) {
+        if (lane == 0) {
+          prefetch_second();
+          prefetch_middle(begin, 0, At::kPiecesBeside);
+        }
+      } else {
+        prefetch_first(begin, others);
+        if (!At::kTiles && lane == 0) prefetch_second();
+      }
       __syncwarp();
     }
   }
@@ -122,8 +139,12 @@ struct HalfBlock {
   }
   // One warp.
   __device__ __forceinline__ void prefetch_first(int begin, int others) const {
-    constexpr int kPiecesEach = At::kPieces / (kAttention ? 3 : 2);
     if (At::kPad == 0 && lane != 0) return;
+    if constexpr (At::kTiles && !kAttention) {
+      prefetch_middle(begin, 0, At::kPieces);
+      return;
+    }
+    constexpr int kPiecesEach = At::kPieces / (kAttention ? 3 : 2);
 #pragma unroll 1
     for (int n = 0; n < At::kPieces; ++n) {
       const int i = n / kPiecesEach;
@@ -134,6 +155,19 @@ struct HalfBlock {
       } else {
         copy_piece<F>(p.first[i], row, to, barrier(At::kFull + n));
       }
+    }
+  }
+  // 16-bit weights of the MLP: half of a piece's rows are of gate, the others of up. Pieces [n, end), where they exist.
+  __device__ __forceinline__ void prefetch_middle(int begin, int n, int end) const {
+    constexpr int kHalf = kPieceRows / 2 * kLayerWidth * 2;
+#pragma unroll 1
+    for (; n < min(end, pieces()); ++n) {
+      const uint32_t to = base + At::kFirst + n * At::kPieceBytes;
+      const uint32_t full = barrier(At::kFull + n);
+      const int64_t from = (begin + n * kPieceRows / 2) * int64_t{kLayerWidth * 2};
+      arrive_expecting(full, 2 * kHalf);
+      copy_bytes(to, p.first[0].q + from, kHalf, full);
+      copy_bytes(to + kHalf, p.first[1].q + from, kHalf, full);
     }
   }
   __device__ __forceinline__ void prefetch_second() const {
@@ -194,12 +228,48 @@ struct HalfBlock {
 
   // The norm's weights of the thread's columns.
   [[nodiscard]] __device__ __forceinline__ float4 norm_weights() const {
-    return *reinterpret_cast<const float4*>(p.norm + rank * kLayerSlice + lane * 4);
+    return *reinterpret_cast<const float4*>(p.norm + row_column());
   }
+  // The thread's columns of the row, from here on.
+  [[nodiscard]] __device__ __forceinline__ int row_column() const {
+    return rank * kLayerSlice + (At::kWarpColumns ? warp * kWarpColumns + lane % 4 * 4 : lane * 4);
+  }
+  static constexpr int kWarpColumns = kLayerSlice / kLayerWarps;
   // After wait_for_previous(): adds the stream's parts, and exchanges the rows.
   __device__ __forceinline__ void exchange_row(float4 norm) const {
-    const int column = rank * kLayerSlice + lane * 4;
+    const int column = row_column();
     const LayerStream& s = p.stream;
+    if constexpr (At::kWarpColumns) {
+      // Lane l has every eighth part of columns 4 (l % 4) .. of the warp's, and sends them to block l / 4.
+      const int to = lane / 4;
+      float4 part[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int c = to + i * 8;
+        part[i] = c < s.count ? load_fresh4(s.parts + c * kLayerWidth + column) : make_float4(0, 0, 0, 0);
+      }
+      if (to == 7) part[0] = part[0] + load_fresh4(s.row + column);
+      float4 sum = part[0] + part[1];
+#pragma unroll
+      for (int step = 4; step < kWarp; step *= 2) {
+        sum = sum + make_float4(__shfl_xor_sync(kFullMask, sum.x, step), __shfl_xor_sync(kFullMask, sum.y, step),
+                                __shfl_xor_sync(kFullMask, sum.z, step), __shfl_xor_sync(kFullMask, sum.w, step));
+      }
+      const uint32_t there = address_in(base, to);
+      const uint32_t full = there + At::kRow * 8;
+      send(there + At::kX + column * 2,
+           make_float2(__uint_as_float(pack_pair<__nv_bfloat16>(sum.x * norm.x, sum.y * norm.y)),
+                       __uint_as_float(pack_pair<__nv_bfloat16>(sum.z * norm.z, sum.w * norm.w))),
+           full);
+      float squares = sum.x * sum.x + sum.y * sum.y + sum.z * sum.z + sum.w * sum.w;
+      squares += __shfl_xor_sync(kFullMask, squares, 1);
+      squares += __shfl_xor_sync(kFullMask, squares, 2);
+      if (lane % 4 == 0) send(there + At::kSquares + (rank * kLayerWarps + warp) * 4, squares, full);
+      if (cluster == 0 && to == 0) *reinterpret_cast<float4*>(s.row_out + column) = sum;
+      __syncwarp();
+      wait_received(barrier(At::kRow), 0);
+      return;
+    }
     // A warp adds some parts of its token's slice; then each of the token's warps adds all their sums, for the blocks
     // it sends to.
     constexpr int kEach = kMaxLayerClusters / kTokenWarps;
@@ -249,9 +319,14 @@ struct HalfBlock {
   // The factor of a token's norm, which multiplies the products (stream_activations.cuh); after exchange_row().
   [[nodiscard]] __device__ __forceinline__ float factor(int of_token) const {
     float total = 0;
+    if constexpr (At::kWarpColumns) {
+      const float2 two = load_shared_float2(base + At::kSquares + lane * 8);
+      total = warp_sum(two.x + two.y);
+    } else {
 #pragma unroll
-    for (int i = 0; i < kLayerBlocks; ++i) {
-      total += load_shared_float(base + At::kSquares + (of_token * kLayerBlocks + i) * 4);
+      for (int i = 0; i < kLayerBlocks; ++i) {
+        total += load_shared_float(base + At::kSquares + (of_token * kLayerBlocks + i) * 4);
+      }
     }
     return rsqrtf(total * (1.0F / kLayerWidth) + p.eps);
   }
