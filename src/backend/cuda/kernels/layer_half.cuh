@@ -230,48 +230,62 @@ struct HalfBlock {
   [[nodiscard]] __device__ __forceinline__ float4 norm_weights() const {
     return *reinterpret_cast<const float4*>(p.norm + row_column());
   }
-  // The thread's columns of the row, from here on.
+  // The row's columns that a thread exchanges, from here on. One token: the warps of each half of the block have 32
+  // columns each, and a fourth of their lanes sends them to one block.
   [[nodiscard]] __device__ __forceinline__ int row_column() const {
-    return rank * kLayerSlice + (At::kWarpColumns ? warp * kWarpColumns + lane % 4 * 4 : lane * 4);
+    return rank * kLayerSlice + (kTokens == 1 ? warp % 4 * kGroup + lane % 8 * 4 : lane * 4);
   }
-  static constexpr int kWarpColumns = kLayerSlice / kLayerWarps;
   // After wait_for_previous(): adds the stream's parts, and exchanges the rows.
   __device__ __forceinline__ void exchange_row(float4 norm) const {
     const int column = row_column();
-    const LayerStream& s = p.stream;
-    if constexpr (At::kWarpColumns) {
-      // Lane l has every eighth part of columns 4 (l % 4) .. of the warp's, and sends them to block l / 4.
-      const int to = lane / 4;
-      float4 part[2];
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int c = to + i * 8;
-        part[i] = c < s.count ? load_fresh4(s.parts + c * kLayerWidth + column) : make_float4(0, 0, 0, 0);
-      }
-      if (to == 7) part[0] = part[0] + load_fresh4(s.row + column);
-      float4 sum = part[0] + part[1];
-#pragma unroll
-      for (int step = 4; step < kWarp; step *= 2) {
-        sum = sum + make_float4(__shfl_xor_sync(kFullMask, sum.x, step), __shfl_xor_sync(kFullMask, sum.y, step),
-                                __shfl_xor_sync(kFullMask, sum.z, step), __shfl_xor_sync(kFullMask, sum.w, step));
-      }
-      const uint32_t there = address_in(base, to);
-      const uint32_t full = there + At::kRow * 8;
-      send(there + At::kX + column * 2,
-           make_float2(__uint_as_float(pack_pair<__nv_bfloat16>(sum.x * norm.x, sum.y * norm.y)),
-                       __uint_as_float(pack_pair<__nv_bfloat16>(sum.z * norm.z, sum.w * norm.w))),
-           full);
-      float squares = sum.x * sum.x + sum.y * sum.y + sum.z * sum.z + sum.w * sum.w;
-      squares += __shfl_xor_sync(kFullMask, squares, 1);
-      squares += __shfl_xor_sync(kFullMask, squares, 2);
-      if (lane % 4 == 0) send(there + At::kSquares + (rank * kLayerWarps + warp) * 4, squares, full);
-      if (cluster == 0 && to == 0) *reinterpret_cast<float4*>(s.row_out + column) = sum;
-      __syncwarp();
-      wait_received(barrier(At::kRow), 0);
-      return;
+    float4 sum = kTokens == 1 ? sum_in_warp(column) : sum_in_block(column);
+    const bool stores = kTokens == 1 ? thread < 4 * kWarp && lane < 8 : share == 0;
+    if (cluster == 0 && stores) *reinterpret_cast<float4*>(p.stream.row_out + token * kLayerWidth + column) = sum;
+    float squares = sum.x * sum.x + sum.y * sum.y + sum.z * sum.z + sum.w * sum.w;
+    sum = make_float4(sum.x * norm.x, sum.y * norm.y, sum.z * norm.z, sum.w * norm.w);
+
+    const uint32_t x = At::kX + token * At::kXBytes;
+    if constexpr (At::kTiles) {
+      const float2 values = make_float2(__uint_as_float(pack_pair<__nv_bfloat16>(sum.x, sum.y)),
+                                        __uint_as_float(pack_pair<__nv_bfloat16>(sum.z, sum.w)));
+      to_my_blocks([&](uint32_t there, uint32_t full) { send(there + x + column * 2, values, full); });
+    } else {
+      send_quantized(x, column, sum);
     }
-    // A warp adds some parts of its token's slice; then each of the token's warps adds all their sums, for the blocks
-    // it sends to.
+    constexpr int kLanes = kTokens == 1 ? 8 : kWarp;  // that have the columns of one sum of squares
+#pragma unroll
+    for (int step = 1; step < kLanes; step *= 2) squares += __shfl_xor_sync(kFullMask, squares, step);
+    if (lane % kLanes == 0) {
+      const int index = kTokens == 1 ? column / kGroup : token * kLayerBlocks + rank;
+      to_my_blocks([&](uint32_t there, uint32_t full) { send(there + At::kSquares + index * 4, squares, full); });
+    }
+    __syncwarp();
+    wait_received(barrier(At::kRow), 0);
+  }
+  // One token: a lane adds every fourth part, then the lanes exchange their sums.
+  [[nodiscard]] __device__ __forceinline__ float4 sum_in_warp(int column) const {
+    const LayerStream& s = p.stream;
+    constexpr int kEach = kMaxLayerClusters / 4;
+    float4 part[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int c = lane / 8 + i * 4;
+      part[i] = make_float4(0, 0, 0, 0);
+      if (c < s.count) part[i] = load_fresh4(s.parts + c * kLayerWidth + column);
+    }
+    const float4 row = load_fresh4(s.row + column);
+    float4 sum = (part[0] + part[1]) + (part[2] + part[3]);
+#pragma unroll
+    for (int step = 8; step < kWarp; step *= 2) {
+      sum = sum + make_float4(__shfl_xor_sync(kFullMask, sum.x, step), __shfl_xor_sync(kFullMask, sum.y, step),
+                              __shfl_xor_sync(kFullMask, sum.z, step), __shfl_xor_sync(kFullMask, sum.w, step));
+    }
+    return sum + row;
+  }
+  // Several tokens: a warp adds some parts of its token's slice; then each of the token's warps adds all their sums,
+  // for the blocks it sends to.
+  [[nodiscard]] __device__ __forceinline__ float4 sum_in_block(int column) const {
+    const LayerStream& s = p.stream;
     constexpr int kEach = kMaxLayerClusters / kTokenWarps;
     float4 part[kEach];
 #pragma unroll
@@ -295,33 +309,13 @@ struct HalfBlock {
 #pragma unroll
     for (int w = 1; w < kTokenWarps; ++w) sum = sum + added[w * kWarp];
     if constexpr (At::kTight) __syncthreads();  // results may take the place of what was added
-    if (cluster == 0 && share == 0) *reinterpret_cast<float4*>(s.row_out + token * kLayerWidth + column) = sum;
-    float squares = sum.x * sum.x + sum.y * sum.y + sum.z * sum.z + sum.w * sum.w;
-    sum = make_float4(sum.x * norm.x, sum.y * norm.y, sum.z * norm.z, sum.w * norm.w);
-
-    const uint32_t x = At::kX + token * At::kXBytes;
-    if constexpr (At::kTiles) {
-      const float2 values = make_float2(__uint_as_float(pack_pair<__nv_bfloat16>(sum.x, sum.y)),
-                                        __uint_as_float(pack_pair<__nv_bfloat16>(sum.z, sum.w)));
-      to_my_blocks([&](uint32_t there, uint32_t full) { send(there + x + column * 2, values, full); });
-    } else {
-      send_quantized(x, column, sum);
-    }
-    squares = warp_sum(squares);
-    if (lane == 0) {
-      to_my_blocks([&](uint32_t there, uint32_t full) {
-        send(there + At::kSquares + (token * kLayerBlocks + rank) * 4, squares, full);
-      });
-    }
-    __syncwarp();
-    wait_received(barrier(At::kRow), 0);
+    return sum;
   }
   // The factor of a token's norm, which multiplies the products (stream_activations.cuh); after exchange_row().
   [[nodiscard]] __device__ __forceinline__ float factor(int of_token) const {
     float total = 0;
-    if constexpr (At::kWarpColumns) {
-      const float2 two = load_shared_float2(base + At::kSquares + lane * 8);
-      total = warp_sum(two.x + two.y);
+    if constexpr (kTokens == 1) {
+      total = warp_sum(load_shared_float(base + At::kSquares + lane * 4));
     } else {
 #pragma unroll
       for (int i = 0; i < kLayerBlocks; ++i) {
@@ -330,12 +324,13 @@ struct HalfBlock {
     }
     return rsqrtf(total * (1.0F / kLayerWidth) + p.eps);
   }
-  // Calls visit(block, its barrier of rows) for the blocks that this warp sends to; the token's warps have all.
+  // Calls visit(block, its barrier of rows) for the blocks that this lane sends to.
   template <typename Visit>
   __device__ __forceinline__ void to_my_blocks(Visit visit) const {
 #pragma unroll
     for (int i = 0; i < kTokens; ++i) {
-      const uint32_t there = address_in(base, share + i * kTokenWarps);
+      const int to = kTokens == 1 ? warp / 4 * 4 + lane / 8 : share + i * kTokenWarps;
+      const uint32_t there = address_in(base, to);
       visit(there, there + At::kRow * 8);
     }
   }

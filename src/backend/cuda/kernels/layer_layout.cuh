@@ -134,16 +134,15 @@ struct HalfLayout {
   static constexpr int kSquares = kX + kTokens * larger(kXBytes, kQuantTiles ? kSumBytes : 0);  // [kSquareCount]
   // The second weights of the MLP of one token, 16 bits, are in registers.
   static constexpr bool kHeld = kTiles && kTokens == 1 && !kAttention;
-  // One token of 16-bit weights: each warp exchanges columns of its own, with their sum of squares.
-  static constexpr bool kWarpColumns = kTiles && kTokens == 1;
-  static constexpr int kSquareCount = kLayerBlocks * (kWarpColumns ? kLayerWarps : 1);
+  // Sums of squares: one of each block; of one token, one of each group of columns (layer_half.cuh).
+  static constexpr int kSquareCount = kTokens == 1 ? kLayerWidth / kGroup : kLayerBlocks;
   static constexpr int kSquaresEnd = kSquares + kTokens * kSquareCount * 4;
   static constexpr int kXEnd = kTiles && !kTight ? kSquaresEnd + kTokens * kSumBytes : kSquaresEnd;
   static constexpr int kHeadBytes = kLayerHeadDim * 4;
   static constexpr int kPartBytes = kLayerBlocks * kHeadBytes;  // of a token
   static constexpr int kAdded =
       round_128(larger(kXEnd, kAttention ? kX + (kTight ? 1 : kTokens) * (kPartBytes + kLayerBlocks * 8) : 0));
-  static constexpr int kAddedEnd = kAdded + (kWarpColumns ? 0 : kLayerThreads * 16);
+  static constexpr int kAddedEnd = kAdded + (kTokens == 1 ? 0 : kLayerThreads * 16);
   // [kLayerWarps][kLayerHeadDim], then (high, sum) of each
   static constexpr int kWarpPart = kTight ? kX : kTiles ? kAdded : kAddedEnd;
   static constexpr int kWarpSums = kWarpPart + kLayerWarps * kHeadBytes;
