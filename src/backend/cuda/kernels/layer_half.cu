@@ -70,7 +70,7 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
   const bool exists = kTokens < 4 || b.token < p.half.stream.tokens;
   const int cached = exists ? __ldcg(p.batch.pos + b.token) : 0;
   const int sequence = exists ? __ldcg(p.batch.seq_of_token + b.token) : 0;
-  const int own_slot = exists ? __ldcg(p.batch.slot + b.token) : -1;
+  const int own_slot = exists && kTokens == 1 ? __ldcg(p.batch.slot) : -1;  // requested early where registers allow it
   bool any_far = false;
   if constexpr (At::kTight) {
     for (int t = 0; t < p.half.stream.tokens; ++t) any_far = any_far || __ldcg(p.batch.pos + t) > kNearPositions;
@@ -162,8 +162,9 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
                             pack_pair<T>(q[14], q[15]));
     const float4 v = load_shared_float4(received + 2 * At::kHeadBytes + lane * 16);
     own_value = make_uint2(pack_pair<T>(v.x, v.y), pack_pair<T>(v.z, v.w));
-    if (b.cluster % (kLayerHeads / kLayerKvHeads) == 0 && own_slot >= 0) {
-      const int64_t row = cache.row(own_slot >> p.page_shift, own_slot & (p.kv.page_size - 1));
+    const int slot = kTokens == 1 ? own_slot : exists ? __ldcg(p.batch.slot + b.token) : -1;
+    if (b.cluster % (kLayerHeads / kLayerKvHeads) == 0 && slot >= 0) {
+      const int64_t row = cache.row(slot >> p.page_shift, slot & (p.kv.page_size - 1));
       T* key = static_cast<T*>(p.kv.k) + row + piece * 8;
       if (lane < 8) {
         *reinterpret_cast<uint4*>(key) = own_key[0];
@@ -260,7 +261,8 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
   b.multiply_second();
 }
 
-// Each block multiplies kRows / 2 rows of gate and of up: quantized ones in this order, 16-bit ones four of each in turn.
+// Each block multiplies kRows / 2 rows of gate and of up: quantized ones in this order, 16-bit ones four of each in
+// turn.
 template <typename Block>
 __device__ __forceinline__ void project_middle(const Block& b) {
   using At = typename Block::At;

@@ -118,15 +118,8 @@ struct HalfBlock {
     __syncthreads();
     arrive_cluster();
     if (warp == kRequesting) {
-      if constexpr (At::kHeld) {
-        if (lane == 0) {
-          prefetch_second();
-          prefetch_middle(begin, 0, At::kPiecesBeside);
-        }
-      } else {
-        prefetch_first(begin, others);
-        if (!At::kTiles && lane == 0) prefetch_second();
-      }
+      if (!At::kHeld) prefetch_first(begin, others);
+      if ((!At::kTiles || At::kHeld) && lane == 0) prefetch_second();
       __syncwarp();
     }
   }
@@ -141,7 +134,7 @@ struct HalfBlock {
   __device__ __forceinline__ void prefetch_first(int begin, int others) const {
     if (At::kPad == 0 && lane != 0) return;
     if constexpr (At::kTiles && !kAttention) {
-      prefetch_middle(begin, 0, At::kPieces);
+      prefetch_middle(begin);
       return;
     }
     constexpr int kPiecesEach = At::kPieces / (kAttention ? 3 : 2);
@@ -157,11 +150,11 @@ struct HalfBlock {
       }
     }
   }
-  // 16-bit weights of the MLP: half of a piece's rows are of gate, the others of up. Pieces [n, end), where they exist.
-  __device__ __forceinline__ void prefetch_middle(int begin, int n, int end) const {
+  // 16-bit weights of the MLP: half of a piece's rows are of gate, the others of up.
+  __device__ __forceinline__ void prefetch_middle(int begin) const {
     constexpr int kHalf = kPieceRows / 2 * kLayerWidth * 2;
 #pragma unroll 1
-    for (; n < min(end, pieces()); ++n) {
+    for (int n = 0; n < pieces(); ++n) {
       const uint32_t to = base + At::kFirst + n * At::kPieceBytes;
       const uint32_t full = barrier(At::kFull + n);
       const int64_t from = (begin + n * kPieceRows / 2) * int64_t{kLayerWidth * 2};
@@ -230,16 +223,16 @@ struct HalfBlock {
   [[nodiscard]] __device__ __forceinline__ float4 norm_weights() const {
     return *reinterpret_cast<const float4*>(p.norm + row_column());
   }
-  // The row's columns that a thread exchanges, from here on. One token: the warps of each half of the block have 32
-  // columns each, and a fourth of their lanes sends them to one block.
+  // The row's columns that a thread exchanges, from here on.
   [[nodiscard]] __device__ __forceinline__ int row_column() const {
-    return rank * kLayerSlice + (kTokens == 1 ? warp % 4 * kGroup + lane % 8 * 4 : lane * 4);
+    return rank * kLayerSlice + (At::kWarpColumns ? warp * kLanes * 4 + lane % kLanes * 4 : lane * 4);
   }
+  static constexpr int kLanes = At::kWarpColumns ? kWarp / kLayerBlocks : kWarp;  // that have all columns of a warp
   // After wait_for_previous(): adds the stream's parts, and exchanges the rows.
   __device__ __forceinline__ void exchange_row(float4 norm) const {
     const int column = row_column();
-    float4 sum = kTokens == 1 ? sum_in_warp(column) : sum_in_block(column);
-    const bool stores = kTokens == 1 ? thread < 4 * kWarp && lane < 8 : share == 0;
+    float4 sum = At::kWarpColumns ? sum_in_warp(column) : sum_in_block(column);
+    const bool stores = At::kWarpColumns ? lane < kLanes : share == 0;
     if (cluster == 0 && stores) *reinterpret_cast<float4*>(p.stream.row_out + token * kLayerWidth + column) = sum;
     float squares = sum.x * sum.x + sum.y * sum.y + sum.z * sum.z + sum.w * sum.w;
     sum = make_float4(sum.x * norm.x, sum.y * norm.y, sum.z * norm.z, sum.w * norm.w);
@@ -252,38 +245,36 @@ struct HalfBlock {
     } else {
       send_quantized(x, column, sum);
     }
-    constexpr int kLanes = kTokens == 1 ? 8 : kWarp;  // that have the columns of one sum of squares
 #pragma unroll
     for (int step = 1; step < kLanes; step *= 2) squares += __shfl_xor_sync(kFullMask, squares, step);
     if (lane % kLanes == 0) {
-      const int index = kTokens == 1 ? column / kGroup : token * kLayerBlocks + rank;
+      const int index = At::kWarpColumns ? rank * kLayerWarps + warp : token * kLayerBlocks + rank;
       to_my_blocks([&](uint32_t there, uint32_t full) { send(there + At::kSquares + index * 4, squares, full); });
     }
     __syncwarp();
     wait_received(barrier(At::kRow), 0);
   }
-  // One token: a lane adds every fourth part, then the lanes exchange their sums.
+  // A lane adds every eighth part, then the lanes exchange their sums.
   [[nodiscard]] __device__ __forceinline__ float4 sum_in_warp(int column) const {
     const LayerStream& s = p.stream;
-    constexpr int kEach = kMaxLayerClusters / 4;
-    float4 part[kEach];
+    float4 part[kMaxLayerClusters / kLayerBlocks];
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int c = lane / 8 + i * 4;
+    for (int i = 0; i < kMaxLayerClusters / kLayerBlocks; ++i) {
+      const int c = lane / kLanes + i * kLayerBlocks;
       part[i] = make_float4(0, 0, 0, 0);
       if (c < s.count) part[i] = load_fresh4(s.parts + c * kLayerWidth + column);
     }
     const float4 row = load_fresh4(s.row + column);
-    float4 sum = (part[0] + part[1]) + (part[2] + part[3]);
+    float4 sum = part[0] + part[1];
 #pragma unroll
-    for (int step = 8; step < kWarp; step *= 2) {
+    for (int step = kLanes; step < kWarp; step *= 2) {
       sum = sum + make_float4(__shfl_xor_sync(kFullMask, sum.x, step), __shfl_xor_sync(kFullMask, sum.y, step),
                               __shfl_xor_sync(kFullMask, sum.z, step), __shfl_xor_sync(kFullMask, sum.w, step));
     }
     return sum + row;
   }
-  // Several tokens: a warp adds some parts of its token's slice; then each of the token's warps adds all their sums,
-  // for the blocks it sends to.
+  // A warp adds some parts of its token's slice; then each of the token's warps adds all their sums, for the blocks it
+  // sends to.
   [[nodiscard]] __device__ __forceinline__ float4 sum_in_block(int column) const {
     const LayerStream& s = p.stream;
     constexpr int kEach = kMaxLayerClusters / kTokenWarps;
@@ -314,8 +305,9 @@ struct HalfBlock {
   // The factor of a token's norm, which multiplies the products (stream_activations.cuh); after exchange_row().
   [[nodiscard]] __device__ __forceinline__ float factor(int of_token) const {
     float total = 0;
-    if constexpr (kTokens == 1) {
-      total = warp_sum(load_shared_float(base + At::kSquares + lane * 4));
+    if constexpr (At::kWarpColumns) {
+      const float2 two = load_shared_float2(base + At::kSquares + lane * 8);
+      total = warp_sum(two.x + two.y);
     } else {
 #pragma unroll
       for (int i = 0; i < kLayerBlocks; ++i) {
@@ -329,7 +321,7 @@ struct HalfBlock {
   __device__ __forceinline__ void to_my_blocks(Visit visit) const {
 #pragma unroll
     for (int i = 0; i < kTokens; ++i) {
-      const int to = kTokens == 1 ? warp / 4 * 4 + lane / 8 : share + i * kTokenWarps;
+      const int to = At::kWarpColumns ? lane / kLanes : share + i * kTokenWarps;
       const uint32_t there = address_in(base, to);
       visit(there, there + At::kRow * 8);
     }

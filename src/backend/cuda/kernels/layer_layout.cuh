@@ -134,15 +134,16 @@ struct HalfLayout {
   static constexpr int kSquares = kX + kTokens * larger(kXBytes, kQuantTiles ? kSumBytes : 0);  // [kSquareCount]
   // The second weights of the MLP of one token, 16 bits, are in registers.
   static constexpr bool kHeld = kTiles && kTokens == 1 && !kAttention;
-  // Sums of squares: one of each block; of one token, one of each group of columns (layer_half.cuh).
-  static constexpr int kSquareCount = kTokens == 1 ? kLayerWidth / kGroup : kLayerBlocks;
+  // One token of 16-bit weights: each warp exchanges columns of its own, with their sum of squares.
+  static constexpr bool kWarpColumns = kTiles && kTokens == 1;
+  static constexpr int kSquareCount = kLayerBlocks * (kWarpColumns ? kLayerWarps : 1);  // of a token
   static constexpr int kSquaresEnd = kSquares + kTokens * kSquareCount * 4;
   static constexpr int kXEnd = kTiles && !kTight ? kSquaresEnd + kTokens * kSumBytes : kSquaresEnd;
   static constexpr int kHeadBytes = kLayerHeadDim * 4;
   static constexpr int kPartBytes = kLayerBlocks * kHeadBytes;  // of a token
   static constexpr int kAdded =
       round_128(larger(kXEnd, kAttention ? kX + (kTight ? 1 : kTokens) * (kPartBytes + kLayerBlocks * 8) : 0));
-  static constexpr int kAddedEnd = kAdded + (kTokens == 1 ? 0 : kLayerThreads * 16);
+  static constexpr int kAddedEnd = kAdded + (kWarpColumns ? 0 : kLayerThreads * 16);
   // [kLayerWarps][kLayerHeadDim], then (high, sum) of each
   static constexpr int kWarpPart = kTight ? kX : kTiles ? kAdded : kAddedEnd;
   static constexpr int kWarpSums = kWarpPart + kLayerWarps * kHeadBytes;
@@ -158,9 +159,8 @@ struct HalfLayout {
   // Of slice_tile.cuh's products: rotation of each token's position, [kLayerHeadDim]; otherwise it is in registers.
   static constexpr int kTurns = kHeads + (kAttention ? 2 * kHeadBytes : 0);
   // The second weights before the first; 16-bit: in their place.
-  static constexpr int kWeights = round_128(kTurns + (kAttention && kQuantTiles ? kTokens * kHeadBytes : 0));
-  static constexpr int kFirst = kTiles ? kWeights : kWeights + kQuarters * kQuarterBytes;
-  static constexpr int kSecondAt = kHeld ? kFirst + kPieces * kPieceBytes - kQuarters * kQuarterBytes : kWeights;
+  static constexpr int kSecondAt = round_128(kTurns + (kAttention && kQuantTiles ? kTokens * kHeadBytes : 0));
+  static constexpr int kFirst = kTiles ? kSecondAt : kSecondAt + kQuarters * kQuarterBytes;
   static constexpr int kAfter = kFirst + kPieces * kPieceBytes;
   // Tiles of the cache take the first weights' place; swizzled boxes begin at multiples of 1024.
   static constexpr int kFar = ((kTiles ? kFirst + kQuarters * kQuarterBytes : kFirst) + 1023) / 1024 * 1024;
@@ -169,8 +169,6 @@ struct HalfLayout {
   static_assert(kBytes <= (kHeld ? kMostHeldBytes : kMostLayerBytes));
   static_assert(!kTiles || !kAttention || kTokens != 1 || kBytes <= kMostBesideHeld);
   static_assert(!kTiles || kQuarters * kQuarterBytes <= kPieces * kPieceBytes);
-  // Pieces that can be requested beside the second weights which are to be held.
-  static constexpr int kPiecesBeside = kHeld ? (kPieces * kPieceBytes - kQuarters * kQuarterBytes) / kPieceBytes : 0;
   // 16-bit: of each token [kRows][kLayerWarps]; slice_tile.cuh: [kSplits][kRows][kTokens]
   static constexpr int kSums = kTight || kQuantTiles ? kX : kSquaresEnd;
   static constexpr int kPart = kTight ? kFar : kX;                // [kLayerBlocks][kLayerHeadDim]

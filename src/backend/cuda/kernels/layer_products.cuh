@@ -273,7 +273,7 @@ struct HalfProducts : HalfBlock<F, F2, kAttention, kTokenCount> {
   struct Held {
     uint4 above[At::kGroups], below[At::kGroups];
   };
-  // All threads; then the first weights, of which some take the same place, are requested. Rows from `begin` on.
+  // All threads; then the first weights, which take the same place, are requested: rows from `begin` on.
   __device__ __forceinline__ void hold_second(Held& held, int begin) const {
     const uint32_t above = second_rows() + lane / 4 * At::kSlice.q + lane % 4 * 16;
     const uint32_t below = above + 8 * At::kSlice.q;
@@ -284,7 +284,7 @@ struct HalfProducts : HalfBlock<F, F2, kAttention, kTokenCount> {
       held.below[i] = load_shared_16(below + i * 64);
     }
     __syncthreads();
-    if (warp == kRequesting && lane == 0) Block::prefetch_middle(begin, At::kPiecesBeside, At::kPieces);
+    if (warp == kRequesting && lane == 0) Block::prefetch_middle(begin);
   }
   __device__ __forceinline__ void multiply_held(const Held& held) const {
     float even[4] = {};
