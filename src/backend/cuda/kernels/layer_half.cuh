@@ -142,6 +142,7 @@ struct HalfBlock {
     for (int n = 0; n < At::kPieces; ++n) {
       const int i = n / kPiecesEach;
       const int64_t row = (i == 0 ? begin : others) + n % kPiecesEach * kPieceRows;
+      if (At::kInFlight < At::kPieces && n >= At::kInFlight) wait_barrier(barrier(At::kFull + n - At::kInFlight), 0);
       const uint32_t to = base + At::kFirst + n * At::kPieceBytes;
       if (kAttention && F != F2 && i == 2) {
         copy_piece<F2>(p.first[i], row, to, barrier(At::kFull + n));
@@ -225,14 +226,16 @@ struct HalfBlock {
   }
   // The row's columns that a thread exchanges, from here on.
   [[nodiscard]] __device__ __forceinline__ int row_column() const {
-    return rank * kLayerSlice + (At::kWarpColumns ? warp * kLanes * 4 + lane % kLanes * 4 : lane * 4);
+    return rank * kLayerSlice + (At::kWarpColumns ? warp % kRowWarps * At::kExchanged : 0) + lane % kLanes * 4;
   }
-  static constexpr int kLanes = At::kWarpColumns ? kWarp / kLayerBlocks : kWarp;  // that have all columns of a warp
+  static constexpr int kLanes = At::kExchanged / 4;               // that have all columns of a warp
+  static constexpr int kRowWarps = kLayerSlice / At::kExchanged;  // that have all columns of a block
+  static constexpr int kLaneGroups = kWarp / kLanes;
   // After wait_for_previous(): adds the stream's parts, and exchanges the rows.
   __device__ __forceinline__ void exchange_row(float4 norm) const {
     const int column = row_column();
     float4 sum = At::kWarpColumns ? sum_in_warp(column) : sum_in_block(column);
-    const bool stores = At::kWarpColumns ? lane < kLanes : share == 0;
+    const bool stores = At::kWarpColumns ? thread < kRowWarps * kWarp && lane < kLanes : share == 0;
     if (cluster == 0 && stores) *reinterpret_cast<float4*>(p.stream.row_out + token * kLayerWidth + column) = sum;
     float squares = sum.x * sum.x + sum.y * sum.y + sum.z * sum.z + sum.w * sum.w;
     sum = make_float4(sum.x * norm.x, sum.y * norm.y, sum.z * norm.z, sum.w * norm.w);
@@ -248,24 +251,27 @@ struct HalfBlock {
 #pragma unroll
     for (int step = 1; step < kLanes; step *= 2) squares += __shfl_xor_sync(kFullMask, squares, step);
     if (lane % kLanes == 0) {
-      const int index = At::kWarpColumns ? rank * kLayerWarps + warp : token * kLayerBlocks + rank;
+      const int index = token * At::kSquareCount + column / At::kExchanged;
       to_my_blocks([&](uint32_t there, uint32_t full) { send(there + At::kSquares + index * 4, squares, full); });
     }
     __syncwarp();
     wait_received(barrier(At::kRow), 0);
   }
-  // A lane adds every eighth part, then the lanes exchange their sums.
+  // A lane adds every fourth part, then the lanes exchange their sums.
   [[nodiscard]] __device__ __forceinline__ float4 sum_in_warp(int column) const {
     const LayerStream& s = p.stream;
-    float4 part[kMaxLayerClusters / kLayerBlocks];
+    constexpr int kEach = kMaxLayerClusters / kLaneGroups;
+    float4 part[kEach];
 #pragma unroll
-    for (int i = 0; i < kMaxLayerClusters / kLayerBlocks; ++i) {
-      const int c = lane / kLanes + i * kLayerBlocks;
+    for (int i = 0; i < kEach; ++i) {
+      const int c = lane / kLanes + i * kLaneGroups;
       part[i] = make_float4(0, 0, 0, 0);
       if (c < s.count) part[i] = load_fresh4(s.parts + c * kLayerWidth + column);
     }
     const float4 row = load_fresh4(s.row + column);
-    float4 sum = part[0] + part[1];
+    float4 sum = part[0];
+#pragma unroll
+    for (int i = 1; i < kEach; ++i) sum = sum + part[i];
 #pragma unroll
     for (int step = kLanes; step < kWarp; step *= 2) {
       sum = sum + make_float4(__shfl_xor_sync(kFullMask, sum.x, step), __shfl_xor_sync(kFullMask, sum.y, step),
@@ -306,8 +312,8 @@ struct HalfBlock {
   [[nodiscard]] __device__ __forceinline__ float factor(int of_token) const {
     float total = 0;
     if constexpr (At::kWarpColumns) {
-      const float2 two = load_shared_float2(base + At::kSquares + lane * 8);
-      total = warp_sum(two.x + two.y);
+      static_assert(At::kSquareCount == kWarp);
+      total = warp_sum(load_shared_float(base + At::kSquares + lane * 4));
     } else {
 #pragma unroll
       for (int i = 0; i < kLayerBlocks; ++i) {
@@ -321,7 +327,7 @@ struct HalfBlock {
   __device__ __forceinline__ void to_my_blocks(Visit visit) const {
 #pragma unroll
     for (int i = 0; i < kTokens; ++i) {
-      const int to = At::kWarpColumns ? lane / kLanes : share + i * kTokenWarps;
+      const int to = At::kWarpColumns ? warp / kRowWarps * kLaneGroups + lane / kLanes : share + i * kTokenWarps;
       const uint32_t there = address_in(base, to);
       visit(there, there + At::kRow * 8);
     }

@@ -134,9 +134,12 @@ struct HalfLayout {
   static constexpr int kSquares = kX + kTokens * larger(kXBytes, kQuantTiles ? kSumBytes : 0);  // [kSquareCount]
   // The second weights of the MLP of one token, 16 bits, are in registers.
   static constexpr bool kHeld = kTiles && kTokens == 1 && !kAttention;
-  // One token of 16-bit weights: each warp exchanges columns of its own, with their sum of squares.
+  // One token of 16-bit weights: a warp exchanges some columns of its block's slice, with their sum of squares.
   static constexpr bool kWarpColumns = kTiles && kTokens == 1;
-  static constexpr int kSquareCount = kLayerBlocks * (kWarpColumns ? kLayerWarps : 1);  // of a token
+  static constexpr int kExchanged = kWarpColumns ? 32 : kLayerSlice;  // columns
+  static constexpr int kSquareCount = kLayerWidth / kExchanged;       // of a token
+  // Of the first weights, that are requested at a time. More would delay what the kernel before has to load.
+  static constexpr int kInFlight = kWarpColumns && kAttention ? 3 : kPieces;  // pieces
   static constexpr int kSquaresEnd = kSquares + kTokens * kSquareCount * 4;
   static constexpr int kXEnd = kTiles && !kTight ? kSquaresEnd + kTokens * kSumBytes : kSquaresEnd;
   static constexpr int kHeadBytes = kLayerHeadDim * 4;
