@@ -2,20 +2,20 @@
 // (compute capability 9.0, the shape of layer_task.h).
 //
 // What limits one stream is the number of dependent kernels and not their work, so what would need another kernel is an
-// exchange within a cluster of eight blocks instead. A cluster has one query head, or 256 (16-bit weights: 192) values
-// of the MLP's middle:
+// exchange within a cluster of eight blocks instead. A cluster has one query head, or 256 values of the MLP's middle
+// (16-bit weights: 224 with one token, 192 with several):
 //   1. Each block adds an eighth of the stream's row (the sum of the parts that all clusters of the previous kernel
 //      left), multiplies it with the norm's weights, rounds or quantizes it, and sends it to the others.
-//   2. Each block multiplies 48 (MLP: 64 or 48) rows of the first weights with the whole row and sends the results to
-//      the others: q, k and v (k and v by both clusters that share a kv head: their second read is a hit in L2), or
+//   2. Each block multiplies 48 (MLP: 64, 56 or 48) rows of the first weights with the whole row and sends the results
+//      to the others: q, k and v (k and v by both clusters that share a kv head: their second read is a hit in L2), or
 //      gate and up (layer_products.cuh).
 //   3. Attention alone: each block has an eighth of the positions (layer_attention.cuh), and sends its part of the
-//   result.
+//      result.
 //   4. Each block multiplies the cluster's columns of 128 rows of the second weights, and stores its part of the row.
 // Several tokens, which are of different sequences, share all of this: each weight is read once. In steps 1 and 3 each
 // token has an equal share of a block's warps. Three tokens are four, of which the last is not stored.
 // All weights are prefetched into shared memory before wait_for_previous(); 16-bit ones have no room for the second
-// weights, which replace the first.
+// weights, which replace the first. Those of the MLP of one token precede the first instead, and are held in registers.
 //
 // Sending is st.async: a barrier of the receiver counts the bytes, and each barrier is used once. A block may exit once
 // it has received all, since nothing more is sent to it.
