@@ -116,7 +116,7 @@ size_t OpRunner::run_layers(std::span<const OpRecord> records) {
                               .kv = attention.kv,
                               .batch = attention.batch,
                               .scale = attention.scale};
-    advance(1, mlp_clusters(mlp.gate->dtype()));
+    advance(1, mlp_clusters(mlp.gate->dtype(), stream.tokens));
     const MlpHalf second{.stream = stream,
                          .norm = vector_or_null(mlp.norm),
                          .eps = mlp.eps,

@@ -70,6 +70,7 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
   const bool exists = kTokens < 4 || b.token < p.half.stream.tokens;
   const int cached = exists ? __ldcg(p.batch.pos + b.token) : 0;
   const int sequence = exists ? __ldcg(p.batch.seq_of_token + b.token) : 0;
+  const int own_slot = exists && kTokens == 1 ? __ldcg(p.batch.slot) : -1;  // requested early where registers allow it
   bool any_far = false;
   if constexpr (At::kTight) {
     for (int t = 0; t < p.half.stream.tokens; ++t) any_far = any_far || __ldcg(p.batch.pos + t) > kNearPositions;
@@ -161,7 +162,7 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
                             pack_pair<T>(q[14], q[15]));
     const float4 v = load_shared_float4(received + 2 * At::kHeadBytes + lane * 16);
     own_value = make_uint2(pack_pair<T>(v.x, v.y), pack_pair<T>(v.z, v.w));
-    const int slot = exists ? __ldcg(p.batch.slot + b.token) : -1;
+    const int slot = kTokens == 1 ? own_slot : exists ? __ldcg(p.batch.slot + b.token) : -1;
     if (b.cluster % (kLayerHeads / kLayerKvHeads) == 0 && slot >= 0) {
       const int64_t row = cache.row(slot >> p.page_shift, slot & (p.kv.page_size - 1));
       T* key = static_cast<T*>(p.kv.k) + row + piece * 8;
@@ -260,7 +261,8 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
   b.multiply_second();
 }
 
-// Each block multiplies kRows / 2 rows of gate and of up, in this order.
+// Each block multiplies kRows / 2 rows of gate and of up: quantized ones in this order, 16-bit ones four of each in
+// turn.
 template <typename Block>
 __device__ __forceinline__ void project_middle(const Block& b) {
   using At = typename Block::At;
@@ -268,6 +270,7 @@ __device__ __forceinline__ void project_middle(const Block& b) {
   constexpr int kPairs = At::kRows / 2;
   constexpr int kWarpPairs = kPairs / kLayerWarps;
   const int index = b.rank * kPairs;
+  const auto gate_row = [](int pair) { return pair / (kPieceRows / 2) * kPieceRows + pair % (kPieceRows / 2); };
   if constexpr (At::kQuantTiles) {
     b.multiply_quantized();
     if (b.thread < kPairs * kTokens) {
@@ -284,7 +287,8 @@ __device__ __forceinline__ void project_middle(const Block& b) {
       const int pair = i % (kPairs / 2) * 2;
       const float factor = b.factor(token);
       const auto at = [&](int n) {
-        return swiglu(b.result(token, pair + n) * factor, b.result(token, kPairs + pair + n) * factor);
+        const int row = gate_row(pair) + n;
+        return swiglu(b.result(token, row) * factor, b.result(token, row + kPieceRows / 2) * factor);
       };
       b.send_results(token, index + pair, make_float2(at(0), at(1)));
     }
@@ -292,8 +296,11 @@ __device__ __forceinline__ void project_middle(const Block& b) {
     const float factor = b.factor(0);
     b.multiply_16_bit();
     const int pair = b.thread / 4;
-    if (pair < kPairs) {
-      b.send_results(0, index + pair, swiglu(b.result(0, pair) * factor, b.result(0, kPairs + pair) * factor));
+    if (pair < b.columns() / kLayerBlocks) {
+      const int row = gate_row(pair);
+      const float gate = b.result(0, row) * factor;
+      b.send_results(0, b.rank * (b.columns() / kLayerBlocks) + pair,
+                     swiglu(gate, b.result(0, row + kPieceRows / 2) * factor));
     }
   } else {
     const auto row_of = [&](int i) { return i / kWarpPairs * kPairs + b.warp * kWarpPairs + i % kWarpPairs; };
@@ -329,10 +336,12 @@ __device__ __forceinline__ void mlp_half(const HalfParams& p, uint8_t* shared) {
   using At = typename Block::At;
   let_next_start();
   const Block b(p, shared);
-  const int row = (b.cluster * kLayerBlocks + b.rank) * (At::kRows / 2);
+  const int row = b.cluster * At::kColumns + b.rank * (b.columns() / kLayerBlocks);
   b.open(row, row);
   const float4 norm = b.norm_weights();
   wait_cluster();  // the other blocks' barriers are ready
+  typename Block::Held held;
+  if constexpr (At::kHeld) b.hold_second(held, row);
   wait_for_previous();
   b.exchange_row(norm);
   project_middle(b);
@@ -349,12 +358,19 @@ __device__ __forceinline__ void mlp_half(const HalfParams& p, uint8_t* shared) {
     for (int i = 0; i < kTokens * At::kColumns; i += kLayerThreads) {
       const int at = i + b.thread;
       if (at < kTokens * At::kColumns) {
-        b.put_middle(at / At::kColumns, at % At::kColumns, load_shared_float(b.base + At::kReceived + at * 4));
+        // Columns that the last cluster does not have are zero.
+        const bool exists = At::kLastColumns == At::kColumns || at < b.columns();
+        const float v = exists ? load_shared_float(b.base + At::kReceived + at * 4) : 0.0F;
+        b.put_middle(at / At::kColumns, at % At::kColumns, v);
       }
     }
   }
   __syncthreads();
-  b.multiply_second();
+  if constexpr (At::kHeld) {
+    b.multiply_held(held);
+  } else {
+    b.multiply_second();
+  }
 }
 
 #endif
@@ -428,7 +444,7 @@ bool with_layer_types(DType most, DType other, Visit visit) {
 
 // Calls visit.template operator()<kTokens>() with the number of tokens that the kernel has.
 template <typename Visit>
-bool with_layer_tokens(int tokens, Visit visit) {
+auto with_layer_tokens(int tokens, Visit visit) {
   if (tokens == 1) return visit.template operator()<1>();
   if (tokens == 2) return visit.template operator()<2>();
   return visit.template operator()<4>();
@@ -445,9 +461,11 @@ bool layer_types_fit(DType most, DType other) {
   return with_layer_types(most, other, [&]<DType F, DType F2>() { return has_kernels(F) && has_kernels(F2); });
 }
 
-int mlp_clusters(DType gate) {
-  return gate == DType::bf16 ? HalfLayout<DType::bf16, DType::bf16, false, 1>::kClusters
-                             : HalfLayout<DType::q8_0, DType::q8_0, false, 1>::kClusters;
+int mlp_clusters(DType gate, int tokens) {
+  return with_layer_tokens(tokens, [&]<int kTokens>() {
+    return gate == DType::bf16 ? HalfLayout<DType::bf16, DType::bf16, false, kTokens>::kClusters
+                               : HalfLayout<DType::q8_0, DType::q8_0, false, kTokens>::kClusters;
+  });
 }
 
 bool layer_halves_fit(const LaunchContext& c) {

@@ -47,7 +47,11 @@ struct HalfParams {
   SliceMaps maps;   // of `second`
 };
 
-inline constexpr int kMostLayerBytes = 113 * 1024;  // of shared memory, with two blocks on a multiprocessor
+// Of shared memory, with two blocks on a multiprocessor; with a block of the MLP whose second weights are held, and one
+// of attention beside it.
+inline constexpr int kMostLayerBytes = 113 * 1024;
+inline constexpr int kMostHeldBytes = 118 * 1024;
+inline constexpr int kMostBesideHeld = 108 * 1024;
 
 // Where everything is in shared memory. F: of most weights; F2: of v or down.
 template <DType F, DType F2, bool kAttention, int kTokens>
@@ -56,9 +60,13 @@ struct HalfLayout {
   static constexpr bool kTiles = on_tensor_cores(F);
   static constexpr DType kSecond = kAttention ? F : F2;
   // Clusters are placed whole, and a H200 has room for 30 with two blocks on each multiprocessor. With 12 of the MLP
-  // beside 16 of attention none starts late, without its weights; a twelfth of 16-bit weights has no room there.
-  static constexpr int kClusters = kAttention ? kAttentionClusters : kTiles ? 16 : 12;
-  static constexpr int kColumns = kAttention ? kLayerHeadDim : kLayerMiddle / kClusters;  // of a cluster
+  // beside 16 of attention none starts late, without its weights; a twelfth of 16-bit weights has no room there. One
+  // token of these has 14, so large that no two of their blocks fit on a multiprocessor: so the weights of both
+  // halves are spread over all, which then load them at the same rate.
+  static constexpr int kClusters = kAttention ? kAttentionClusters : !kTiles ? 12 : kTokens == 1 ? 14 : 16;
+  static constexpr int kColumns =  // of a cluster; the last may have fewer
+      kAttention ? kLayerHeadDim : (kLayerMiddle / kClusters + kGroup - 1) / kGroup * kGroup;
+  static constexpr int kLastColumns = kAttention ? kColumns : kLayerMiddle - (kClusters - 1) * kColumns;
   static constexpr int kRows = kAttention ? 3 * kLayerHeadDim / kLayerBlocks : 2 * kColumns / kLayerBlocks;
   static constexpr int kPieces = kRows / kPieceRows;  // of the first product
   static constexpr int kGroups = kColumns / kGroup;
@@ -127,14 +135,22 @@ struct HalfLayout {
   // Into how many parts the columns of the first product are split between warps.
   static constexpr int kSplits = kQuantTiles && !kAttention ? 4 : kLayerWarps;
   static constexpr int kSumBytes = kRows * kSplits * 4;                                         // of a token
-  static constexpr int kSquares = kX + kTokens * larger(kXBytes, kQuantTiles ? kSumBytes : 0);  // [kLayerBlocks]
-  static constexpr int kSquaresEnd = kSquares + kTokens * kLayerBlocks * 4;
+  static constexpr int kSquares = kX + kTokens * larger(kXBytes, kQuantTiles ? kSumBytes : 0);  // [kSquareCount]
+  // The second weights of the MLP of one token, 16 bits, are held in registers.
+  static constexpr bool kHeld = kTiles && kTokens == 1 && !kAttention;
+  // One token of 16-bit weights: a warp exchanges some columns of its block's slice, with their sum of squares.
+  static constexpr bool kWarpColumns = kTiles && kTokens == 1;
+  static constexpr int kExchanged = kWarpColumns ? 32 : kLayerSlice;  // columns
+  static constexpr int kSquareCount = kLayerWidth / kExchanged;       // of a token
+  // Pieces of the first weights that are requested at a time. More would delay what the kernel before has to load.
+  static constexpr int kInFlight = kWarpColumns && kAttention ? 3 : kPieces;
+  static constexpr int kSquaresEnd = kSquares + kTokens * kSquareCount * 4;
   static constexpr int kXEnd = kTiles && !kTight ? kSquaresEnd + kTokens * kSumBytes : kSquaresEnd;
   static constexpr int kHeadBytes = kLayerHeadDim * 4;
   static constexpr int kPartBytes = kLayerBlocks * kHeadBytes;  // of a token
   static constexpr int kAdded =
       round_128(larger(kXEnd, kAttention ? kX + (kTight ? 1 : kTokens) * (kPartBytes + kLayerBlocks * 8) : 0));
-  static constexpr int kAddedEnd = kAdded + kLayerThreads * 16;
+  static constexpr int kAddedEnd = kAdded + (kWarpColumns ? 0 : kLayerThreads * 16);
   // [kLayerWarps][kLayerHeadDim], then (high, sum) of each
   static constexpr int kWarpPart = kTight ? kX : kTiles ? kAdded : kAddedEnd;
   static constexpr int kWarpSums = kWarpPart + kLayerWarps * kHeadBytes;
@@ -157,7 +173,8 @@ struct HalfLayout {
   static constexpr int kFar = ((kTiles ? kFirst + kQuarters * kQuarterBytes : kFirst) + 1023) / 1024 * 1024;
   static constexpr int kFarBytes = kTile * kLayerHeadDim * 2 * 2;  // of a warp: keys and values of 16 bits
   static constexpr int kBytes = kAttention ? larger(kAfter, kFar + kLayerWarps * kFarBytes) : kAfter;
-  static_assert(kBytes <= kMostLayerBytes);
+  static_assert(kBytes <= (kHeld ? kMostHeldBytes : kWarpColumns ? kMostBesideHeld : kMostLayerBytes));
+  static_assert(!kHeld || kBytes > kMostLayerBytes);
   static_assert(!kTiles || kQuarters * kQuarterBytes <= kPieces * kPieceBytes);
   // 16-bit: of each token [kRows][kLayerWarps]; slice_tile.cuh: [kSplits][kRows][kTokens]
   static constexpr int kSums = kTight || kQuantTiles ? kX : kSquaresEnd;
@@ -171,7 +188,7 @@ struct HalfLayout {
   static constexpr bool kHasSums = kQuantTiles ? kSliceScale : !kTiles && (has_sums(F) || has_sums(F2));
   static constexpr int kScales = kLayerWidth / (kSliceScale ? kSliceColumns : kGroup);
   static constexpr int kRowBytes =  // of a token's row, its squares included
-      kLayerBlocks * 4 +
+      kSquareCount * 4 +
       (kTiles ? kLayerWidth * 2 : kLayerWidth + kScales * 4 + (kHasSums ? kLayerWidth / kGroup * 4 : 0));
 };
 
