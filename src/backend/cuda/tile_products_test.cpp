@@ -194,5 +194,58 @@ TEST(TileSteps, GiveTheLogitsOfSingleOpsToFewDeepStreams) {
   }
 }
 
+// Products between two attentions as one kernel; tokens that fill both halves and that do not, pages that a sequence
+// has filled and not, and steps that are replayed.
+TEST(ChainSteps, GiveTheLogitsOfSingleOps) {
+  const auto device = device_or_null();
+  if (!device) GTEST_SKIP() << "no GPU";
+  setenv("INFERNO_CUDA_SYNC", "1", 1);
+  const auto single = device_or_null();
+  unsetenv("INFERNO_CUDA_SYNC");
+  constexpr int32_t kMost = 128;
+  struct Case {
+    uint32_t width, ffn;
+  };
+  for (const Case& c : {Case{1024, 3072}, Case{512, 1536}, Case{768, 2304}}) {
+    ModelShape shape = find_model_shape("qwen3-0.6b");
+    shape.layers = 3;
+    shape.width = c.width;
+    shape.ffn = c.ffn;
+    shape.vocabulary = 1000;
+    const RunLimits limits{.context = 192, .max_tokens = 128, .max_sequences = kMost};
+    ModelRun tested(*device, SyntheticModel(shape, "BF16"), limits);
+    ModelRun reference(*single, SyntheticModel(shape, "BF16"), limits);
+    for (int32_t s = 0; s < kMost; ++s) {
+      tested.prefill(s, prompt_of(3 + s % 100));
+      reference.prefill(s, prompt_of(3 + s % 100));
+    }
+    for (const int32_t streams : {33, 61, 64, 64, 64, 65, 100, kMost, kMost, kMost}) {
+      tested.decode(streams);
+      reference.follow(tested);
+      reference.decode(streams);
+      EXPECT_LE(nmse(reference.logits(), tested.logits()), 2e-3)
+          << "rows of " << c.width << ", " << streams << " streams";
+    }
+  }
+}
+
+TEST(ChainSteps, AreTheSameEveryTime) {
+  const auto device = device_or_null();
+  if (!device) GTEST_SKIP() << "no GPU";
+  ModelShape shape = find_model_shape("qwen3-0.6b");
+  shape.layers = 4;
+  shape.vocabulary = 1000;
+  constexpr int32_t kStreams = 128;
+  ModelRun model(*device, SyntheticModel(shape, "BF16"), {.context = 64, .max_sequences = kStreams});
+  std::vector<float> first;
+  for (int run = 0; run < 5; ++run) {
+    model.reset();
+    for (int32_t s = 0; s < kStreams; ++s) model.prefill(s, prompt_of(5 + s % 20));
+    for (int step = 0; step < 4; ++step) model.decode(kStreams);
+    if (run == 0) first = model.logits();
+    EXPECT_EQ(first, model.logits());
+  }
+}
+
 }  // namespace
 }  // namespace inferno
