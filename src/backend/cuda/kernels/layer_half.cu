@@ -24,12 +24,13 @@ __device__ __forceinline__ void project_heads(const Block& b) {
       b.send_quads(token, index_of(b.thread / kTokens), b.sliced_result(b.thread) * b.factor(token));
     }
   } else if constexpr (kTokens > 1 && At::kTiles) {
+    const auto factors = b.factors();
     b.multiply_16_bit();
 #pragma unroll 1
     for (int i = b.thread / 4; i < At::kRows / 2 * kTokens; i += kLayerThreads / 4) {
       const int token = i / (At::kRows / 2);
       const int row = i % (At::kRows / 2) * 2;
-      const float factor = b.factor(token);
+      const float factor = factors.of(token);
       b.send_results(token, index_of(row),
                      make_float2(b.result(token, row) * factor, b.result(token, row + 1) * factor));
     }
@@ -280,17 +281,19 @@ __device__ __forceinline__ void project_middle(const Block& b) {
       b.send_quads(token, index + b.thread / kTokens, swiglu(both.x * factor, both.y * factor));
     }
   } else if constexpr (kTokens > 1 && At::kTiles) {
+    const auto factors = b.factors();
     b.multiply_16_bit();
+    const int pairs = b.columns() / kLayerBlocks;
 #pragma unroll 1
-    for (int i = b.thread / 4; i < kPairs / 2 * kTokens; i += kLayerThreads / 4) {
-      const int token = i / (kPairs / 2);
-      const int pair = i % (kPairs / 2) * 2;
-      const float factor = b.factor(token);
+    for (int i = b.thread / 4; i < pairs / 2 * kTokens; i += kLayerThreads / 4) {
+      const int token = i / (pairs / 2);
+      const int pair = i % (pairs / 2) * 2;
+      const float factor = factors.of(token);
       const auto at = [&](int n) {
         const int row = gate_row(pair) + n;
         return swiglu(b.result(token, row) * factor, b.result(token, row + kPieceRows / 2) * factor);
       };
-      b.send_results(token, index + pair, make_float2(at(0), at(1)));
+      b.send_results(token, b.rank * pairs + pair, make_float2(at(0), at(1)));
     }
   } else if constexpr (At::kTiles) {
     const float factor = b.factor(0);
@@ -359,7 +362,7 @@ __device__ __forceinline__ void mlp_half(const HalfParams& p, uint8_t* shared) {
       const int at = i + b.thread;
       if (at < kTokens * At::kColumns) {
         // Columns that the last cluster does not have are zero.
-        const bool exists = At::kLastColumns == At::kColumns || at < b.columns();
+        const bool exists = At::kLastColumns == At::kColumns || at % At::kColumns < b.columns();
         const float v = exists ? load_shared_float(b.base + At::kReceived + at * 4) : 0.0F;
         b.put_middle(at / At::kColumns, at % At::kColumns, v);
       }
@@ -449,6 +452,15 @@ auto with_layer_tokens(int tokens, Visit visit) {
   if (tokens == 2) return visit.template operator()<2>();
   return visit.template operator()<4>();
 }
+
+// A block of each half fits on a multiprocessor, where the MLP's is too large for two.
+template <int kTokens>
+constexpr int both_halves() {
+  constexpr int kReserved = 1024;  // of each block, by the hardware
+  return HalfLayout<DType::bf16, DType::bf16, true, kTokens>::kBytes +
+         HalfLayout<DType::bf16, DType::bf16, false, kTokens>::kBytes + 2 * kReserved;
+}
+static_assert(both_halves<1>() <= 228 * 1024 && both_halves<2>() <= 228 * 1024);
 
 template <typename At>
 LaunchShape half_shape() {

@@ -226,7 +226,7 @@ struct HalfBlock {
   }
   // The row's columns that a thread exchanges, from here on.
   [[nodiscard]] __device__ __forceinline__ int row_column() const {
-    return rank * kLayerSlice + (At::kWarpColumns ? warp % kRowWarps * At::kExchanged : 0) + lane % kLanes * 4;
+    return rank * kLayerSlice + (At::kWarpColumns ? share % kRowWarps * At::kExchanged : 0) + lane % kLanes * 4;
   }
   static constexpr int kLanes = At::kExchanged / 4;               // that have all columns of a warp
   static constexpr int kRowWarps = kLayerSlice / At::kExchanged;  // that have all columns of a block
@@ -235,7 +235,7 @@ struct HalfBlock {
   __device__ __forceinline__ void exchange_row(float4 norm) const {
     const int column = row_column();
     float4 sum = At::kWarpColumns ? sum_in_warp(column) : sum_in_block(column);
-    const bool stores = At::kWarpColumns ? thread < kRowWarps * kWarp && lane < kLanes : share == 0;
+    const bool stores = share < kRowWarps && lane < kLanes;
     if (cluster == 0 && stores) *reinterpret_cast<float4*>(p.stream.row_out + token * kLayerWidth + column) = sum;
     float squares = sum.x * sum.x + sum.y * sum.y + sum.z * sum.z + sum.w * sum.w;
     sum = make_float4(sum.x * norm.x, sum.y * norm.y, sum.z * norm.z, sum.w * norm.w);
@@ -266,9 +266,9 @@ struct HalfBlock {
     for (int i = 0; i < kEach; ++i) {
       const int c = lane / kLanes + i * kLaneGroups;
       part[i] = make_float4(0, 0, 0, 0);
-      if (c < s.count) part[i] = load_fresh4(s.parts + c * kLayerWidth + column);
+      if (c < s.count) part[i] = load_fresh4(s.parts + (c * kTokens + token) * kLayerWidth + column);
     }
-    const float4 row = load_fresh4(s.row + column);
+    const float4 row = load_fresh4(s.row + token * kLayerWidth + column);
     float4 sum = part[0];
 #pragma unroll
     for (int i = 1; i < kEach; ++i) sum = sum + part[i];
@@ -313,7 +313,7 @@ struct HalfBlock {
     float total = 0;
     if constexpr (At::kWarpColumns) {
       static_assert(At::kSquareCount == kWarp);
-      total = warp_sum(load_shared_float(base + At::kSquares + lane * 4));
+      total = warp_sum(load_shared_float(base + At::kSquares + (of_token * kWarp + lane) * 4));
     } else {
 #pragma unroll
       for (int i = 0; i < kLayerBlocks; ++i) {
@@ -322,12 +322,28 @@ struct HalfBlock {
     }
     return rsqrtf(total * (1.0F / kLayerWidth) + p.eps);
   }
+  // Of all tokens, computed by whole warps; of which a lane takes one later.
+  struct Factors {
+    float each[kTokens];
+    [[nodiscard]] __device__ __forceinline__ float of(int of_token) const {
+      float factor = each[0];
+#pragma unroll
+      for (int t = 1; t < kTokens; ++t) factor = of_token == t ? each[t] : factor;
+      return factor;
+    }
+  };
+  [[nodiscard]] __device__ __forceinline__ Factors factors() const {
+    Factors all;
+#pragma unroll
+    for (int t = 0; t < kTokens; ++t) all.each[t] = factor(t);
+    return all;
+  }
   // Calls visit(block, its barrier of rows) for the blocks that this lane sends to.
   template <typename Visit>
   __device__ __forceinline__ void to_my_blocks(Visit visit) const {
 #pragma unroll
     for (int i = 0; i < kTokens; ++i) {
-      const int to = At::kWarpColumns ? warp / kRowWarps * kLaneGroups + lane / kLanes : share + i * kTokenWarps;
+      const int to = At::kWarpColumns ? (share / kRowWarps + i) * kLaneGroups + lane / kLanes : share + i * kTokenWarps;
       const uint32_t there = address_in(base, to);
       visit(there, there + At::kRow * 8);
     }

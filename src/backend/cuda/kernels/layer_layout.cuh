@@ -47,11 +47,7 @@ struct HalfParams {
   SliceMaps maps;   // of `second`
 };
 
-// Of shared memory, with two blocks on a multiprocessor; with a block of the MLP whose second weights are held, and one
-// of attention beside it.
-inline constexpr int kMostLayerBytes = 113 * 1024;
-inline constexpr int kMostHeldBytes = 118 * 1024;
-inline constexpr int kMostBesideHeld = 108 * 1024;
+inline constexpr int kMostLayerBytes = 113 * 1024;  // of shared memory, with two blocks on a multiprocessor
 
 // Where everything is in shared memory. F: of most weights; F2: of v or down.
 template <DType F, DType F2, bool kAttention, int kTokens>
@@ -63,7 +59,7 @@ struct HalfLayout {
   // beside 16 of attention none starts late, without its weights; a twelfth of 16-bit weights has no room there. One
   // token of these has 14, so large that no two of their blocks fit on a multiprocessor: so the weights of both
   // halves are spread over all, which then load them at the same rate.
-  static constexpr int kClusters = kAttention ? kAttentionClusters : !kTiles ? 12 : kTokens == 1 ? 14 : 16;
+  static constexpr int kClusters = kAttention ? kAttentionClusters : !kTiles ? 12 : kTokens <= 2 ? 14 : 16;
   static constexpr int kColumns =  // of a cluster; the last may have fewer
       kAttention ? kLayerHeadDim : (kLayerMiddle / kClusters + kGroup - 1) / kGroup * kGroup;
   static constexpr int kLastColumns = kAttention ? kColumns : kLayerMiddle - (kClusters - 1) * kColumns;
@@ -128,7 +124,7 @@ struct HalfLayout {
   // - Four tokens: results take the place of what was added, 16-bit weights' sums that of the row, each after a barrier
   //   of its own; the parts of attention that of the tiles of the cache, after a barrier of the cluster, and those of a
   //   block's warps that of the row.
-  static constexpr bool kTight = kTokens == 4;
+  static constexpr bool kTight = kTokens == 4 || (kTiles && kTokens == 2);
   static constexpr int kX = round_128(kBarriers * 8);
   static constexpr int kXBytes =  // of a token
       kTiles ? kLayerWidth * 2 : activation_bytes(Activation::quant32, 1) + kPad;
@@ -137,9 +133,9 @@ struct HalfLayout {
   static constexpr int kSumBytes = kRows * kSplits * 4;                                         // of a token
   static constexpr int kSquares = kX + kTokens * larger(kXBytes, kQuantTiles ? kSumBytes : 0);  // [kSquareCount]
   // The second weights of the MLP of one token, 16 bits, are held in registers.
-  static constexpr bool kHeld = kTiles && kTokens == 1 && !kAttention;
+  static constexpr bool kHeld = kTiles && kTokens <= 2 && !kAttention;
   // One token of 16-bit weights: a warp exchanges some columns of its block's slice, with their sum of squares.
-  static constexpr bool kWarpColumns = kTiles && kTokens == 1;
+  static constexpr bool kWarpColumns = kTiles && kTokens <= 2;
   static constexpr int kExchanged = kWarpColumns ? 32 : kLayerSlice;  // columns
   static constexpr int kSquareCount = kLayerWidth / kExchanged;       // of a token
   // Pieces of the first weights that are requested at a time. More would delay what the kernel before has to load.
@@ -173,7 +169,7 @@ struct HalfLayout {
   static constexpr int kFar = ((kTiles ? kFirst + kQuarters * kQuarterBytes : kFirst) + 1023) / 1024 * 1024;
   static constexpr int kFarBytes = kTile * kLayerHeadDim * 2 * 2;  // of a warp: keys and values of 16 bits
   static constexpr int kBytes = kAttention ? larger(kAfter, kFar + kLayerWarps * kFarBytes) : kAfter;
-  static_assert(kBytes <= (kHeld ? kMostHeldBytes : kWarpColumns ? kMostBesideHeld : kMostLayerBytes));
+  static_assert(kHeld || kBytes <= kMostLayerBytes);
   static_assert(!kHeld || kBytes > kMostLayerBytes);
   static_assert(!kTiles || kQuarters * kQuarterBytes <= kPieces * kPieceBytes);
   // 16-bit: of each token [kRows][kLayerWarps]; slice_tile.cuh: [kSplits][kRows][kTokens]
