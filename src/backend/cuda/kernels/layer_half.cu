@@ -65,13 +65,15 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
   using At = typename Block::At;
   constexpr int kTokenWarps = Block::kTokenWarps;
   constexpr int kNearBuffers = kTokens == 1 ? 1 : 2;
+  constexpr bool kBothNear = At::kTiles && kTokens == 2;  // registers allow to load both before the wait
   let_next_start();
   const Block b(p.half, shared);
   // Loads of the cache and of the rotation wait for these. A token that does not exist has no positions.
   const bool exists = kTokens < 4 || b.token < p.half.stream.tokens;
   const int cached = exists ? __ldcg(p.batch.pos + b.token) : 0;
   const int sequence = exists ? __ldcg(p.batch.seq_of_token + b.token) : 0;
-  const int own_slot = exists && kTokens == 1 ? __ldcg(p.batch.slot) : -1;  // requested early where registers allow it
+  constexpr bool kSlotEarly = kTokens == 1 || (At::kTiles && kTokens == 2);  // where registers allow it
+  const int own_slot = exists && kSlotEarly ? __ldcg(p.batch.slot + b.token) : -1;
   bool any_far = false;
   if constexpr (At::kTight) {
     for (int t = 0; t < p.half.stream.tokens; ++t) any_far = any_far || __ldcg(p.batch.pos + t) > kNearPositions;
@@ -99,14 +101,15 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
     to.template load<T>(cache, page, near_at(i), lane);
   };
   load_near(near[0], 0);
+  if constexpr (kBothNear) load_near(near[1], 1);
   FarTiles<T, kTokenWarps> far(p, cache, b.base + At::kFar + warp * At::kFarBytes, b.barrier(At::kFarFull + 2 * warp),
                                b.rank, b.share, lane);
-  constexpr int kTurns = At::kQuantTiles ? 1 : 4;  // with the former, each of a token's warps has all of them
-  float4 rotation[kTurns];                         // (cos, sin) of two elements each
+  constexpr int kTurns = At::kSharedTurns ? 1 : 4;  // with the former, each of a token's warps has all of them
+  float4 rotation[kTurns];                          // (cos, sin) of two elements each
 #pragma unroll
   for (int i = 0; i < kTurns; ++i) {
     rotation[i] =
-        load_fresh4(p.rope + int64_t{cached} * kLayerHeadDim + (At::kQuantTiles ? lane * 4 : piece * 16) + i * 4);
+        load_fresh4(p.rope + int64_t{cached} * kLayerHeadDim + (At::kSharedTurns ? lane * 4 : piece * 16) + i * 4);
   }
   wait_cluster();  // the other blocks' barriers are ready
   wait_for_previous();
@@ -114,9 +117,9 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
   // ---- q, k and v
   b.exchange_row(norm);
   const int turns = At::kTurns + b.token * At::kHeadBytes;
-  if (At::kQuantTiles && b.share == 0) *reinterpret_cast<float4*>(shared + turns + lane * 16) = rotation[0];
+  if (At::kSharedTurns && b.share == 0) *reinterpret_cast<float4*>(shared + turns + lane * 16) = rotation[0];
   project_heads(b);
-  if constexpr (kTokens > 1) load_near(near[1], 1);
+  if constexpr (kTokens > 1 && !kBothNear) load_near(near[1], 1);
   __syncwarp();
   wait_received(b.barrier(At::kResults), 0);  // so all warps have read the first weights
   if (cached > kNearPositions) far.open();
@@ -145,8 +148,8 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
     const float scale = rsqrtf(squares * (1.0F / kLayerHeadDim) + p.norms.eps) * (h == 0 ? p.scale * kLog2e : 1.0F);
 #pragma unroll
     for (int i = 0; i < 8; i += 2) {
-      const float4 turn = At::kQuantTiles ? load_shared_float4(b.base + turns + piece * 64 + i * 8)
-                                          : rotation[At::kQuantTiles ? 0 : i / 2];
+      const float4 turn = At::kSharedTurns ? load_shared_float4(b.base + turns + piece * 64 + i * 8)
+                                           : rotation[At::kSharedTurns ? 0 : i / 2];
       const float2 near = load_shared_float2(weights + i * 4);
       const float2 far = load_shared_float2(weights + 256 + i * 4);
       const float2 x = make_float2(q[i] * scale * near.x, q[i + 1] * scale * near.y);
@@ -163,7 +166,7 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
                             pack_pair<T>(q[14], q[15]));
     const float4 v = load_shared_float4(received + 2 * At::kHeadBytes + lane * 16);
     own_value = make_uint2(pack_pair<T>(v.x, v.y), pack_pair<T>(v.z, v.w));
-    const int slot = kTokens == 1 ? own_slot : exists ? __ldcg(p.batch.slot + b.token) : -1;
+    const int slot = kSlotEarly ? own_slot : exists ? __ldcg(p.batch.slot + b.token) : -1;
     if (b.cluster % (kLayerHeads / kLayerKvHeads) == 0 && slot >= 0) {
       const int64_t row = cache.row(slot >> p.page_shift, slot & (p.kv.page_size - 1));
       T* key = static_cast<T*>(p.kv.k) + row + piece * 8;
