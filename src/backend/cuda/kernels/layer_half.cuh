@@ -3,7 +3,7 @@
 //
 // What limits one stream is the number of dependent kernels and not their work, so what would need another kernel is an
 // exchange within a cluster of eight blocks instead. A cluster has one query head, or 256 values of the MLP's middle
-// (16-bit weights: 224 with one token, 192 with several):
+// (16-bit weights: 224 with one or two tokens, 192 with four):
 //   1. Each block adds an eighth of the stream's row (the sum of the parts that all clusters of the previous kernel
 //      left), multiplies it with the norm's weights, rounds or quantizes it, and sends it to the others.
 //   2. Each block multiplies 48 (MLP: 64, 56 or 48) rows of the first weights with the whole row and sends the results
@@ -15,7 +15,8 @@
 // Several tokens, which are of different sequences, share all of this: each weight is read once. In steps 1 and 3 each
 // token has an equal share of a block's warps. Three tokens are four, of which the last is not stored.
 // All weights are prefetched into shared memory before wait_for_previous(); 16-bit ones have no room for the second
-// weights, which replace the first. Those of the MLP of one token precede the first instead, and are held in registers.
+// weights, which replace the first. Those of the MLP of one or two tokens precede the first instead, and are held in
+// registers.
 //
 // Sending is st.async: a barrier of the receiver counts the bytes, and each barrier is used once. A block may exit once
 // it has received all, since nothing more is sent to it.
@@ -226,8 +227,11 @@ struct HalfBlock {
   }
   // The row's columns that a thread exchanges, from here on.
   [[nodiscard]] __device__ __forceinline__ int row_column() const {
-    return rank * kLayerSlice + (At::kWarpColumns ? warp % kRowWarps * At::kExchanged : 0) + lane % kLanes * 4;
+    return rank * kLayerSlice + (At::kWarpColumns ? share_known() % kRowWarps * At::kExchanged : 0) + lane % kLanes * 4;
   }
+  // Token and share, without instructions where there is one token.
+  [[nodiscard]] __device__ __forceinline__ int token_known() const { return kTokens == 1 ? 0 : token; }
+  [[nodiscard]] __device__ __forceinline__ int share_known() const { return kTokens == 1 ? warp : share; }
   static constexpr int kLanes = At::kExchanged / 4;               // that have all columns of a warp
   static constexpr int kRowWarps = kLayerSlice / At::kExchanged;  // that have all columns of a block
   static constexpr int kLaneGroups = kWarp / kLanes;
@@ -235,7 +239,7 @@ struct HalfBlock {
   __device__ __forceinline__ void exchange_row(float4 norm) const {
     const int column = row_column();
     float4 sum = At::kWarpColumns ? sum_in_warp(column) : sum_in_block(column);
-    const bool stores = At::kWarpColumns ? thread < kRowWarps * kWarp && lane < kLanes : share == 0;
+    const bool stores = At::kWarpColumns ? share_known() < kRowWarps && lane < kLanes : share == 0;
     if (cluster == 0 && stores) *reinterpret_cast<float4*>(p.stream.row_out + token * kLayerWidth + column) = sum;
     float squares = sum.x * sum.x + sum.y * sum.y + sum.z * sum.z + sum.w * sum.w;
     sum = make_float4(sum.x * norm.x, sum.y * norm.y, sum.z * norm.z, sum.w * norm.w);
@@ -266,9 +270,9 @@ struct HalfBlock {
     for (int i = 0; i < kEach; ++i) {
       const int c = lane / kLanes + i * kLaneGroups;
       part[i] = make_float4(0, 0, 0, 0);
-      if (c < s.count) part[i] = load_fresh4(s.parts + c * kLayerWidth + column);
+      if (c < s.count) part[i] = load_fresh4(s.parts + (c * kTokens + token_known()) * kLayerWidth + column);
     }
-    const float4 row = load_fresh4(s.row + column);
+    const float4 row = load_fresh4(s.row + token_known() * kLayerWidth + column);
     float4 sum = part[0];
 #pragma unroll
     for (int i = 1; i < kEach; ++i) sum = sum + part[i];
@@ -313,7 +317,7 @@ struct HalfBlock {
     float total = 0;
     if constexpr (At::kWarpColumns) {
       static_assert(At::kSquareCount == kWarp);
-      total = warp_sum(load_shared_float(base + At::kSquares + lane * 4));
+      total = warp_sum(load_shared_float(base + At::kSquares + (of_token * kWarp + lane) * 4));
     } else {
 #pragma unroll
       for (int i = 0; i < kLayerBlocks; ++i) {
@@ -322,12 +326,29 @@ struct HalfBlock {
     }
     return rsqrtf(total * (1.0F / kLayerWidth) + p.eps);
   }
+  // Of all tokens, computed by whole warps; of which a lane takes one later.
+  struct Factors {
+    float each[kTokens];
+    [[nodiscard]] __device__ __forceinline__ float of(int of_token) const {
+      float factor = each[0];
+#pragma unroll
+      for (int t = 1; t < kTokens; ++t) factor = of_token == t ? each[t] : factor;
+      return factor;
+    }
+  };
+  [[nodiscard]] __device__ __forceinline__ Factors factors() const {
+    Factors all;
+#pragma unroll
+    for (int t = 0; t < kTokens; ++t) all.each[t] = factor(t);
+    return all;
+  }
   // Calls visit(block, its barrier of rows) for the blocks that this lane sends to.
   template <typename Visit>
   __device__ __forceinline__ void to_my_blocks(Visit visit) const {
 #pragma unroll
     for (int i = 0; i < kTokens; ++i) {
-      const int to = At::kWarpColumns ? warp / kRowWarps * kLaneGroups + lane / kLanes : share + i * kTokenWarps;
+      const int to =
+          At::kWarpColumns ? (share_known() / kRowWarps + i) * kLaneGroups + lane / kLanes : share + i * kTokenWarps;
       const uint32_t there = address_in(base, to);
       visit(there, there + At::kRow * 8);
     }

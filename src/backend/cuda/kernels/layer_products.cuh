@@ -291,12 +291,13 @@ struct HalfProducts : HalfBlock<F, F2, kAttention, kTokenCount> {
     float odd[4] = {};
 #pragma unroll
     for (int i = 0; i < At::kGroups; ++i) {
-      const uint4 x = load_shared_16(base + At::kMiddle + i * 64 + lane % 4 * 16);
+      const uint4 x = load_shared_16(base + At::kMiddle + operand_token() * At::kMiddleBytes + i * 64 + lane % 4 * 16);
       mma<__nv_bfloat16>(even, held.above[i].x, held.below[i].x, held.above[i].y, held.below[i].y, x.x, x.y);
       mma<__nv_bfloat16>(odd, held.above[i].z, held.below[i].z, held.above[i].w, held.below[i].w, x.z, x.w);
     }
-    float* out = p.stream.parts_out + cluster * kLayerWidth + rank * kLayerSlice + warp * kWarpRows;
-    if (lane % 4 == 0) {
+    if (lane % 4 < kTokens) {  // the token's
+      float* out =
+          p.stream.parts_out + (cluster * kTokens + lane % 4) * kLayerWidth + rank * kLayerSlice + warp * kWarpRows;
       out[lane / 4] = even[0] + odd[0];
       out[lane / 4 + 8] = even[2] + odd[2];
     }
