@@ -106,12 +106,17 @@ bool OpRunner::fuses(const QkvRopeStoreArgs& a, const AttentionArgs& b) {
          decode_attention_supports(b.kv, static_cast<int>(b.q.cols() / b.kv.head_dim));
 }
 
-void OpRunner::run_fused(const QkvRopeStoreArgs& a, const AttentionArgs& b, std::span<const OpRecord> after) {
+DecodeAttention OpRunner::fused_task(const QkvRopeStoreArgs& a, const AttentionArgs& b, const RawHeads& raw) {
   DecodeAttention d = decode_task(b);
   d.fused = true;
-  d.raw = project_heads(a);
+  d.raw = raw;
   d.norms = {vector_or_null(a.q_norm), vector_or_null(a.k_norm), a.eps};
   d.rope = a.rope;
+  return d;
+}
+
+void OpRunner::run_fused(const QkvRopeStoreArgs& a, const AttentionArgs& b, std::span<const OpRecord> after) {
+  DecodeAttention d = fused_task(a, b, project_heads(a));
   if (b.private_result) narrow_output(d.task, after);
   if (batch_attention_supports(context_, b.kv, d.task.q_heads, b.batch.tokens)) {
     enqueue([&](const LaunchContext& c) { require_mapped(launch_batch_attention(c, d)); });

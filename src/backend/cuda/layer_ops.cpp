@@ -1,8 +1,13 @@
-// OpRunner's layers of one to four decoded tokens: where ops are a layer of the shape and types that layer_half.cuh has
-// kernels for, all of its ops are two kernels. The residual stream between them is in scratch memory, as parts; the
-// tensor of the ops gets the sum after the last layer.
+// OpRunner's layers that are two kernels each.
+//
+// One to four decoded tokens: where ops are a layer of the shape and types that layer_half.cuh has kernels for. The
+// residual stream between them is in scratch memory, as parts; the tensor of the ops gets the sum after the last layer.
+//
+// 33 to 128: attention, and the products between it and the next one (batch_chain.cuh).
+#include <optional>
 #include <utility>
 
+#include "backend/cuda/kernels/batch_chain_task.h"
 #include "backend/cuda/kernels/layer_task.h"
 #include "backend/cuda/op_runner.h"
 #include "backend/cuda/op_support.h"
@@ -22,6 +27,16 @@ struct LayerOps {
   const LinearArgs& output;
   const GatedMlpArgs& mlp;
 };
+
+// The first records, where they are such ops.
+std::optional<LayerOps> layer_of(std::span<const OpRecord> records) {
+  if (records.size() < kLayerOps || records[0].op() != OpId::qkv_rope_store || records[1].op() != OpId::attention ||
+      records[2].op() != OpId::linear || records[3].op() != OpId::gated_mlp) {
+    return std::nullopt;
+  }
+  return LayerOps{records[0].args<QkvRopeStoreArgs>(), records[1].args<AttentionArgs>(), records[2].args<LinearArgs>(),
+                  records[3].args<GatedMlpArgs>()};
+}
 
 bool is_weight(const Weight* w, int64_t rows, int64_t cols) {
   return w != nullptr && w->rows() == rows && w->cols() == cols;
@@ -43,14 +58,18 @@ bool has_types(const LayerOps& l) {
          l.mlp.gate->dtype() == l.mlp.up->dtype() && layer_types_fit(l.mlp.gate->dtype(), l.mlp.down->dtype());
 }
 
-// Norms where the kernels have them, nothing where they have nothing.
-bool has_terms(const LayerOps& l) {
+// Nothing but products and the norms before them.
+bool has_plain_terms(const LayerOps& l) {
   const bool no_bias =
       l.qkv.bias[0] == nullptr && l.qkv.bias[1] == nullptr && l.qkv.bias[2] == nullptr && l.output.bias[0] == nullptr;
-  return no_bias && l.qkv.norm != nullptr && l.qkv.q_norm != nullptr && l.qkv.k_norm != nullptr &&
-         l.mlp.norm != nullptr && l.qkv.rope.pairing == RopePairing::half_split && inferno::is_plain(l.output) &&
+  return no_bias && l.qkv.norm != nullptr && l.mlp.norm != nullptr && inferno::is_plain(l.output) &&
          inferno::is_plain(l.mlp) && l.output.w[1] == nullptr && l.output.rows.empty() &&
          l.output.epilogue == Epilogue::none;
+}
+// And those of heads where the kernels of few tokens have them.
+bool has_terms(const LayerOps& l) {
+  return has_plain_terms(l) && l.qkv.q_norm != nullptr && l.qkv.k_norm != nullptr &&
+         l.qkv.rope.pairing == RopePairing::half_split;
 }
 
 // Each op reads what the one before it wrote, and all add to one tensor.
@@ -64,15 +83,36 @@ LayerWeight weight_of(const Weight* w) {
   return {.w = on_device(w).planes(), .dtype = w->dtype()};
 }
 
+BatchChain::Weight rows_of(const Weight* w) {
+  return {.w = on_device(w).planes().q, .rows = static_cast<int>(w->rows())};
+}
+
+// The products of a layer after its attention, and those before the attention of the next one.
+BatchChain chain_of(const LayerOps& l, const QkvRopeStoreArgs* next) {
+  BatchChain p{.tokens = l.qkv.batch.tokens,
+               .width = static_cast<int>(l.output.w[0]->rows()),
+               .queries = static_cast<int>(l.output.w[0]->cols()),
+               .middle = static_cast<int>(l.mlp.gate->rows()),
+               .output = rows_of(l.output.w[0]),
+               .gate = rows_of(l.mlp.gate),
+               .up = rows_of(l.mlp.up),
+               .down = rows_of(l.mlp.down),
+               .mlp_norm = vector_or_null(l.mlp.norm),
+               .mlp_eps = l.mlp.eps,
+               .x = l.mlp.out.f32()};
+  if (next == nullptr) return p;
+  for (int i = 0; i < 3; ++i) p.head[i] = rows_of(next->w[i]);
+  p.heads_norm = vector_or_null(next->norm);
+  p.heads_eps = next->eps;
+  return p;
+}
+
 }  // namespace
 
 bool OpRunner::is_layer(std::span<const OpRecord> records) const {
-  if (records.size() < kLayerOps || records[0].op() != OpId::qkv_rope_store || records[1].op() != OpId::attention ||
-      records[2].op() != OpId::linear || records[3].op() != OpId::gated_mlp) {
-    return false;
-  }
-  const LayerOps l{records[0].args<QkvRopeStoreArgs>(), records[1].args<AttentionArgs>(), records[2].args<LinearArgs>(),
-                   records[3].args<GatedMlpArgs>()};
+  const std::optional<LayerOps> found = layer_of(records);
+  if (!found) return false;
+  const LayerOps& l = *found;
   return l.qkv.batch.tokens <= kMaxLayerTokens && fuses(l.qkv, l.attention) && layer_cache_fits(l.attention.kv) &&
          is_chain(l) && has_shape(l) && has_terms(l) && has_types(l);
 }
@@ -116,7 +156,7 @@ size_t OpRunner::run_layers(std::span<const OpRecord> records) {
                               .kv = attention.kv,
                               .batch = attention.batch,
                               .scale = attention.scale};
-    advance(1, mlp_clusters(mlp.gate->dtype()));
+    advance(1, mlp_clusters(mlp.gate->dtype(), stream.tokens));
     const MlpHalf second{.stream = stream,
                          .norm = vector_or_null(mlp.norm),
                          .eps = mlp.eps,
@@ -130,6 +170,61 @@ size_t OpRunner::run_layers(std::span<const OpRecord> records) {
   }
   advance(0, 0);
   enqueue([&](const LaunchContext& c) { launch_layer_sum(c, stream, x.f32()); });
+  return done;
+}
+
+bool OpRunner::is_batch_layer(std::span<const OpRecord> records) const {
+  const std::optional<LayerOps> l = layer_of(records);
+  if (!l || l->qkv.batch.tokens < kLeastChainTokens || !fuses(l->qkv, l->attention) || !is_chain(*l) ||
+      !has_plain_terms(*l)) {
+    return false;
+  }
+  const Weight* const weights[] = {l->qkv.w[0], l->qkv.w[1], l->qkv.w[2], l->output.w[0],
+                                   l->mlp.gate, l->mlp.up,   l->mlp.down};
+  for (const Weight* w : weights) {
+    if (w == nullptr || w->dtype() != DType::bf16) return false;
+  }
+  return batch_attention_supports(context_, l->attention.kv,
+                                  static_cast<int>(l->qkv.w[0]->rows() / l->attention.kv.head_dim),
+                                  l->qkv.batch.tokens) &&
+         batch_chain_fits(context_, chain_of(*l, &l->qkv));
+}
+
+void OpRunner::reserve_batch_layers() {
+  if (context_.hopper) (void)region(Region::chain_counters, kChainCounters * int64_t{sizeof(uint32_t)});
+}
+
+size_t OpRunner::run_batch_layers(std::span<const OpRecord> records) {
+  if (planning_ || !is_batch_layer(records)) return 0;
+  const auto& first = records[0].args<QkvRopeStoreArgs>();
+  reserve_batch_layers();
+  const RawHeads raw = project_heads(first);
+  size_t done = 0;
+  for (bool more = true; more;) {
+    const LayerOps l = *layer_of(records.subspan(done));
+    done += kLayerOps;
+    const QkvRopeStoreArgs* next = nullptr;
+    if (is_batch_layer(records.subspan(done))) next = &records[done].args<QkvRopeStoreArgs>();
+    more = next != nullptr && next->x.data == first.x.data && next->batch.tokens == first.batch.tokens;
+    for (int i = 0; more && i < 3; ++i) more = next->w[i]->rows() == first.w[i]->rows();
+    BatchChain p = chain_of(l, more ? next : nullptr);
+    void* attended = region(Region::wide_x, int64_t{p.tokens} * p.queries * size_of(DType::bf16));
+    DecodeAttention attention = fused_task(l.qkv, l.attention, raw);
+    attention.task.narrow_out = attended;
+    attention.task.narrow_type = DType::bf16;
+    const SharedNorm shared = shared_norm(p.width);
+    p.attended = attended;
+    p.normed_x = shared.x;
+    p.squares = shared.squares;
+    p.middle_rows = region(Region::wide_middle, int64_t{p.tokens} * p.middle * size_of(DType::bf16));
+    p.heads = region(Region::raw_heads, 0);  // as raw has them
+    p.counters = static_cast<uint32_t*>(region(Region::chain_counters, 0));
+    bool mapped = true;
+    enqueue([&](const LaunchContext& c) { mapped = launch_batch_attention(c, attention); });
+    enqueue([&](const LaunchContext& c) { mapped = mapped && launch_batch_chain(c, p); });
+    if (!mapped) fail("cuda: the driver cannot make a tensor map of a weight or of the cache");
+  }
+  wide_x_of_ = nullptr;
   return done;
 }
 

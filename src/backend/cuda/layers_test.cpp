@@ -124,29 +124,26 @@ TEST_P(Layers, GiveAStreamTheSameBesideOthers) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, Layers,
-                         testing::Values(LayersCase{"BF16"}, LayersCase{"Q8_0"}, LayersCase{"Q4_0"},
-                                         LayersCase{"Q4_K_M"}, LayersCase{"Q8_0", DType::f16}),
-                         [](const auto& param) {
-                           return std::string(param.param.type) + (param.param.kv == DType::f16 ? "_f16_cache" : "");
-                         });
-
 // Clusters exchange their parts in whatever order they finish, and add them in one: the same steps give the same bits.
-TEST(LayerSteps, AreTheSameEveryTime) {
+TEST_P(Layers, AreTheSameEveryTime) {
   const auto device = device_or_null();
   if (!device) GTEST_SKIP() << "no GPU";
-  ModelShape shape = find_model_shape("qwen3-0.6b");
-  shape.layers = 2;
-  shape.vocabulary = 1000;
   std::vector<float> logits[2];
   for (auto& run : logits) {
-    ModelRun model(*device, SyntheticModel(shape, "Q8_0"), {});
+    ModelRun model(*device, SyntheticModel(shape(), GetParam().type), {.kv = GetParam().kv});
     model.prefill(0, prompt_of(70));
     for (int step = 0; step < 20; ++step) model.decode(1);
     run = model.logits();
   }
   EXPECT_EQ(logits[0], logits[1]);
 }
+
+INSTANTIATE_TEST_SUITE_P(Types, Layers,
+                         testing::Values(LayersCase{"BF16"}, LayersCase{"Q8_0"}, LayersCase{"Q4_0"},
+                                         LayersCase{"Q4_K_M"}, LayersCase{"Q8_0", DType::f16}),
+                         [](const auto& param) {
+                           return std::string(param.param.type) + (param.param.kv == DType::f16 ? "_f16_cache" : "");
+                         });
 
 }  // namespace
 }  // namespace inferno

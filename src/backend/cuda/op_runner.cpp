@@ -32,7 +32,9 @@ void OpRunner::reserve(const OpRecord& record) {
   const device::Planning planning(planning_);
   (void)run(std::span(&record, 1));
   reserve_unpacked(record);
-  if (record.op() == OpId::qkv_rope_store) reserve_layers(record.args<QkvRopeStoreArgs>());
+  if (record.op() != OpId::qkv_rope_store) return;
+  reserve_layers(record.args<QkvRopeStoreArgs>());
+  reserve_batch_layers();
 }
 
 size_t OpRunner::run(std::span<const OpRecord> records) {
@@ -42,6 +44,7 @@ size_t OpRunner::run(std::span<const OpRecord> records) {
   next_normed_ = {};
   after_ = records.subspan(1);
   if (const size_t layers = run_layers(records); layers != 0) return layers;
+  if (const size_t layers = run_batch_layers(records); layers != 0) return layers;
   if (records.size() > 1 && record.op() == OpId::qkv_rope_store && records[1].op() == OpId::attention) {
     const auto& a = record.args<QkvRopeStoreArgs>();
     const auto& b = records[1].args<AttentionArgs>();

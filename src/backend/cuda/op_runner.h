@@ -4,8 +4,9 @@
 // says. More tokens use wide mode: activations and unpacked weights in bf16 (F16 and F32 weights: in their own type)
 // through cuBLASLt, f32 accumulation; weights that share their input are one product there, and quantized ones are
 // unpacked before it. Some tens of tokens use it with a kernel that unpacks by itself (tile_product.cuh), some hundreds
-// with one that also does what is between the products of a layer (prompt_product.cuh). reserve() allocates the scratch
-// memory of an op without launching anything.
+// with one that also does what is between the products of a layer (prompt_product.cuh). Layers of few decoded tokens,
+// and those of some tens, are two kernels each (layer_ops.cpp). reserve() allocates the scratch memory of an op without
+// launching anything.
 //
 // Arguments that only some families have (op_extras.h) run as the same products and simple kernels between them
 // (family_ops.cpp); the fast kernels of attention and of heads are for plain ones.
@@ -120,6 +121,10 @@ class OpRunner {
   [[nodiscard]] bool is_layer(std::span<const OpRecord> records) const;
   [[nodiscard]] size_t run_layers(std::span<const OpRecord> records);
   void reserve_layers(const QkvRopeStoreArgs& a);
+  // The same of 33 to 128 tokens, as attention and the products between it and the next one.
+  [[nodiscard]] bool is_batch_layer(std::span<const OpRecord> records) const;
+  [[nodiscard]] size_t run_batch_layers(std::span<const OpRecord> records);
+  void reserve_batch_layers();
 
   [[nodiscard]] bool is_wide(const Linear& job) const;
   void project(const Linear& job);
@@ -172,6 +177,8 @@ class OpRunner {
   // Raw q, k, v; returns where they are.
   RawHeads project_heads(const QkvRopeStoreArgs& a);
   [[nodiscard]] DecodeAttention decode_task(const AttentionArgs& b);
+  // Of both ops, from raw projections.
+  [[nodiscard]] DecodeAttention fused_task(const QkvRopeStoreArgs& a, const AttentionArgs& b, const RawHeads& raw);
   // Whether an attention of many tokens per sequence reads queries in the cache's type, on a GPU that has such a
   // kernel.
   [[nodiscard]] static bool attends_prompt(const AttentionArgs& a);

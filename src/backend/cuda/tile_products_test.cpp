@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <iterator>
 #include <numeric>
+#include <span>
 
 #include "backend/cuda/test_device.h"
 #include "backend/factory.h"
@@ -55,6 +57,31 @@ TEST_P(TileProducts, LinearsGiveWhatTheirDefinitionGives) {
   }
 }
 
+// Rows of whole tiles of few rows: with and without a cluster, whose blocks have different numbers of tokens.
+TEST_P(TileProducts, FewRowsOfABlockGiveWhatTheirDefinitionGives) {
+  for (const int64_t k : {1024, 2048, 3072}) {
+    for (const int64_t tokens : {6, 8, 11, 16, 27, 32}) {
+      SCOPED_TRACE(testing::Message() << tokens << " tokens of " << k);
+      const LinearShape shape{.tokens = tokens, .k = k, .weight = GetParam()};
+      LinearShape three = shape;
+      three.n = {256, 64, 96};
+      three.bias = true;
+      expect_definition(linear_case(three, 7));
+      LinearShape adds = shape;
+      adds.n = {544};
+      adds.residual = adds.residual_is_out = true;
+      expect_definition(linear_case(adds, 8));
+    }
+  }
+  for (const int64_t width : {1024, 2048}) {
+    for (const int64_t tokens : {7, 16}) {
+      SCOPED_TRACE(testing::Message() << tokens << " tokens, " << width << " wide");
+      expect_definition(mlp_case(
+          {.tokens = tokens, .width = width, .ffn = 512, .weight = GetParam(), .down = GetParam(), .norm = false}, 9));
+    }
+  }
+}
+
 // So many rows have a kernel of their own, from three tokens on (two: FewTokens); the last piece of them is not full.
 TEST_P(TileProducts, RowsOfTheHeadAreChosenByTheirIndices) {
   for (const size_t rows : {3, 5, 12, 32, 33, 100}) {
@@ -83,21 +110,24 @@ TEST_P(TileProducts, LongRowsGiveWhatTheirDefinitionGives) {
   }
 }
 
-// Nor on how many there are.
+// Nor on how many there are; blocks of few rows are for up to 16 tokens.
 TEST_P(TileProducts, ATokensResultDoesNotDependOnTheOthers) {
-  std::vector<float> alone;
+  const auto expect_same = [&](int64_t width, int64_t rows, std::span<const int64_t> counts) {
+    std::vector<float> alone;
+    for (const int64_t tokens : counts) {
+      LogitsShape shape{.tokens = 128, .width = width, .vocabulary = rows, .weight = GetParam()};
+      shape.rows.resize(static_cast<size_t>(tokens));
+      std::iota(shape.rows.begin(), shape.rows.end(), 0);
+      const OpImage image = run_on(*device_, logits_case(shape, 6));
+      const float* out = image.record().args<LogitsArgs>().out.f32();
+      if (alone.empty()) alone.assign(out, out + rows);
+      EXPECT_TRUE(std::equal(alone.begin(), alone.end(), out)) << tokens << " tokens, " << rows << " rows of " << width;
+    }
+  };
+  constexpr int64_t kCounts[] = {6, 9, 16, 30, 64, 128};
   // 16-bit weights are cuBLAS's with more.
-  const int64_t most = GetParam() == DType::bf16 ? 64 : 128;
-  for (const int64_t tokens : {6, 9, 16, 30, 64, 128}) {
-    if (tokens > most) break;
-    LogitsShape shape{.tokens = 128, .width = 1024, .vocabulary = 600, .weight = GetParam()};
-    shape.rows.resize(static_cast<size_t>(tokens));
-    std::iota(shape.rows.begin(), shape.rows.end(), 0);
-    const OpImage image = run_on(*device_, logits_case(shape, 6));
-    const float* out = image.record().args<LogitsArgs>().out.f32();
-    if (alone.empty()) alone.assign(out, out + shape.vocabulary);
-    EXPECT_TRUE(std::equal(alone.begin(), alone.end(), out)) << tokens;
-  }
+  expect_same(1024, 600, std::span(kCounts).first(GetParam() == DType::bf16 ? 5 : 6));
+  for (const int64_t width : {1024, 2048, 3072}) expect_same(width, 608, std::span(kCounts).first(3));
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, TileProducts,
@@ -134,6 +164,86 @@ TEST(TileSteps, GiveTheLogitsOfSingleOps) {
             << type << ", rows of " << width << ", " << streams << " streams";
       }
     }
+  }
+}
+
+// So few streams have a block per pair of stream and kv head, too, however long they are.
+TEST(TileSteps, GiveTheLogitsOfSingleOpsToFewDeepStreams) {
+  const auto device = device_or_null();
+  if (!device) GTEST_SKIP() << "no GPU";
+  setenv("INFERNO_CUDA_SYNC", "1", 1);
+  const auto single = device_or_null();
+  unsetenv("INFERNO_CUDA_SYNC");
+  constexpr int32_t kDepths[] = {1, 63, 64, 500, 701, 1100};
+  constexpr auto kStreams = static_cast<int32_t>(std::size(kDepths));
+  ModelShape shape = find_model_shape("qwen3-0.6b");
+  shape.layers = 2;
+  shape.vocabulary = 1000;
+  const RunLimits limits{.context = 1152, .max_tokens = 1152, .max_sequences = kStreams};
+  ModelRun tested(*device, SyntheticModel(shape, "Q8_0"), limits);
+  ModelRun reference(*single, SyntheticModel(shape, "Q8_0"), limits);
+  for (int32_t s = 0; s < kStreams; ++s) {
+    tested.prefill(s, prompt_of(kDepths[s]));
+    reference.prefill(s, prompt_of(kDepths[s]));
+  }
+  for (int step = 0; step < 5; ++step) {  // from the third on a captured graph runs
+    tested.decode(kStreams);
+    reference.follow(tested);
+    reference.decode(kStreams);
+    EXPECT_LE(nmse(reference.logits(), tested.logits()), 2e-3) << step;
+  }
+}
+
+// Products between two attentions as one kernel; tokens that fill both halves and that do not, pages that a sequence
+// has filled and not, and steps that are replayed.
+TEST(ChainSteps, GiveTheLogitsOfSingleOps) {
+  const auto device = device_or_null();
+  if (!device) GTEST_SKIP() << "no GPU";
+  setenv("INFERNO_CUDA_SYNC", "1", 1);
+  const auto single = device_or_null();
+  unsetenv("INFERNO_CUDA_SYNC");
+  constexpr int32_t kMost = 128;
+  struct Case {
+    uint32_t width, ffn;
+  };
+  for (const Case& c : {Case{1024, 3072}, Case{512, 1536}, Case{768, 2304}}) {
+    ModelShape shape = find_model_shape("qwen3-0.6b");
+    shape.layers = 3;
+    shape.width = c.width;
+    shape.ffn = c.ffn;
+    shape.vocabulary = 1000;
+    const RunLimits limits{.context = 192, .max_tokens = 128, .max_sequences = kMost};
+    ModelRun tested(*device, SyntheticModel(shape, "BF16"), limits);
+    ModelRun reference(*single, SyntheticModel(shape, "BF16"), limits);
+    for (int32_t s = 0; s < kMost; ++s) {
+      tested.prefill(s, prompt_of(3 + s % 100));
+      reference.prefill(s, prompt_of(3 + s % 100));
+    }
+    for (const int32_t streams : {33, 61, 64, 64, 64, 65, 100, kMost, kMost, kMost}) {
+      tested.decode(streams);
+      reference.follow(tested);
+      reference.decode(streams);
+      EXPECT_LE(nmse(reference.logits(), tested.logits()), 2e-3)
+          << "rows of " << c.width << ", " << streams << " streams";
+    }
+  }
+}
+
+TEST(ChainSteps, AreTheSameEveryTime) {
+  const auto device = device_or_null();
+  if (!device) GTEST_SKIP() << "no GPU";
+  ModelShape shape = find_model_shape("qwen3-0.6b");
+  shape.layers = 4;
+  shape.vocabulary = 1000;
+  constexpr int32_t kStreams = 128;
+  ModelRun model(*device, SyntheticModel(shape, "BF16"), {.context = 64, .max_sequences = kStreams});
+  std::vector<float> first;
+  for (int run = 0; run < 5; ++run) {
+    model.reset();
+    for (int32_t s = 0; s < kStreams; ++s) model.prefill(s, prompt_of(5 + s % 20));
+    for (int step = 0; step < 4; ++step) model.decode(kStreams);
+    if (run == 0) first = model.logits();
+    EXPECT_EQ(first, model.logits());
   }
 }
 

@@ -10,15 +10,16 @@
 namespace inferno::cuda {
 
 enum class Region : uint8_t {
-  raw_heads,    // q, k, v between projection and attention
-  narrow_q,     // rotated q in the cache's type
-  activated,    // the MLP's middle, f32
-  wide_x,       // a linear's input, converted for a matrix product
-  gate_up,      // results of gate and up
-  wide_middle,  // their SwiGLU, converted
-  unpacked,     // rows of a quantized weight as bf16
-  partials,     // splits of attention
-  counters,     // blocks that are done; zero between ops
+  raw_heads,       // q, k, v between projection and attention
+  narrow_q,        // rotated q in the cache's type
+  activated,       // the MLP's middle, f32
+  wide_x,          // a linear's input, converted for a matrix product
+  gate_up,         // results of gate and up
+  wide_middle,     // their SwiGLU, converted
+  unpacked,        // rows of a quantized weight as bf16
+  partials,        // splits of attention
+  counters,        // blocks that are done; zero between ops
+  chain_counters,  // the same of batch_chain.cuh
   sampling,
   normed,       // rows that several products read, normalized
   product,      // what a product gives before norms and scales

@@ -428,10 +428,10 @@ bool launch_any(const LaunchContext& c, Params& p) {
 }  // namespace
 
 bool batch_attention_supports(const LaunchContext& c, const KvLayerView& kv, int q_heads, int tokens) {
-  // With clearly fewer pairs than multiprocessors, long sequences need several blocks each (launch_decode_attention).
-  constexpr int kIdleShare = 16;
+  // Fewer pairs need several blocks each (launch_decode_attention).
+  constexpr int kLeastShare = 3;  // of the multiprocessors, one in so many has a block
   return c.hopper && maps_cache(kv) && q_heads / kv.kv_heads <= kMaxGroup &&
-         tokens * kv.kv_heads >= c.sm_count - c.sm_count / kIdleShare;
+         tokens * kv.kv_heads >= c.sm_count / kLeastShare;
 }
 
 bool launch_batch_attention(const LaunchContext& c, const DecodeAttention& task) {

@@ -24,12 +24,13 @@ __device__ __forceinline__ void project_heads(const Block& b) {
       b.send_quads(token, index_of(b.thread / kTokens), b.sliced_result(b.thread) * b.factor(token));
     }
   } else if constexpr (kTokens > 1 && At::kTiles) {
+    const auto factors = b.factors();
     b.multiply_16_bit();
 #pragma unroll 1
     for (int i = b.thread / 4; i < At::kRows / 2 * kTokens; i += kLayerThreads / 4) {
       const int token = i / (At::kRows / 2);
       const int row = i % (At::kRows / 2) * 2;
-      const float factor = b.factor(token);
+      const float factor = factors.of(token);
       b.send_results(token, index_of(row),
                      make_float2(b.result(token, row) * factor, b.result(token, row + 1) * factor));
     }
@@ -64,12 +65,15 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
   using At = typename Block::At;
   constexpr int kTokenWarps = Block::kTokenWarps;
   constexpr int kNearBuffers = kTokens == 1 ? 1 : 2;
+  constexpr bool kBothNear = At::kTiles && kTokens == 2;  // registers allow to load both before the wait
   let_next_start();
   const Block b(p.half, shared);
   // Loads of the cache and of the rotation wait for these. A token that does not exist has no positions.
   const bool exists = kTokens < 4 || b.token < p.half.stream.tokens;
   const int cached = exists ? __ldcg(p.batch.pos + b.token) : 0;
   const int sequence = exists ? __ldcg(p.batch.seq_of_token + b.token) : 0;
+  constexpr bool kSlotEarly = kTokens == 1 || (At::kTiles && kTokens == 2);  // where registers allow it
+  const int own_slot = exists && kSlotEarly ? __ldcg(p.batch.slot + b.token) : -1;
   bool any_far = false;
   if constexpr (At::kTight) {
     for (int t = 0; t < p.half.stream.tokens; ++t) any_far = any_far || __ldcg(p.batch.pos + t) > kNearPositions;
@@ -97,14 +101,15 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
     to.template load<T>(cache, page, near_at(i), lane);
   };
   load_near(near[0], 0);
+  if constexpr (kBothNear) load_near(near[1], 1);
   FarTiles<T, kTokenWarps> far(p, cache, b.base + At::kFar + warp * At::kFarBytes, b.barrier(At::kFarFull + 2 * warp),
                                b.rank, b.share, lane);
-  constexpr int kTurns = At::kQuantTiles ? 1 : 4;  // with the former, each of a token's warps has all of them
-  float4 rotation[kTurns];                         // (cos, sin) of two elements each
+  constexpr int kTurns = At::kSharedTurns ? 1 : 4;  // with the former, each of a token's warps has all of them
+  float4 rotation[kTurns];                          // (cos, sin) of two elements each
 #pragma unroll
   for (int i = 0; i < kTurns; ++i) {
     rotation[i] =
-        load_fresh4(p.rope + int64_t{cached} * kLayerHeadDim + (At::kQuantTiles ? lane * 4 : piece * 16) + i * 4);
+        load_fresh4(p.rope + int64_t{cached} * kLayerHeadDim + (At::kSharedTurns ? lane * 4 : piece * 16) + i * 4);
   }
   wait_cluster();  // the other blocks' barriers are ready
   wait_for_previous();
@@ -112,9 +117,9 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
   // ---- q, k and v
   b.exchange_row(norm);
   const int turns = At::kTurns + b.token * At::kHeadBytes;
-  if (At::kQuantTiles && b.share == 0) *reinterpret_cast<float4*>(shared + turns + lane * 16) = rotation[0];
+  if (At::kSharedTurns && b.share == 0) *reinterpret_cast<float4*>(shared + turns + lane * 16) = rotation[0];
   project_heads(b);
-  if constexpr (kTokens > 1) load_near(near[1], 1);
+  if constexpr (kTokens > 1 && !kBothNear) load_near(near[1], 1);
   __syncwarp();
   wait_received(b.barrier(At::kResults), 0);  // so all warps have read the first weights
   if (cached > kNearPositions) far.open();
@@ -143,8 +148,8 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
     const float scale = rsqrtf(squares * (1.0F / kLayerHeadDim) + p.norms.eps) * (h == 0 ? p.scale * kLog2e : 1.0F);
 #pragma unroll
     for (int i = 0; i < 8; i += 2) {
-      const float4 turn = At::kQuantTiles ? load_shared_float4(b.base + turns + piece * 64 + i * 8)
-                                          : rotation[At::kQuantTiles ? 0 : i / 2];
+      const float4 turn = At::kSharedTurns ? load_shared_float4(b.base + turns + piece * 64 + i * 8)
+                                           : rotation[At::kSharedTurns ? 0 : i / 2];
       const float2 near = load_shared_float2(weights + i * 4);
       const float2 far = load_shared_float2(weights + 256 + i * 4);
       const float2 x = make_float2(q[i] * scale * near.x, q[i + 1] * scale * near.y);
@@ -161,7 +166,7 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
                             pack_pair<T>(q[14], q[15]));
     const float4 v = load_shared_float4(received + 2 * At::kHeadBytes + lane * 16);
     own_value = make_uint2(pack_pair<T>(v.x, v.y), pack_pair<T>(v.z, v.w));
-    const int slot = exists ? __ldcg(p.batch.slot + b.token) : -1;
+    const int slot = kSlotEarly ? own_slot : exists ? __ldcg(p.batch.slot + b.token) : -1;
     if (b.cluster % (kLayerHeads / kLayerKvHeads) == 0 && slot >= 0) {
       const int64_t row = cache.row(slot >> p.page_shift, slot & (p.kv.page_size - 1));
       T* key = static_cast<T*>(p.kv.k) + row + piece * 8;
@@ -260,7 +265,8 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
   b.multiply_second();
 }
 
-// Each block multiplies kRows / 2 rows of gate and of up, in this order.
+// Each block multiplies kRows / 2 rows of gate and of up: quantized ones in this order, 16-bit ones four of each in
+// turn.
 template <typename Block>
 __device__ __forceinline__ void project_middle(const Block& b) {
   using At = typename Block::At;
@@ -268,6 +274,7 @@ __device__ __forceinline__ void project_middle(const Block& b) {
   constexpr int kPairs = At::kRows / 2;
   constexpr int kWarpPairs = kPairs / kLayerWarps;
   const int index = b.rank * kPairs;
+  const auto gate_row = [](int pair) { return pair / (kPieceRows / 2) * kPieceRows + pair % (kPieceRows / 2); };
   if constexpr (At::kQuantTiles) {
     b.multiply_quantized();
     if (b.thread < kPairs * kTokens) {
@@ -277,23 +284,29 @@ __device__ __forceinline__ void project_middle(const Block& b) {
       b.send_quads(token, index + b.thread / kTokens, swiglu(both.x * factor, both.y * factor));
     }
   } else if constexpr (kTokens > 1 && At::kTiles) {
+    const auto factors = b.factors();
     b.multiply_16_bit();
+    const int pairs = b.columns() / kLayerBlocks;
 #pragma unroll 1
-    for (int i = b.thread / 4; i < kPairs / 2 * kTokens; i += kLayerThreads / 4) {
-      const int token = i / (kPairs / 2);
-      const int pair = i % (kPairs / 2) * 2;
-      const float factor = b.factor(token);
+    for (int i = b.thread / 4; i < pairs / 2 * kTokens; i += kLayerThreads / 4) {
+      const int token = i / (pairs / 2);
+      const int pair = i % (pairs / 2) * 2;
+      const float factor = factors.of(token);
       const auto at = [&](int n) {
-        return swiglu(b.result(token, pair + n) * factor, b.result(token, kPairs + pair + n) * factor);
+        const int row = gate_row(pair) + n;
+        return swiglu(b.result(token, row) * factor, b.result(token, row + kPieceRows / 2) * factor);
       };
-      b.send_results(token, index + pair, make_float2(at(0), at(1)));
+      b.send_results(token, b.rank * pairs + pair, make_float2(at(0), at(1)));
     }
   } else if constexpr (At::kTiles) {
     const float factor = b.factor(0);
     b.multiply_16_bit();
     const int pair = b.thread / 4;
-    if (pair < kPairs) {
-      b.send_results(0, index + pair, swiglu(b.result(0, pair) * factor, b.result(0, kPairs + pair) * factor));
+    if (pair < b.columns() / kLayerBlocks) {
+      const int row = gate_row(pair);
+      const float gate = b.result(0, row) * factor;
+      b.send_results(0, b.rank * (b.columns() / kLayerBlocks) + pair,
+                     swiglu(gate, b.result(0, row + kPieceRows / 2) * factor));
     }
   } else {
     const auto row_of = [&](int i) { return i / kWarpPairs * kPairs + b.warp * kWarpPairs + i % kWarpPairs; };
@@ -329,10 +342,12 @@ __device__ __forceinline__ void mlp_half(const HalfParams& p, uint8_t* shared) {
   using At = typename Block::At;
   let_next_start();
   const Block b(p, shared);
-  const int row = (b.cluster * kLayerBlocks + b.rank) * (At::kRows / 2);
+  const int row = b.cluster * At::kColumns + b.rank * (b.columns() / kLayerBlocks);
   b.open(row, row);
   const float4 norm = b.norm_weights();
   wait_cluster();  // the other blocks' barriers are ready
+  typename Block::Held held;
+  if constexpr (At::kHeld) b.hold_second(held, row);
   wait_for_previous();
   b.exchange_row(norm);
   project_middle(b);
@@ -349,12 +364,19 @@ __device__ __forceinline__ void mlp_half(const HalfParams& p, uint8_t* shared) {
     for (int i = 0; i < kTokens * At::kColumns; i += kLayerThreads) {
       const int at = i + b.thread;
       if (at < kTokens * At::kColumns) {
-        b.put_middle(at / At::kColumns, at % At::kColumns, load_shared_float(b.base + At::kReceived + at * 4));
+        // Columns that the last cluster does not have are zero.
+        const bool exists = At::kLastColumns == At::kColumns || at % At::kColumns < b.columns();
+        const float v = exists ? load_shared_float(b.base + At::kReceived + at * 4) : 0.0F;
+        b.put_middle(at / At::kColumns, at % At::kColumns, v);
       }
     }
   }
   __syncthreads();
-  b.multiply_second();
+  if constexpr (At::kHeld) {
+    b.multiply_held(held);
+  } else {
+    b.multiply_second();
+  }
 }
 
 #endif
@@ -428,11 +450,20 @@ bool with_layer_types(DType most, DType other, Visit visit) {
 
 // Calls visit.template operator()<kTokens>() with the number of tokens that the kernel has.
 template <typename Visit>
-bool with_layer_tokens(int tokens, Visit visit) {
+auto with_layer_tokens(int tokens, Visit visit) {
   if (tokens == 1) return visit.template operator()<1>();
   if (tokens == 2) return visit.template operator()<2>();
   return visit.template operator()<4>();
 }
+
+// A block of each half fits on a multiprocessor, where the MLP's is too large for two.
+template <int kTokens>
+constexpr int both_halves() {
+  constexpr int kReserved = 1024;  // of each block, by the hardware
+  return HalfLayout<DType::bf16, DType::bf16, true, kTokens>::kBytes +
+         HalfLayout<DType::bf16, DType::bf16, false, kTokens>::kBytes + 2 * kReserved;
+}
+static_assert(both_halves<1>() <= 228 * 1024 && both_halves<2>() <= 228 * 1024);
 
 template <typename At>
 LaunchShape half_shape() {
@@ -445,9 +476,11 @@ bool layer_types_fit(DType most, DType other) {
   return with_layer_types(most, other, [&]<DType F, DType F2>() { return has_kernels(F) && has_kernels(F2); });
 }
 
-int mlp_clusters(DType gate) {
-  return gate == DType::bf16 ? HalfLayout<DType::bf16, DType::bf16, false, 1>::kClusters
-                             : HalfLayout<DType::q8_0, DType::q8_0, false, 1>::kClusters;
+int mlp_clusters(DType gate, int tokens) {
+  return with_layer_tokens(tokens, [&]<int kTokens>() {
+    return gate == DType::bf16 ? HalfLayout<DType::bf16, DType::bf16, false, kTokens>::kClusters
+                               : HalfLayout<DType::q8_0, DType::q8_0, false, kTokens>::kClusters;
+  });
 }
 
 bool layer_halves_fit(const LaunchContext& c) {

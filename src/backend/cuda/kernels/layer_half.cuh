@@ -2,20 +2,21 @@
 // (compute capability 9.0, the shape of layer_task.h).
 //
 // What limits one stream is the number of dependent kernels and not their work, so what would need another kernel is an
-// exchange within a cluster of eight blocks instead. A cluster has one query head, or 256 (16-bit weights: 192) values
-// of the MLP's middle:
+// exchange within a cluster of eight blocks instead. A cluster has one query head, or 256 values of the MLP's middle
+// (16-bit weights: 224 with one or two tokens, 192 with four):
 //   1. Each block adds an eighth of the stream's row (the sum of the parts that all clusters of the previous kernel
 //      left), multiplies it with the norm's weights, rounds or quantizes it, and sends it to the others.
-//   2. Each block multiplies 48 (MLP: 64 or 48) rows of the first weights with the whole row and sends the results to
-//      the others: q, k and v (k and v by both clusters that share a kv head: their second read is a hit in L2), or
+//   2. Each block multiplies 48 (MLP: 64, 56 or 48) rows of the first weights with the whole row and sends the results
+//      to the others: q, k and v (k and v by both clusters that share a kv head: their second read is a hit in L2), or
 //      gate and up (layer_products.cuh).
 //   3. Attention alone: each block has an eighth of the positions (layer_attention.cuh), and sends its part of the
-//   result.
+//      result.
 //   4. Each block multiplies the cluster's columns of 128 rows of the second weights, and stores its part of the row.
 // Several tokens, which are of different sequences, share all of this: each weight is read once. In steps 1 and 3 each
 // token has an equal share of a block's warps. Three tokens are four, of which the last is not stored.
 // All weights are prefetched into shared memory before wait_for_previous(); 16-bit ones have no room for the second
-// weights, which replace the first.
+// weights, which replace the first. Those of the MLP of one or two tokens precede the first instead, and are held in
+// registers.
 //
 // Sending is st.async: a barrier of the receiver counts the bytes, and each barrier is used once. A block may exit once
 // it has received all, since nothing more is sent to it.
@@ -91,6 +92,14 @@ struct HalfBlock {
         cluster(static_cast<int>(blockIdx.x) / kLayerBlocks) {}
 
   [[nodiscard]] __device__ __forceinline__ uint32_t barrier(int i) const { return base + i * 8; }
+  // Of the cluster.
+  [[nodiscard]] __device__ __forceinline__ int columns() const {
+    return cluster == At::kClusters - 1 ? At::kLastColumns : At::kColumns;
+  }
+  // Of the block's rows of the first weights.
+  [[nodiscard]] __device__ __forceinline__ int pieces() const {
+    return kAttention ? At::kPieces : columns() * 2 / kLayerBlocks / kPieceRows;
+  }
 
   // All threads: barriers are ready in this block, and after wait_cluster() in the others; the first weights, and the
   // second where there is room, are requested. Rows from `begin` on of the first weight, from `others` on of those
@@ -101,15 +110,17 @@ struct HalfBlock {
       fence_barrier_init();
       __syncwarp();
       if (lane == At::kRow) arrive_expecting(barrier(At::kRow), kTokens * At::kRowBytes);
-      if (lane == At::kResults) arrive_expecting(barrier(At::kResults), kTokens * At::kReceivedBytes);
+      if (lane == At::kResults) {
+        arrive_expecting(barrier(At::kResults), kTokens * (kAttention ? At::kReceivedBytes : columns() * 4));
+      }
       if (lane == At::kParts) arrive_expecting(barrier(At::kParts), kTokens * kLayerBlocks * (At::kHeadBytes + 8));
       fence_async_shared();
     }
     __syncthreads();
     arrive_cluster();
     if (warp == kRequesting) {
-      prefetch_first(begin, others);
-      if (!At::kTiles && lane == 0) prefetch_second();
+      if (!At::kHeld) prefetch_first(begin, others);
+      if ((!At::kTiles || At::kHeld) && lane == 0) prefetch_second();
       __syncwarp();
     }
   }
@@ -122,18 +133,36 @@ struct HalfBlock {
   }
   // One warp.
   __device__ __forceinline__ void prefetch_first(int begin, int others) const {
-    constexpr int kPiecesEach = At::kPieces / (kAttention ? 3 : 2);
     if (At::kPad == 0 && lane != 0) return;
+    if constexpr (At::kTiles && !kAttention) {
+      prefetch_middle(begin);
+      return;
+    }
+    constexpr int kPiecesEach = At::kPieces / (kAttention ? 3 : 2);
 #pragma unroll 1
     for (int n = 0; n < At::kPieces; ++n) {
       const int i = n / kPiecesEach;
       const int64_t row = (i == 0 ? begin : others) + n % kPiecesEach * kPieceRows;
+      if (At::kInFlight < At::kPieces && n >= At::kInFlight) wait_barrier(barrier(At::kFull + n - At::kInFlight), 0);
       const uint32_t to = base + At::kFirst + n * At::kPieceBytes;
       if (kAttention && F != F2 && i == 2) {
         copy_piece<F2>(p.first[i], row, to, barrier(At::kFull + n));
       } else {
         copy_piece<F>(p.first[i], row, to, barrier(At::kFull + n));
       }
+    }
+  }
+  // 16-bit weights of the MLP: half of a piece's rows are of gate, the others of up.
+  __device__ __forceinline__ void prefetch_middle(int begin) const {
+    constexpr int kHalf = kPieceRows / 2 * kLayerWidth * 2;
+#pragma unroll 1
+    for (int n = 0; n < pieces(); ++n) {
+      const uint32_t to = base + At::kFirst + n * At::kPieceBytes;
+      const uint32_t full = barrier(At::kFull + n);
+      const int64_t from = (begin + n * kPieceRows / 2) * int64_t{kLayerWidth * 2};
+      arrive_expecting(full, 2 * kHalf);
+      copy_bytes(to, p.first[0].q + from, kHalf, full);
+      copy_bytes(to + kHalf, p.first[1].q + from, kHalf, full);
     }
   }
   __device__ __forceinline__ void prefetch_second() const {
@@ -194,14 +223,70 @@ struct HalfBlock {
 
   // The norm's weights of the thread's columns.
   [[nodiscard]] __device__ __forceinline__ float4 norm_weights() const {
-    return *reinterpret_cast<const float4*>(p.norm + rank * kLayerSlice + lane * 4);
+    return *reinterpret_cast<const float4*>(p.norm + row_column());
   }
+  // The row's columns that a thread exchanges, from here on.
+  [[nodiscard]] __device__ __forceinline__ int row_column() const {
+    return rank * kLayerSlice + (At::kWarpColumns ? share_known() % kRowWarps * At::kExchanged : 0) + lane % kLanes * 4;
+  }
+  // Token and share, without instructions where there is one token.
+  [[nodiscard]] __device__ __forceinline__ int token_known() const { return kTokens == 1 ? 0 : token; }
+  [[nodiscard]] __device__ __forceinline__ int share_known() const { return kTokens == 1 ? warp : share; }
+  static constexpr int kLanes = At::kExchanged / 4;               // that have all columns of a warp
+  static constexpr int kRowWarps = kLayerSlice / At::kExchanged;  // that have all columns of a block
+  static constexpr int kLaneGroups = kWarp / kLanes;
   // After wait_for_previous(): adds the stream's parts, and exchanges the rows.
   __device__ __forceinline__ void exchange_row(float4 norm) const {
-    const int column = rank * kLayerSlice + lane * 4;
+    const int column = row_column();
+    float4 sum = At::kWarpColumns ? sum_in_warp(column) : sum_in_block(column);
+    const bool stores = At::kWarpColumns ? share_known() < kRowWarps && lane < kLanes : share == 0;
+    if (cluster == 0 && stores) *reinterpret_cast<float4*>(p.stream.row_out + token * kLayerWidth + column) = sum;
+    float squares = sum.x * sum.x + sum.y * sum.y + sum.z * sum.z + sum.w * sum.w;
+    sum = make_float4(sum.x * norm.x, sum.y * norm.y, sum.z * norm.z, sum.w * norm.w);
+
+    const uint32_t x = At::kX + token * At::kXBytes;
+    if constexpr (At::kTiles) {
+      const float2 values = make_float2(__uint_as_float(pack_pair<__nv_bfloat16>(sum.x, sum.y)),
+                                        __uint_as_float(pack_pair<__nv_bfloat16>(sum.z, sum.w)));
+      to_my_blocks([&](uint32_t there, uint32_t full) { send(there + x + column * 2, values, full); });
+    } else {
+      send_quantized(x, column, sum);
+    }
+#pragma unroll
+    for (int step = 1; step < kLanes; step *= 2) squares += __shfl_xor_sync(kFullMask, squares, step);
+    if (lane % kLanes == 0) {
+      const int index = token * At::kSquareCount + column / At::kExchanged;
+      to_my_blocks([&](uint32_t there, uint32_t full) { send(there + At::kSquares + index * 4, squares, full); });
+    }
+    __syncwarp();
+    wait_received(barrier(At::kRow), 0);
+  }
+  // A lane adds every fourth part, then the lanes exchange their sums.
+  [[nodiscard]] __device__ __forceinline__ float4 sum_in_warp(int column) const {
     const LayerStream& s = p.stream;
-    // A warp adds some parts of its token's slice; then each of the token's warps adds all their sums, for the blocks
-    // it sends to.
+    constexpr int kEach = kMaxLayerClusters / kLaneGroups;
+    float4 part[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int c = lane / kLanes + i * kLaneGroups;
+      part[i] = make_float4(0, 0, 0, 0);
+      if (c < s.count) part[i] = load_fresh4(s.parts + (c * kTokens + token_known()) * kLayerWidth + column);
+    }
+    const float4 row = load_fresh4(s.row + token_known() * kLayerWidth + column);
+    float4 sum = part[0];
+#pragma unroll
+    for (int i = 1; i < kEach; ++i) sum = sum + part[i];
+#pragma unroll
+    for (int step = kLanes; step < kWarp; step *= 2) {
+      sum = sum + make_float4(__shfl_xor_sync(kFullMask, sum.x, step), __shfl_xor_sync(kFullMask, sum.y, step),
+                              __shfl_xor_sync(kFullMask, sum.z, step), __shfl_xor_sync(kFullMask, sum.w, step));
+    }
+    return sum + row;
+  }
+  // A warp adds some parts of its token's slice; then each of the token's warps adds all their sums, for the blocks it
+  // sends to.
+  [[nodiscard]] __device__ __forceinline__ float4 sum_in_block(int column) const {
+    const LayerStream& s = p.stream;
     constexpr int kEach = kMaxLayerClusters / kTokenWarps;
     float4 part[kEach];
 #pragma unroll
@@ -225,42 +310,46 @@ struct HalfBlock {
 #pragma unroll
     for (int w = 1; w < kTokenWarps; ++w) sum = sum + added[w * kWarp];
     if constexpr (At::kTight) __syncthreads();  // results may take the place of what was added
-    if (cluster == 0 && share == 0) *reinterpret_cast<float4*>(s.row_out + token * kLayerWidth + column) = sum;
-    float squares = sum.x * sum.x + sum.y * sum.y + sum.z * sum.z + sum.w * sum.w;
-    sum = make_float4(sum.x * norm.x, sum.y * norm.y, sum.z * norm.z, sum.w * norm.w);
-
-    const uint32_t x = At::kX + token * At::kXBytes;
-    if constexpr (At::kTiles) {
-      const float2 values = make_float2(__uint_as_float(pack_pair<__nv_bfloat16>(sum.x, sum.y)),
-                                        __uint_as_float(pack_pair<__nv_bfloat16>(sum.z, sum.w)));
-      to_my_blocks([&](uint32_t there, uint32_t full) { send(there + x + column * 2, values, full); });
-    } else {
-      send_quantized(x, column, sum);
-    }
-    squares = warp_sum(squares);
-    if (lane == 0) {
-      to_my_blocks([&](uint32_t there, uint32_t full) {
-        send(there + At::kSquares + (token * kLayerBlocks + rank) * 4, squares, full);
-      });
-    }
-    __syncwarp();
-    wait_received(barrier(At::kRow), 0);
+    return sum;
   }
   // The factor of a token's norm, which multiplies the products (stream_activations.cuh); after exchange_row().
   [[nodiscard]] __device__ __forceinline__ float factor(int of_token) const {
     float total = 0;
+    if constexpr (At::kWarpColumns) {
+      static_assert(At::kSquareCount == kWarp);
+      total = warp_sum(load_shared_float(base + At::kSquares + (of_token * kWarp + lane) * 4));
+    } else {
 #pragma unroll
-    for (int i = 0; i < kLayerBlocks; ++i) {
-      total += load_shared_float(base + At::kSquares + (of_token * kLayerBlocks + i) * 4);
+      for (int i = 0; i < kLayerBlocks; ++i) {
+        total += load_shared_float(base + At::kSquares + (of_token * kLayerBlocks + i) * 4);
+      }
     }
     return rsqrtf(total * (1.0F / kLayerWidth) + p.eps);
   }
-  // Calls visit(block, its barrier of rows) for the blocks that this warp sends to; the token's warps have all.
+  // Of all tokens, computed by whole warps; of which a lane takes one later.
+  struct Factors {
+    float each[kTokens];
+    [[nodiscard]] __device__ __forceinline__ float of(int of_token) const {
+      float factor = each[0];
+#pragma unroll
+      for (int t = 1; t < kTokens; ++t) factor = of_token == t ? each[t] : factor;
+      return factor;
+    }
+  };
+  [[nodiscard]] __device__ __forceinline__ Factors factors() const {
+    Factors all;
+#pragma unroll
+    for (int t = 0; t < kTokens; ++t) all.each[t] = factor(t);
+    return all;
+  }
+  // Calls visit(block, its barrier of rows) for the blocks that this lane sends to.
   template <typename Visit>
   __device__ __forceinline__ void to_my_blocks(Visit visit) const {
 #pragma unroll
     for (int i = 0; i < kTokens; ++i) {
-      const uint32_t there = address_in(base, share + i * kTokenWarps);
+      const int to =
+          At::kWarpColumns ? (share_known() / kRowWarps + i) * kLaneGroups + lane / kLanes : share + i * kTokenWarps;
+      const uint32_t there = address_in(base, to);
       visit(there, there + At::kRow * 8);
     }
   }

@@ -56,9 +56,13 @@ struct HalfLayout {
   static constexpr bool kTiles = on_tensor_cores(F);
   static constexpr DType kSecond = kAttention ? F : F2;
   // Clusters are placed whole, and a H200 has room for 30 with two blocks on each multiprocessor. With 12 of the MLP
-  // beside 16 of attention none starts late, without its weights; a twelfth of 16-bit weights has no room there.
-  static constexpr int kClusters = kAttention ? kAttentionClusters : kTiles ? 16 : 12;
-  static constexpr int kColumns = kAttention ? kLayerHeadDim : kLayerMiddle / kClusters;  // of a cluster
+  // beside 16 of attention none starts late, without its weights; a twelfth of 16-bit weights has no room there. One
+  // or two tokens of these have 14, so large that no two of their blocks fit on a multiprocessor: so the weights of
+  // both halves are spread over all, which then load them at the same rate.
+  static constexpr int kClusters = kAttention ? kAttentionClusters : !kTiles ? 12 : kTokens <= 2 ? 14 : 16;
+  static constexpr int kColumns =  // of a cluster; the last may have fewer
+      kAttention ? kLayerHeadDim : (kLayerMiddle / kClusters + kGroup - 1) / kGroup * kGroup;
+  static constexpr int kLastColumns = kAttention ? kColumns : kLayerMiddle - (kClusters - 1) * kColumns;
   static constexpr int kRows = kAttention ? 3 * kLayerHeadDim / kLayerBlocks : 2 * kColumns / kLayerBlocks;
   static constexpr int kPieces = kRows / kPieceRows;  // of the first product
   static constexpr int kGroups = kColumns / kGroup;
@@ -114,29 +118,36 @@ struct HalfLayout {
   // - Once a block has received all results, all warps of all blocks are done with the row, its sums and the first
   //   weights. So parts of attention take the place of the row, tiles of the cache that of the first weights, and the
   //   middle of the MLP of several tokens that of the row.
-  // - 16-bit, up to two tokens: the warps' parts of attention take the place of what was added, which all warps read
-  //   before the barrier of multiply_16_bit().
   // - Sums of slice_tile.cuh take the place of the row, after a barrier.
-  // - Four tokens: results take the place of what was added, 16-bit weights' sums that of the row, each after a barrier
-  //   of its own; the parts of attention that of the tiles of the cache, after a barrier of the cluster, and those of a
-  //   block's warps that of the row.
-  static constexpr bool kTight = kTokens == 4;
+  // - Four tokens, and two of 16-bit weights: results take the place of what was added, 16-bit weights' sums that of
+  // the
+  //   row, each after a barrier of its own; the parts of attention that of the tiles of the cache, after a barrier of
+  //   the cluster, and those of a block's warps that of the row.
+  static constexpr bool kTight = kTokens == 4 || (kTiles && kTokens == 2);
   static constexpr int kX = round_128(kBarriers * 8);
   static constexpr int kXBytes =  // of a token
       kTiles ? kLayerWidth * 2 : activation_bytes(Activation::quant32, 1) + kPad;
   // Into how many parts the columns of the first product are split between warps.
   static constexpr int kSplits = kQuantTiles && !kAttention ? 4 : kLayerWarps;
   static constexpr int kSumBytes = kRows * kSplits * 4;                                         // of a token
-  static constexpr int kSquares = kX + kTokens * larger(kXBytes, kQuantTiles ? kSumBytes : 0);  // [kLayerBlocks]
-  static constexpr int kSquaresEnd = kSquares + kTokens * kLayerBlocks * 4;
+  static constexpr int kSquares = kX + kTokens * larger(kXBytes, kQuantTiles ? kSumBytes : 0);  // [kSquareCount]
+  // 16-bit weights, one or two tokens: the MLP's second weights are held in registers, and a warp exchanges some
+  // columns of its block's slice, with their sum of squares.
+  static constexpr bool kHeld = kTiles && kTokens <= 2 && !kAttention;
+  static constexpr bool kWarpColumns = kTiles && kTokens <= 2;
+  static constexpr int kExchanged = kWarpColumns ? 32 : kLayerSlice;  // columns
+  static constexpr int kSquareCount = kLayerWidth / kExchanged;       // of a token
+  // Pieces of the first weights that are requested at a time. More would delay what the kernel before has to load.
+  static constexpr int kInFlight = kWarpColumns && kAttention ? 2 : kPieces;
+  static constexpr int kSquaresEnd = kSquares + kTokens * kSquareCount * 4;
   static constexpr int kXEnd = kTiles && !kTight ? kSquaresEnd + kTokens * kSumBytes : kSquaresEnd;
   static constexpr int kHeadBytes = kLayerHeadDim * 4;
   static constexpr int kPartBytes = kLayerBlocks * kHeadBytes;  // of a token
   static constexpr int kAdded =
       round_128(larger(kXEnd, kAttention ? kX + (kTight ? 1 : kTokens) * (kPartBytes + kLayerBlocks * 8) : 0));
-  static constexpr int kAddedEnd = kAdded + kLayerThreads * 16;
+  static constexpr int kAddedEnd = kAdded + (kWarpColumns ? 0 : kLayerThreads * 16);
   // [kLayerWarps][kLayerHeadDim], then (high, sum) of each
-  static constexpr int kWarpPart = kTight ? kX : kTiles ? kAdded : kAddedEnd;
+  static constexpr int kWarpPart = kTight ? kX : kAddedEnd;
   static constexpr int kWarpSums = kWarpPart + kLayerWarps * kHeadBytes;
   static constexpr int kUsed =
       larger(kTight ? kAdded : kAddedEnd, kAttention && !kTight ? kWarpSums + kLayerWarps * 8 : 0);
@@ -147,17 +158,19 @@ struct HalfLayout {
   static constexpr int kReceivedBytes = (kAttention ? 3 * kLayerHeadDim : kColumns) * 4;
   static constexpr int kHeads =  // norms of q and k
       larger(kReceived + kTokens * kReceivedBytes, kTight ? kAddedEnd : 0);
-  // Of slice_tile.cuh's products: rotation of each token's position, [kLayerHeadDim]; otherwise it is in registers.
+  // Rotation of each token's position, [kLayerHeadDim]; otherwise it is in registers.
+  static constexpr bool kSharedTurns = kQuantTiles || (kTiles && kTokens == 2);
   static constexpr int kTurns = kHeads + (kAttention ? 2 * kHeadBytes : 0);
   // The second weights before the first; 16-bit: in their place.
-  static constexpr int kSecondAt = round_128(kTurns + (kAttention && kQuantTiles ? kTokens * kHeadBytes : 0));
+  static constexpr int kSecondAt = round_128(kTurns + (kAttention && kSharedTurns ? kTokens * kHeadBytes : 0));
   static constexpr int kFirst = kTiles ? kSecondAt : kSecondAt + kQuarters * kQuarterBytes;
   static constexpr int kAfter = kFirst + kPieces * kPieceBytes;
   // Tiles of the cache take the first weights' place; swizzled boxes begin at multiples of 1024.
   static constexpr int kFar = ((kTiles ? kFirst + kQuarters * kQuarterBytes : kFirst) + 1023) / 1024 * 1024;
   static constexpr int kFarBytes = kTile * kLayerHeadDim * 2 * 2;  // of a warp: keys and values of 16 bits
   static constexpr int kBytes = kAttention ? larger(kAfter, kFar + kLayerWarps * kFarBytes) : kAfter;
-  static_assert(kBytes <= kMostLayerBytes);
+  static_assert(kHeld || kBytes <= kMostLayerBytes);
+  static_assert(!kHeld || kBytes > kMostLayerBytes);
   static_assert(!kTiles || kQuarters * kQuarterBytes <= kPieces * kPieceBytes);
   // 16-bit: of each token [kRows][kLayerWarps]; slice_tile.cuh: [kSplits][kRows][kTokens]
   static constexpr int kSums = kTight || kQuantTiles ? kX : kSquaresEnd;
@@ -171,7 +184,7 @@ struct HalfLayout {
   static constexpr bool kHasSums = kQuantTiles ? kSliceScale : !kTiles && (has_sums(F) || has_sums(F2));
   static constexpr int kScales = kLayerWidth / (kSliceScale ? kSliceColumns : kGroup);
   static constexpr int kRowBytes =  // of a token's row, its squares included
-      kLayerBlocks * 4 +
+      kSquareCount * 4 +
       (kTiles ? kLayerWidth * 2 : kLayerWidth + kScales * 4 + (kHasSums ? kLayerWidth / kGroup * 4 : 0));
 };
 

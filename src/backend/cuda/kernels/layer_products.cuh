@@ -54,7 +54,7 @@ template <DType F, DType F2, bool kAttention, int kTokenCount>
 struct HalfProducts : HalfBlock<F, F2, kAttention, kTokenCount> {
   using Block = HalfBlock<F, F2, kAttention, kTokenCount>;
   using Block::barrier, Block::base, Block::cluster, Block::kRequesting, Block::kTokens, Block::lane, Block::p,
-      Block::prefetch_second, Block::quarter, Block::rank, Block::shared, Block::warp;
+      Block::columns, Block::pieces, Block::prefetch_second, Block::quarter, Block::rank, Block::shared, Block::warp;
   using Block::Block;
   using Block::magnitude, Block::packed_sums, Block::quantization;
   using typename Block::At;
@@ -197,13 +197,14 @@ struct HalfProducts : HalfBlock<F, F2, kAttention, kTokenCount> {
     }
     if constexpr (At::kTight) __syncthreads();  // sums take the place of the rows
 #pragma unroll 1
-    for (int tile = 0; tile < At::kRows / 16; ++tile) {
+    for (int tile = 0; tile < (pieces() + 1) / 2; ++tile) {
+      const bool whole = At::kPieces % 2 == 0 || 2 * tile + 1 < pieces();  // otherwise only the rows above
       const uint32_t above = base + At::kFirst + (tile * 16 + g) * kLayerWidth * 2 + lane % 4 * 16;
-      const uint32_t below = above + 8 * kLayerWidth * 2;
+      const uint32_t below = above + (whole ? 8 * kLayerWidth * 2 : 0);
       float even[4] = {};
       float odd[4] = {};
       wait_barrier(barrier(At::kFull + 2 * tile), 0);
-      wait_barrier(barrier(At::kFull + 2 * tile + 1), 0);
+      if (whole) wait_barrier(barrier(At::kFull + 2 * tile + 1), 0);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int at = ((warp + i * kLayerWarps) ^ odd_row) * 64;
@@ -216,11 +217,11 @@ struct HalfProducts : HalfBlock<F, F2, kAttention, kTokenCount> {
         float* sums = reinterpret_cast<float*>(shared + At::kSums + lane % 4 * At::kSumBytes) +
                       (tile * 16 + g) * kLayerWarps + warp;
         sums[0] = odd_row == 0 ? even[0] + odd[0] : even[1] + odd[1];
-        sums[8 * kLayerWarps] = odd_row == 0 ? even[2] + odd[2] : even[3] + odd[3];
+        if (whole) sums[8 * kLayerWarps] = odd_row == 0 ? even[2] + odd[2] : even[3] + odd[3];
       }
     }
     __syncthreads();
-    if (warp == kRequesting && lane == 0) prefetch_second();  // the first weights have been read
+    if (!At::kHeld && warp == kRequesting && lane == 0) prefetch_second();  // the first weights have been read
   }
   // The token of this lane's column of the second operand; columns that have none repeat the last.
   [[nodiscard]] __device__ __forceinline__ int operand_token() const { return min(lane / 8, kTokens - 1); }
@@ -265,6 +266,46 @@ struct HalfProducts : HalfBlock<F, F2, kAttention, kTokenCount> {
         if (lane == 0) row.sums()[group] = packed_sums(sum, other);
       }
     }
+  }
+
+  // Second weights in registers: lane l has 16 bytes of each group of rows l / 4 and 8 + l / 4 of the warp's. They come
+  // through shared memory, since loads of the other kernel on the multiprocessor would queue behind so many.
+  struct Held {
+    uint4 above[At::kGroups], below[At::kGroups];
+  };
+  // All threads; then the first weights, which take the same place, are requested: rows from `begin` on.
+  __device__ __forceinline__ void hold_second(Held& held, int begin) const {
+    const uint32_t above = second_rows() + lane / 4 * At::kSlice.q + lane % 4 * 16;
+    const uint32_t below = above + 8 * At::kSlice.q;
+    wait_barrier(barrier(At::kFull + At::kPieces + warp / 2), 0);
+#pragma unroll
+    for (int i = 0; i < At::kGroups; ++i) {
+      held.above[i] = load_shared_16(above + i * 64);
+      held.below[i] = load_shared_16(below + i * 64);
+    }
+    __syncthreads();
+    if (warp == kRequesting && lane == 0) Block::prefetch_middle(begin);
+  }
+  __device__ __forceinline__ void multiply_held(const Held& held) const {
+    float even[4] = {};
+    float odd[4] = {};
+#pragma unroll
+    for (int i = 0; i < At::kGroups; ++i) {
+      const uint4 x = load_shared_16(base + At::kMiddle + operand_token() * At::kMiddleBytes + i * 64 + lane % 4 * 16);
+      mma<__nv_bfloat16>(even, held.above[i].x, held.below[i].x, held.above[i].y, held.below[i].y, x.x, x.y);
+      mma<__nv_bfloat16>(odd, held.above[i].z, held.below[i].z, held.above[i].w, held.below[i].w, x.z, x.w);
+    }
+    if (lane % 4 < kTokens) {  // the token's
+      float* out =
+          p.stream.parts_out + (cluster * kTokens + lane % 4) * kLayerWidth + rank * kLayerSlice + warp * kWarpRows;
+      out[lane / 4] = even[0] + odd[0];
+      out[lane / 4 + 8] = even[2] + odd[2];
+    }
+  }
+  // The warp's rows of the second weights.
+  static constexpr int kWarpRows = kLayerSlice / kLayerWarps;
+  [[nodiscard]] __device__ __forceinline__ uint32_t second_rows() const {
+    return quarter(warp / 2) + warp % 2 * kWarpRows * At::kSlice.q;
   }
 
   // The block's rows of the second product, which it stores; after put_middle() and a barrier.

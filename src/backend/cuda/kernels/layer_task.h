@@ -52,9 +52,9 @@ struct MlpHalf {
   LayerWeight gate, up, down;
 };
 
-// Clusters of the kernels, and so parts: one per query head; of an MLP with gates of this type.
+// Clusters of the kernels, and so parts: one per query head; of an MLP with gates of this type and so many tokens.
 inline constexpr int kAttentionClusters = kLayerHeads;
-[[nodiscard]] int mlp_clusters(DType gate);
+[[nodiscard]] int mlp_clusters(DType gate, int tokens);
 // Whether there are kernels for these types of weights: q, k and o, v; gate and up, down.
 [[nodiscard]] bool layer_types_fit(DType most, DType other);
 // Whether the driver can map weights, as these kernels need it.

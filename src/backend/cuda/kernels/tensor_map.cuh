@@ -49,6 +49,20 @@ inline EncodeTiled encode_tiled() {
                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
+// The same as [64 columns][row][column within], in boxes of `box_rows` rows of 128 columns: two tiles, one after the
+// other. cols is a multiple of 64.
+[[nodiscard]] inline bool map_row_pairs(const void* data, DType dtype, int64_t rows, int64_t cols, int64_t stride,
+                                        int box_rows, CUtensorMap* map) {
+  const cuuint64_t sizes[3] = {64, static_cast<cuuint64_t>(rows), static_cast<cuuint64_t>(cols / 64)};
+  const cuuint64_t strides[2] = {static_cast<cuuint64_t>(stride), 128};
+  const cuuint32_t box[3] = {64, static_cast<cuuint32_t>(box_rows), 2};
+  const cuuint32_t steps[3] = {1, 1, 1};
+  const auto type = dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  return encode_tiled()(map, type, 3, const_cast<void*>(data), sizes, strides, box, steps,
+                        CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
 // Maps of K and V, [pages * kv_heads * page_size, head_dim] each, in boxes of `rows`; false: the driver refuses.
 [[nodiscard]] inline bool map_cache(const KvLayerView& kv, int rows, CUtensorMap* k, CUtensorMap* v) {
   const int64_t count = int64_t{kv.pages} * kv.kv_heads * kv.page_size;

@@ -36,32 +36,21 @@ struct TileShared {
 };
 
 // The squares that the product before has added up, of which the threads of a token have some each: they are loaded
-// without being waited for, and become the token's factor at the end. kAtOnce: one thread of a token has all, and waits
-// for them. Parts 8 apart are added first, then those 4, 2 and 1 apart, whatever N is.
-template <int N, bool kAtOnce>
+// without being waited for, and become the token's factor at the end. Parts are added in the same order whatever the
+// number of a token's threads: those kParts / 2 apart first, then those half as far, and so on.
+template <int N>
 class TokenSquares {
-  static constexpr int kParts = 16;  // that are loaded at a time
-  static constexpr int kMost = kTileThreads / N < kParts ? kTileThreads / N : kParts;
-  static constexpr int kShare = kAtOnce ? 1 : kMost;  // threads of a token
+  static constexpr int kParts = N <= kNarrowTokens ? 32 : 16;  // that are loaded at a time
+  static constexpr int kShare = kTileThreads / N;              // threads of a token
   static constexpr int kCount = kParts / kShare;
 
  public:
   // After wait_for_previous().
-  __device__ __forceinline__ void load(const TileProduct& p, int first_token, uint32_t factors) {
-    load_parts(p, first_token);
-    if constexpr (kAtOnce) store_factor(p, factors);
-  }
-  // After load(): the tokens' factors are stored to shared memory.
-  __device__ __forceinline__ void finish(const TileProduct& p, uint32_t factors) {
-    if constexpr (!kAtOnce) store_factor(p, factors);
-  }
-
- private:
-  __device__ __forceinline__ void load_parts(const TileProduct& p, int first_token) {
+  __device__ __forceinline__ void load(const TileProduct& p, int first_token) {
     const int token = static_cast<int>(threadIdx.x) / kShare;
-    if (token >= N || first_token + token >= p.tokens) return;
+    if (first_token + token >= p.tokens) return;
     const float* from = p.squares + first_token + token;
-    const int parts = p.k / kSquaresRows;
+    const int parts = p.k / squares_rows(N);
     const int part = static_cast<int>(threadIdx.x) % kShare;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
@@ -76,7 +65,8 @@ class TokenSquares {
       }
     }
   }
-  __device__ __forceinline__ void store_factor(const TileProduct& p, uint32_t factors) {
+  // After load(): the tokens' factors are stored to shared memory.
+  __device__ __forceinline__ void finish(const TileProduct& p, uint32_t factors) {
 #pragma unroll
     for (int step = kCount / 2; step > 0; step /= 2) {
 #pragma unroll
@@ -86,18 +76,14 @@ class TokenSquares {
     }
 #pragma unroll
     for (int step = kShare / 2; step > 0; step /= 2) v[0] += __shfl_xor_sync(kFullMask, v[0], step);
-    const int token = static_cast<int>(threadIdx.x) / kShare;
-    if (threadIdx.x % kShare != 0 || token >= N) return;
+    if (threadIdx.x % kShare != 0) return;
     const float factor = rsqrtf(__fdividef(v[0], static_cast<float>(p.k)) + p.eps);
-    asm volatile("st.shared.f32 [%0], %1;" ::"r"(factors + static_cast<uint32_t>(token) * 4U), "f"(factor) : "memory");
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(factors + threadIdx.x / kShare * 4U), "f"(factor) : "memory");
   }
 
+ private:
   float v[kCount] = {};
 };
-
-// With 16 tokens of 16-bit weights that is the faster way.
-template <int N, DType F>
-using TileSquares = TokenSquares<N, (N == 16 && is_plain(F))>;
 
 // Requests the norm's weights of the tile's rows, which no kernel before has read.
 __device__ __forceinline__ void request_next_norm(const TileProduct& p, int first_row) {
@@ -140,21 +126,24 @@ __device__ __forceinline__ float4 cluster_sum(uint32_t at, int splits, int rank)
   return sum;
 }
 
-// Stores results of rows [row, row + 4) of a token, less where the weight ends. Where four are stored at a time they
-// are complete.
+// Stores results of rows [row, row + 4) of a token.
+__device__ __forceinline__ void store_whole(const TileProduct& p, const TileProduct::Segment& s, int token, int row,
+                                            float4 v) {
+  const int64_t at = token * s.out_stride + row;
+  if (p.out_type == DType::bf16) {
+    *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(s.out) + at) =
+        make_uint2(pack_pair<__nv_bfloat16>(v.x, v.y), pack_pair<__nv_bfloat16>(v.z, v.w));
+  } else {
+    *reinterpret_cast<float4*>(static_cast<float*>(s.out) + at) = v;
+  }
+}
+
+// The same, or less where the weight ends. Where four are stored at a time they are complete.
 __device__ __forceinline__ void store_four(const TileParams& a, const TileProduct::Segment& s, int token, int row,
                                            float4 v) {
   const TileProduct& p = a.p;
   const int64_t at = token * s.out_stride + row;
-  if (a.fours) {
-    if (p.out_type == DType::bf16) {
-      *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(s.out) + at) =
-          make_uint2(pack_pair<__nv_bfloat16>(v.x, v.y), pack_pair<__nv_bfloat16>(v.z, v.w));
-    } else {
-      *reinterpret_cast<float4*>(static_cast<float*>(s.out) + at) = v;
-    }
-    return;
-  }
+  if (a.fours) return store_whole(p, s, token, row, v);
   const float values[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -170,8 +159,10 @@ __device__ __forceinline__ void store_four(const TileParams& a, const TileProduc
   }
 }
 
-// Stores four results of a token, all of whose results of the tile the warp has, for the next product.
-__device__ __forceinline__ void store_next(const TileProduct& p, int token, int row, bool exists, float4 v,
+// Stores four results of a token for the next product, and with those of the adjacent lanes, kSquares in all, their
+// squares if the token `counts`. Results that do not exist are at the end of the weight.
+template <int kSquares>
+__device__ __forceinline__ void store_next(const TileProduct& p, int token, int row, bool counts, bool exists, float4 v,
                                            float4 norm) {
   const int rows = p.segment[0].rows;
   if (exists) {
@@ -179,10 +170,10 @@ __device__ __forceinline__ void store_next(const TileProduct& p, int token, int 
         pack_pair<__nv_bfloat16>(v.x * norm.x, v.y * norm.y), pack_pair<__nv_bfloat16>(v.z * norm.z, v.w * norm.w));
   }
   float squares = exists ? fmaf(v.x, v.x, v.y * v.y) + fmaf(v.z, v.z, v.w * v.w) : 0.0F;
-  constexpr int kLanes = kSquaresRows / 4;
+  constexpr int kLanes = kSquares / 4;
 #pragma unroll
   for (int step = kLanes / 2; step > 0; step /= 2) squares += __shfl_xor_sync(kFullMask, squares, step);
-  if (threadIdx.x % kLanes == 0) p.next_squares[row / kSquaresRows * p.tokens + token] = squares;
+  if (counts && threadIdx.x % kLanes == 0) p.next_squares[row / kSquares * p.tokens + token] = squares;
 }
 
 // Results of a tile that a thread finishes: four rows of a token, or of many tokens every kTileThreads-th four.
@@ -264,7 +255,7 @@ struct TileShare {
       store_four(a, s, first_token + f.token, first_row + f.row, v);
     }
     if (p.next_x != nullptr && f.counts) {
-      store_next(p, first_token + f.token, first_row + f.row, f.exists, v, f.next_norm);
+      store_next<squares_rows(N)>(p, first_token + f.token, first_row + f.row, true, f.exists, v, f.next_norm);
     }
   }
 };

@@ -1,6 +1,7 @@
 // Partitions a product of some tens of tokens over the blocks of tile_product_kernel, and launches it.
 #pragma once
 
+#include "backend/cuda/kernels/narrow_product.cuh"
 #include "backend/cuda/kernels/tile_product.cuh"
 #include "backend/cuda/kernels/tile_types.h"
 
@@ -39,11 +40,6 @@ void launch_staged(const LaunchContext& c, const TileProduct& p, const TileShare
     shared = kResidualSlot;  // one block per multiprocessor
   }
   const LaunchShape shape{dim3(static_cast<unsigned>(blocks)), dim3(kTileThreads), shared, a.splits};
-  if constexpr (N == 8 && !is_plain(F) && kStages == 2) {  // more tokens leave no registers for so many operands
-    if (2 * a.units == 3 * a.splits && p.norm == nullptr) {
-      return launch(c, shape, tile_product_kernel<N, F, F2, kStages, true>, a);
-    }
-  }
   launch(c, shape, tile_product_kernel<N, F, F2, kStages>, a);
 }
 
@@ -52,9 +48,6 @@ void launch_tiles(const LaunchContext& c, const TileProduct& p) {
   constexpr int kFew = tile_stages(F, N, 1);
   constexpr int kMany = tile_stages(F, N, kMaxSplits);
   const TileShares shares = tile_shares(c, p);
-  if constexpr (N == 8 && !is_plain(F)) {
-    if (shares.units <= shares.splits) return launch_staged<N, F, F2, 1>(c, p, shares);
-  }
   if constexpr (kFew != kMany) {
     if (divide_up(shares.units, shares.splits) > kFew && shares.splits <= kMaxLoneSplits) {
       return launch_staged<N, F, F2, kMany>(c, p, shares);
@@ -65,6 +58,9 @@ void launch_tiles(const LaunchContext& c, const TileProduct& p) {
 
 template <int N>
 void launch_tiles_for(const LaunchContext& c, const TileProduct& p) {
+  if constexpr (N <= kNarrowTokens) {
+    if (launch_narrow<N>(c, p)) return;
+  }
   (void)with_tile_types(p, [&]<DType F, DType F2>() {
     if constexpr (N <= most_columns(F)) launch_tiles<N, F, F2>(c, p);
   });

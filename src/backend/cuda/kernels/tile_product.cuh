@@ -52,13 +52,12 @@ __device__ __forceinline__ void multiply_arriving(float (&acc)[N / 2], int count
 template <int N, DType F, int kStages>
 __device__ __forceinline__ void multiply_tile(const TileParams& a, const TileProduct::Segment& s, int first_row,
                                               int first_token, int rank, const TileShared& shared,
-                                              TileSquares<N, F>& squares, float (&acc)[N / 2]) {
+                                              TokenSquares<N>& squares, float (&acc)[N / 2]) {
   constexpr int kValues = tile_unit(F);
   constexpr int kSteps = kValues / 16;
   constexpr int kActivationBytes = N * kValues * 2;
   const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
-  // Units of this block; one stage is for one.
-  const int count = kStages == 1 ? 1 : (a.units - rank + a.splits - 1) / a.splits;
+  const int count = (a.units - rank + a.splits - 1) / a.splits;  // units of this block
   const auto unit_of = [&](int i) { return rank + i * a.splits; };
   const auto slot_of = [&](int i) { return shared.ring + static_cast<uint32_t>(i % kStages * a.slot_bytes); };
   const auto weights_in = [&](uint32_t slot) {
@@ -73,7 +72,7 @@ __device__ __forceinline__ void multiply_tile(const TileParams& a, const TilePro
   rows.load_super(unit_of(0));
   TileActivations<N, kValues> activations(a.p, first_token);
   constexpr bool kNormalizes = N <= kFewTileTokens;
-  constexpr bool kEarlyNorm = is_plain(F) || (kStages == 1 && N == 8);  // else operands have the registers
+  constexpr bool kEarlyNorm = is_plain(F);  // else operands have the registers
   float norm[kStages][8];
   if constexpr (kNormalizes && kEarlyNorm) {
 #pragma unroll
@@ -107,7 +106,7 @@ __device__ __forceinline__ void multiply_tile(const TileParams& a, const TilePro
       if (i < count) activations.copy(unit_of(i), slot_of(i));
       commit_copies();
     }
-    if (a.p.squares != nullptr) squares.load(a.p, first_token, shared.squares);
+    if (a.p.squares != nullptr) squares.load(a.p, first_token);
   }
 #pragma unroll
   for (int i = 0; i < N / 2; ++i) acc[i] = 0;
@@ -172,71 +171,12 @@ __device__ __forceinline__ void multiply_tile(const TileParams& a, const TilePro
   }
 }
 
-// The same of quantized weights where a block has one and a half units, all of whose weights are operands before the
-// previous kernel has ended: a unit of its own and half of one that it shares with the next or previous block.
-template <int N, DType F>
-__device__ __forceinline__ void multiply_unit_and_half(const TileParams& a, const TileProduct::Segment& s,
-                                                       int first_row, int first_token, int rank,
-                                                       const TileShared& shared, TileSquares<N, F>& squares,
-                                                       float (&acc)[N / 2]) {
-  constexpr int kValues = tile_unit(F);
-  constexpr int kSteps = kValues / 16;
-  constexpr int kActivationBytes = N * kValues * 2;
-  const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
-  const int half = rank % 2;
-  const int unit[2] = {rank, a.splits + rank / 2};
-  const uint32_t slot[2] = {shared.ring, shared.ring + static_cast<uint32_t>(a.slot_bytes)};
-  const uint32_t weights = static_cast<uint32_t>(kActivationBytes + group * unit_bytes(F));
-  TileRows<F> rows(s, first_row);
-  TileRows<F> more(s, first_row);
-  rows.copy(unit[0], slot[0] + weights);
-  commit_copies();
-  more.copy(unit[1], slot[1] + weights);
-  commit_copies();
-  rows.load_super(unit[0]);
-  more.load_super(unit[1]);
-  const TileActivations<N, kValues> activations(a.p, first_token);
-  let_next_start();
-  uint32_t own[kSteps][4];
-  uint32_t other[kSteps / 2][4];
-  wait_copies<1>();
-  sync_barrier(1 + group, kGroupThreads);
-  rows.template unpack<kSteps / 2>(slot[0] + weights, 0, own);
-  wait_copies<0>();
-  sync_barrier(1 + group, kGroupThreads);
-  more.template unpack<kSteps / 4>(slot[1] + weights, half, other);
-  wait_for_previous();
-  activations.copy(unit[0], slot[0]);
-  activations.copy(unit[1], slot[1]);
-  commit_copies();
-  if (a.p.squares != nullptr) squares.load(a.p, first_token, shared.squares);
-#pragma unroll
-  for (int i = 0; i < N / 2; ++i) acc[i] = 0;
-  wait_copies<0>();
-  fence_async_shared();
-  __syncthreads();
-  wgmma_fence();
-#pragma unroll
-  for (int step = 0; step < kSteps; ++step) {
-    multiply_columns(acc, own[step], operand(slot[0]) + operand_step(step, N));
-  }
-  const uint64_t tokens = operand(slot[1]) + static_cast<uint64_t>(half) * operand_step(kSteps / 2, N);
-#pragma unroll
-  for (int step = 0; step < kSteps / 2; ++step) {
-    multiply_columns(acc, other[step], tokens + operand_step(step, N));
-  }
-  wgmma_commit();
-  wgmma_wait<0>();
-  pin(acc);
-  __syncthreads();  // both warpgroups have read the activations
-}
-
 // The same of quantized weights and many tokens, which leave registers for half a unit at a time. The code that unpacks
 // is long and exists once: from the second time on it is in the instruction cache.
 template <int N, DType F, int kStages>
 __device__ __forceinline__ void multiply_many(const TileParams& a, const TileProduct::Segment& s, int first_row,
                                               int first_token, int rank, const TileShared& shared,
-                                              TileSquares<N, F>& squares, float (&acc)[N / 2]) {
+                                              TokenSquares<N>& squares, float (&acc)[N / 2]) {
   constexpr int kValues = tile_unit(F);
   constexpr int kSteps = kValues / 32;  // of half a unit
   constexpr int kActivationBytes = N * kValues * 2;
@@ -276,7 +216,7 @@ __device__ __forceinline__ void multiply_many(const TileParams& a, const TilePro
         if (stage < count) activations.copy(unit_of(stage), slot_of(stage));
         commit_copies();
       }
-      if (a.p.squares != nullptr) squares.load(a.p, first_token, shared.squares);
+      if (a.p.squares != nullptr) squares.load(a.p, first_token);
     }
     if (half == 0) {
       wait_copies<kStages - 1>();
@@ -308,7 +248,7 @@ __device__ __forceinline__ void multiply_many(const TileParams& a, const TilePro
 template <int N, DType F>
 __device__ __forceinline__ void finish_tile(const TileParams& a, const TileProduct::Segment& s, int first_row,
                                             int first_token, int rank, const TileShared& shared,
-                                            TileSquares<N, F>& squares, const float (&acc)[N / 2]) {
+                                            TokenSquares<N>& squares, const float (&acc)[N / 2]) {
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % kWarp;
   if (a.p.squares != nullptr) squares.finish(a.p, shared.squares);
@@ -342,8 +282,8 @@ __device__ __forceinline__ void finish_tile(const TileParams& a, const TileProdu
 
 #endif
 
-// Segments are of type F or F2. kUnitAndHalf: see multiply_unit_and_half().
-template <int N, DType F, DType F2, int kStages, bool kUnitAndHalf = false>
+// Segments are of type F or F2.
+template <int N, DType F, DType F2, int kStages>
 __global__ void __launch_bounds__(kTileThreads, N <= kFewTileTokens || (N == kPairColumns && kStages == 2) ? 2 : 1)
     tile_product_kernel(const __grid_constant__ TileParams a) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -362,12 +302,10 @@ __global__ void __launch_bounds__(kTileThreads, N <= kFewTileTokens || (N == kPa
   const TileProduct::Segment& mine = a.p.segment[a.p.swiglu ? group : segment];
   const int my_row = first_row + (a.p.swiglu ? 0 : group * kGroupRows);
   if (N > kFewTileTokens) request_next_norm(a.p, first_row);
-  TileSquares<N, F> squares;
+  TokenSquares<N> squares;
   float acc[N / 2];
   const auto multiply = [&]<DType kType>() {
-    if constexpr (kUnitAndHalf) {
-      multiply_unit_and_half<N, kType>(a, mine, my_row, first_token, rank, shared, squares, acc);
-    } else if constexpr (is_plain(kType) || N <= kFewTileTokens) {
+    if constexpr (is_plain(kType) || N <= kFewTileTokens) {
       multiply_tile<N, kType, kStages>(a, mine, my_row, first_token, rank, shared, squares, acc);
     } else {
       multiply_many<N, kType, kStages>(a, mine, my_row, first_token, rank, shared, squares, acc);

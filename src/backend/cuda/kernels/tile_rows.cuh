@@ -7,11 +7,11 @@
 
 namespace inferno::cuda {
 
-// Bytes of a unit's weights, 64 rows.
-__host__ __device__ constexpr int unit_bytes(DType dtype) {
-  if (is_plain(dtype)) return kGroupRows * tile_unit(dtype) * 2;
+// Bytes of a unit's weights.
+__host__ __device__ constexpr int unit_bytes(DType dtype, int rows = kGroupRows) {
+  if (is_plain(dtype)) return rows * tile_unit(dtype) * 2;
   const GroupBytes b = group_bytes(dtype);
-  return kGroupRows * 8 * (b.q + b.h + b.s);
+  return rows * 8 * (b.q + b.h + b.s);
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -23,8 +23,8 @@ __device__ __forceinline__ void copy_weight_16(uint32_t to, const void* from, bo
                : "memory");
 }
 
-// 64 rows of a weight, from `first` on, as one warpgroup has them.
-template <DType F>
+// kRows rows of a weight, from `first` on: 64 as one warpgroup has them, 16 of each warp, or 16 that its warps share.
+template <DType F, int kRows = kGroupRows>
 class TileRows {
  public:
   static constexpr int kSteps = tile_unit(F) / 16;
@@ -41,7 +41,7 @@ class TileRows {
     if constexpr (is_plain(F)) {
       // Tiles of 64 values as wgmma reads them, see operand().
       copy_plane<16, 128>(w_.q, w_.row_stride, unit * tile_unit(F) * 2, [&](int r, int piece) {
-        return to + piece / 8 * (kGroupRows * 128) + r * 128 + ((piece % 8 ^ r % 8) << 4);
+        return to + piece / 8 * (kRows * 128) + r * 128 + ((piece % 8 ^ r % 8) << 4);
       });
     } else {
       constexpr GroupBytes kBytes = group_bytes(F);
@@ -56,7 +56,7 @@ class TileRows {
         copy_plane<kBytes.h / 2, 8 * kBytes.h>(w_.h, groups * kBytes.h, unit * 8 * kBytes.h,
                                                [&](int r, int piece) { return h_place(to, r, piece); });
       }
-      constexpr int kScales = kGroupRows * 8 * (kBytes.q + kBytes.h);
+      constexpr int kScales = kRows * 8 * (kBytes.q + kBytes.h);
       copy_plane<kBytes.s / 2, 8 * kBytes.s>(w_.s, groups * kBytes.s, unit * 8 * kBytes.s, [&](int r, int piece) {
         return to + kScales + r * (8 * kBytes.s) + piece * 16;
       });
@@ -85,8 +85,7 @@ class TileRows {
     const int c = thread_ % 4;
     const int row = my_row();
     const uint32_t q_at = (from + row * (8 * kBytes.q) + (row % 8 << 4) + 2 * c) ^ (part * kCount << 4);
-    const uint32_t s_at =
-        from + kGroupRows * 8 * (kBytes.q + kBytes.h) + row * (8 * kBytes.s) + part * kCount * kBytes.s;
+    const uint32_t s_at = from + kRows * 8 * (kBytes.q + kBytes.h) + row * (8 * kBytes.s) + part * kCount * kBytes.s;
 #pragma unroll
     for (int j = 0; j < kCount; ++j) {
 #pragma unroll
@@ -123,18 +122,18 @@ class TileRows {
     static_assert(kStep % 8 == 0, "all of a thread's rows have the same place modulo 8");
     const int row = thread_ / kPieces;
     const int piece = thread_ % kPieces;
-    if (kStep > kGroupRows && row >= kGroupRows) return;
+    if (kStep > kRows && row >= kRows) return;
     const uint8_t* from = plane + (first_ + row) * row_bytes + at + piece * 16;
     const uint32_t to = place(row, piece);
 #pragma unroll
-    for (int i = 0; i < kGroupRows; i += kStep) {
+    for (int i = 0; i < kRows; i += kStep) {
       copy_weight_16(to + i * kStride, from, first_ + row + i < rows_, policy_);
       from += kStep * row_bytes;
     }
   }
   static __device__ __forceinline__ uint32_t h_place(uint32_t unit, int row, int piece) {
     constexpr GroupBytes kBytes = group_bytes(F);
-    const uint32_t plane = unit + kGroupRows * 8 * kBytes.q;
+    const uint32_t plane = unit + kRows * 8 * kBytes.q;
     return kBytes.h == 8 ? plane + row * 64 + ((piece ^ row / 2 % 4) << 4) : plane + row * 32 + piece * 16;
   }
   // The lane's four levels of a group at `at`: two of the first half, two of the second. `n`: which of eight values.
@@ -192,7 +191,9 @@ class TileRows {
     return pack_pair<__nv_bfloat16>(v[0], v[1]);
   }
   // The first of the thread's two rows.
-  [[nodiscard]] __device__ __forceinline__ int my_row() const { return thread_ / kWarp * 16 + thread_ % kWarp / 4; }
+  [[nodiscard]] __device__ __forceinline__ int my_row() const {
+    return thread_ / kWarp * 16 % kRows + thread_ % kWarp / 4;
+  }
 
   const Planes& w_;
   int first_;

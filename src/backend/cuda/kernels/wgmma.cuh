@@ -53,6 +53,15 @@ __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap* map, in
       "l"(map), "r"(x), "r"(y), "r"(barrier)
       : "memory");
 }
+// The same into the blocks of the cluster whose bits are in `blocks`, at the same place in each, and counted there.
+__device__ __forceinline__ void copy_box_to(uint16_t blocks, uint32_t to, const CUtensorMap* map, int x, int y,
+                                            uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+      "[%1, {%2, %3}], [%4], %5;" ::"r"(to),
+      "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(blocks)
+      : "memory");
+}
 // Contiguous bytes; addresses and size are multiples of 16. They are read once in a step: L2 evicts them first.
 __device__ __forceinline__ void copy_bytes(uint32_t to, const void* from, int bytes, uint32_t barrier) {
   uint64_t policy;

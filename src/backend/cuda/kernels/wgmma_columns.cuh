@@ -1,4 +1,4 @@
-// Matrix products of a warpgroup (see wgmma.cuh) of 8, 16, 32, 64, 128 or 192 columns.
+// Matrix products of a warpgroup (see wgmma.cuh) of 8, 16, 32, 48, 64, 96, 128 or 192 columns.
 #pragma once
 
 #include "backend/cuda/kernels/wgmma.cuh"
@@ -23,7 +23,9 @@ __device__ __forceinline__ void multiply_columns(float (&c)[kCount], uint64_t a,
 #define INFERNO_D4 "%0, %1, %2, %3"
 #define INFERNO_D8 INFERNO_D4 ", %4, %5, %6, %7"
 #define INFERNO_D16 INFERNO_D8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define INFERNO_D24 INFERNO_D16 ", %16, %17, %18, %19, %20, %21, %22, %23"
 #define INFERNO_D32 INFERNO_D16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define INFERNO_D48 INFERNO_D32 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define INFERNO_D64                                                                                             \
   INFERNO_D32                                                                                                   \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, " \
@@ -55,13 +57,17 @@ __device__ __forceinline__ void multiply_columns(float (&c)[kCount], uint64_t a,
 INFERNO_WGMMA(8, 4, INFERNO_D4, 4, 5, 6, 7, 8, INFERNO_F4(0))
 INFERNO_WGMMA(16, 8, INFERNO_D8, 8, 9, 10, 11, 12, INFERNO_F8(0))
 INFERNO_WGMMA(32, 16, INFERNO_D16, 16, 17, 18, 19, 20, INFERNO_F8(0), INFERNO_F8(8))
+INFERNO_WGMMA(48, 24, INFERNO_D24, 24, 25, 26, 27, 28, INFERNO_F8(0), INFERNO_F8(8), INFERNO_F8(16))
 INFERNO_WGMMA(64, 32, INFERNO_D32, 32, 33, 34, 35, 36, INFERNO_F32(0))
+INFERNO_WGMMA(96, 48, INFERNO_D48, 48, 49, 50, 51, 52, INFERNO_F32(0), INFERNO_F8(32), INFERNO_F8(40))
 INFERNO_WGMMA(128, 64, INFERNO_D64, 64, 65, 66, 67, 68, INFERNO_F32(0), INFERNO_F32(32))
 INFERNO_WGMMA(192, 96, INFERNO_D96, 96, 97, 98, 99, 100, INFERNO_F32(0), INFERNO_F32(32), INFERNO_F32(64))
 #undef INFERNO_WGMMA
 #undef INFERNO_D96
 #undef INFERNO_D64
+#undef INFERNO_D48
 #undef INFERNO_D32
+#undef INFERNO_D24
 #undef INFERNO_D16
 #undef INFERNO_D8
 #undef INFERNO_D4
