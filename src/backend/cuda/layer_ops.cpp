@@ -4,6 +4,7 @@
 // residual stream between them is in scratch memory, as parts; the tensor of the ops gets the sum after the last layer.
 //
 // 33 to 128: attention, and the products between it and the next one (batch_chain.cuh).
+#include <atomic>
 #include <optional>
 #include <utility>
 
@@ -78,6 +79,10 @@ bool is_chain(const LayerOps& l) {
   return l.attention.private_result && l.output.x.data == l.attention.out.data && l.output.residual.data == x &&
          l.output.out[0].data == x && l.mlp.x.data == x && l.mlp.residual.data == x && l.mlp.out.data == x;
 }
+
+// The one that may launch batch_chain.cuh: its blocks wait for each other, so two of these kernels at the same time
+// could keep blocks of each other from starting.
+std::atomic<const OpRunner*> chain_user{nullptr};
 
 LayerWeight weight_of(const Weight* w) {
   return {.w = on_device(w).planes(), .dtype = w->dtype()};
@@ -173,6 +178,11 @@ size_t OpRunner::run_layers(std::span<const OpRecord> records) {
   return done;
 }
 
+OpRunner::~OpRunner() {
+  const OpRunner* user = this;
+  (void)chain_user.compare_exchange_strong(user, nullptr);
+}
+
 bool OpRunner::is_batch_layer(std::span<const OpRecord> records) const {
   const std::optional<LayerOps> l = layer_of(records);
   if (!l || l->qkv.batch.tokens < kLeastChainTokens || !fuses(l->qkv, l->attention) || !is_chain(*l) ||
@@ -196,6 +206,8 @@ void OpRunner::reserve_batch_layers() {
 
 size_t OpRunner::run_batch_layers(std::span<const OpRecord> records) {
   if (planning_ || !is_batch_layer(records)) return 0;
+  const OpRunner* user = nullptr;
+  if (!chain_user.compare_exchange_strong(user, this) && user != this) return 0;
   const auto& first = records[0].args<QkvRopeStoreArgs>();
   reserve_batch_layers();
   const RawHeads raw = project_heads(first);

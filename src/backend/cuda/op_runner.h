@@ -34,6 +34,9 @@ namespace inferno::cuda {
 class OpRunner {
  public:
   OpRunner(const LaunchContext& context, const std::shared_ptr<FreeCount>& frees);
+  ~OpRunner();
+  OpRunner(const OpRunner&) = delete;
+  OpRunner& operator=(const OpRunner&) = delete;
 
   // Ranks pass rows on through the host.
   [[nodiscard]] static bool has_kernel(OpId op) {
