@@ -118,6 +118,8 @@ class Backend {
 
   // Tokens of a step that keep the machine busy; longer prompts run in chunks.
   [[nodiscard]] virtual int32_t preferred_step_tokens() const { return 512; }
+  // Products take as long for one token more than a multiple of this as for the next one.
+  [[nodiscard]] virtual int32_t token_tile() const { return 16; }
   // Of a device with memory of its own: measured now, once; its memory that is free. Nothing: the host's count.
   [[nodiscard]] virtual std::optional<DeviceRates> device_rates() { return std::nullopt; }
   [[nodiscard]] virtual std::optional<uint64_t> free_memory() const { return std::nullopt; }

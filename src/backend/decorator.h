@@ -26,6 +26,7 @@ class BackendDecorator : public Backend {
   [[nodiscard]] bool is_wide(const OpRecord& record) const override { return inner_->is_wide(record); }
 
   [[nodiscard]] int32_t preferred_step_tokens() const override { return inner_->preferred_step_tokens(); }
+  [[nodiscard]] int32_t token_tile() const override { return inner_->token_tile(); }
   [[nodiscard]] std::optional<DeviceRates> device_rates() override { return inner_->device_rates(); }
   [[nodiscard]] std::optional<uint64_t> free_memory() const override { return inner_->free_memory(); }
 

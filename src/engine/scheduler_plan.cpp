@@ -11,8 +11,8 @@ namespace {
 constexpr int32_t kPatience = 8;
 // What prompts get of a step at least, as a share of its target, where nobody gave that.
 constexpr double kPromptShare = 0.6;
-// A chunk that does not finish its prompt fills the step's last tile: products work in tiles of tokens, whosever these
-// are, so that 17 take as long as 32.
+// Prompts that are alone have chunks of a multiple of this. Beside others a chunk that does not finish its prompt fills
+// the step's last tile: products work in tiles of tokens, whosever these are, so that 17 may take as long as 32.
 constexpr int32_t kTile = 16;
 constexpr int32_t kQuarterTile = kTile / 4;
 constexpr int32_t kLargeTile = 64;
@@ -147,7 +147,8 @@ int32_t Scheduler::chunk_within(const Sequence& s, double limit) const {
   // A target that nobody gave may be exceeded for whole tiles: with half of one less, steps would end far before it.
   const int32_t room = latency_may_grow_ ? cost_.tokens_within(kStretch * limit, shape_, s.computed, most, 1) : tokens;
   if (room == most) return most;
-  const int32_t whole = (others + room) / kTile * kTile - others;
+  const int32_t tile = backend_.token_tile();
+  const int32_t whole = (others + room) / tile * tile - others;
   // Not where that would be much less: what a step does besides is then paid too often.
   return 4 * whole >= 3 * tokens ? whole : tokens / kQuarterTile * kQuarterTile;
 }

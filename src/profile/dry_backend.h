@@ -27,6 +27,7 @@ class DryBackend final : public Backend {
   [[nodiscard]] bool supports(const OpRecord& op) const override { return like_->supports(op); }
 
   [[nodiscard]] int32_t preferred_step_tokens() const override { return like_->preferred_step_tokens(); }
+  [[nodiscard]] int32_t token_tile() const override { return like_->token_tile(); }
   void expect(const ModelNeeds& needs) override { like_->expect(needs); }
   [[nodiscard]] std::optional<FallbackLayers> fallback() const override { return like_->fallback(); }
 

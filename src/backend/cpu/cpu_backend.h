@@ -34,6 +34,7 @@ class CpuBackend final : public Backend {
   [[nodiscard]] bool host_visible() const override { return true; }
   [[nodiscard]] bool cpu_numerics() const override { return true; }
   [[nodiscard]] int workers() const override { return threads(); }
+  [[nodiscard]] int32_t token_tile() const override { return kernels_.token_tile; }
   [[nodiscard]] bool supports(OpId op, DType dtype) const override;
 
   [[nodiscard]] Buffer allocate(size_t bytes) override;

@@ -165,6 +165,7 @@ inline constexpr int kKernelActivations = 7;
 
 struct KernelTable {
   const char* name;
+  int32_t token_tile;  // Backend::token_tile()
 
   // Vectors of n floats; out may be an input.
   void (*add)(const float* a, const float* b, float* out, int64_t n) noexcept;

@@ -179,6 +179,7 @@ void fill_scalar_vector(KernelTable& table) {
 
 void fill_scalar(KernelTable& table) {
   table.name = "scalar";
+  table.token_tile = 16;
   fill_scalar_vector(table);
   fill_scalar_linear(table);
   fill_scalar_attention(table);

@@ -8,6 +8,7 @@ namespace inferno {
 
 void fill_amx(KernelTable& table) {
   table.name = "amx";
+  table.token_tile = 16;
   fill_quantized(table, []<InterleavedFormat kFormat>(DType dtype) {
     return LinearKernel{"amx",          &interleaved_layout(dtype), &kTokenTiles<kFormat.block>,
                         kPanelRows,     amx_scratch<kFormat>,       run_amx<kFormat>,

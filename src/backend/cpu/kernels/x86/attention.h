@@ -11,7 +11,7 @@ namespace {
 
 inline constexpr int64_t kQueryBlock = kWide == 16 ? 64 : 32;
 inline constexpr int64_t kTile = 2 * kWide;  // positions or dimensions that are multiplied at once
-inline constexpr int64_t kChunk = 64;        // positions that are widened and multiplied together: fits L1
+inline constexpr int64_t kChunk = 32;        // positions that are widened and multiplied together: half of L1
 inline constexpr int64_t kNextLines = 4;     // prefetched at a time: as many as are widened meanwhile
 
 // Rows [begin, begin + count) of the span; from `rows` on the last row again, whose weight will be zero.

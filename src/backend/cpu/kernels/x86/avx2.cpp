@@ -9,6 +9,7 @@ namespace inferno {
 
 void fill_avx2(KernelTable& table) {
   table.name = "avx2";
+  table.token_tile = kSideStep;
   fill_vector_ops(table);
   fill_quantized(table, []<InterleavedFormat kFormat>(DType dtype) {
     return LinearKernel{"avx2",           &interleaved_layout(dtype), &kSide<kFormat.block, kWordLevels<kFormat>>,

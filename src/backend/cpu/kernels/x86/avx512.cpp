@@ -9,6 +9,7 @@ namespace inferno {
 
 void fill_avx512(KernelTable& table) {
   table.name = "avx512";
+  table.token_tile = kSideStep;
   fill_vector_ops(table);
   fill_quantized(table, []<InterleavedFormat kFormat>(DType dtype) {
     return LinearKernel{"avx512",       &interleaved_layout(dtype), &kSide<kFormat.block, kWordLevels<kFormat>>,

@@ -9,6 +9,7 @@ namespace inferno {
 
 void fill_avx512_vnni(KernelTable& table) {
   table.name = "avx512_vnni";
+  table.token_tile = kSideStep;
   fill_vector_ops(table);
   fill_quantized(table, []<InterleavedFormat kFormat>(DType dtype) {
     return LinearKernel{"avx512_vnni",  &interleaved_layout(dtype), &kSide<kFormat.block, false>,
