@@ -80,5 +80,18 @@ TEST(StepCost, ATimeThatIsNotPositiveIsIgnored) {
   EXPECT_EQ(cost.seconds({.rows = 1, .tokens = 1, .context = 1}), before);
 }
 
+// The first counts whole; of later ones a single disturbed step counts for little, and a lasting change in full.
+TEST(DecodeTime, FollowsTheLastFewSteps) {
+  DecodeTime time;
+  EXPECT_EQ(time.tokens, 0);
+  time.observe(4, 0.04);
+  EXPECT_DOUBLE_EQ(time.seconds, 0.04);
+  time.observe(4, 0.14);
+  EXPECT_LT(time.seconds, 0.065);
+  for (int i = 0; i < 40; ++i) time.observe(8, 0.08);
+  EXPECT_NEAR(time.seconds, 0.08, 1e-4);
+  EXPECT_EQ(time.tokens, 8);
+}
+
 }  // namespace
 }  // namespace inferno
