@@ -119,10 +119,34 @@ void OpRunner::run_fused(const QkvRopeStoreArgs& a, const AttentionArgs& b, std:
   DecodeAttention d = fused_task(a, b, project_heads(a));
   if (b.private_result) narrow_output(d.task, after);
   if (batch_attention_supports(context_, b.kv, d.task.q_heads, b.batch.tokens)) {
+    request_output(d, after);
     enqueue([&](const LaunchContext& c) { require_mapped(launch_batch_attention(c, d)); });
   } else {
     enqueue([&](const LaunchContext& c) { launch_decode_attention(c, d); });
   }
+}
+
+// With 17 to 32 tokens two blocks of attention leave no room on a multiprocessor for one of the output projection,
+// which so requests its weights late; small ones can be in L2 until then.
+void OpRunner::request_output(DecodeAttention& d, std::span<const OpRecord> after) {
+  constexpr int64_t kMostBytes = 8 << 20;
+  const int tokens = d.task.batch.tokens;
+  if (tokens <= kNarrowTokens || tokens > kFewTileTokens || after.empty() || after[0].op() != OpId::linear) return;
+  const Weight* w = after[0].args<LinearArgs>().w[0];
+  if (row_bytes(w->dtype(), w->cols()) * w->rows() > kMostBytes) return;
+  const Planes& p = on_device(w).planes();
+  const auto request = [&](const uint8_t* plane, int64_t row_bytes) {
+    constexpr int64_t kStep = 16;
+    return DecodeAttention::Request{plane, static_cast<int>(row_bytes * w->rows() / kStep * kStep)};
+  };
+  if (!is_quantized(w->dtype())) {
+    d.next[0] = request(p.q, p.row_stride);
+    return;
+  }
+  const GroupBytes bytes = group_bytes(w->dtype());
+  d.next[0] = request(p.q, int64_t{p.groups} * bytes.q);
+  d.next[1] = request(p.h, int64_t{p.groups} * bytes.h);
+  d.next[2] = request(p.s, int64_t{p.groups} * bytes.s);
 }
 
 void OpRunner::narrow_output(AttentionTask& task, std::span<const OpRecord> after) {

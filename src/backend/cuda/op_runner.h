@@ -187,6 +187,8 @@ class OpRunner {
   [[nodiscard]] static bool attends_prompt(const AttentionArgs& a);
   // Makes the attention store its private result in the type that the linear after it reads.
   void narrow_output(AttentionTask& task, std::span<const OpRecord> after);
+  // Makes the attention request the weights of the output projection after it into L2 where that helps.
+  static void request_output(DecodeAttention& d, std::span<const OpRecord> after);
 
   [[nodiscard]] void* region(Region r, int64_t bytes) { return workspace_.get(r, bytes); }
   // Calls f(context) unless this is only planning.

@@ -74,7 +74,7 @@ TEST_P(TileProducts, FewRowsOfABlockGiveWhatTheirDefinitionGives) {
     }
   }
   for (const int64_t width : {1024, 2048}) {
-    for (const int64_t tokens : {7, 16}) {
+    for (const int64_t tokens : {7, 16, 19, 32}) {
       SCOPED_TRACE(testing::Message() << tokens << " tokens, " << width << " wide");
       expect_definition(mlp_case(
           {.tokens = tokens, .width = width, .ffn = 512, .weight = GetParam(), .down = GetParam(), .norm = false}, 9));

@@ -88,6 +88,21 @@ __device__ __forceinline__ void produce(const Params& p, uint32_t stages, uint32
   }
 }
 
+// One thread: requests the block's share of the next product's weights into L2.
+__device__ __forceinline__ void request_next(const Params& p) {
+  constexpr int kLine = 128;
+#pragma unroll
+  for (const DecodeAttention::Request& r : p.a.next) {
+    const int share = (r.bytes / static_cast<int>(gridDim.x) / kLine + 1) * kLine;
+    const int first = share * static_cast<int>(blockIdx.x);
+    const int bytes = min(share, r.bytes - first);
+    if (bytes <= 0) continue;
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(static_cast<const uint8_t*>(r.at) + first),
+                 "r"(bytes)
+                 : "memory");
+  }
+}
+
 // Which token and kv head a pair is, and where they are: depends on no other kernel of the step.
 struct Pair {
   int64_t t = 0;
@@ -373,6 +388,7 @@ __global__ void __launch_bounds__(kComputing + kWarp, 3) batch_attention_kernel(
   let_next_start();
   if (threadIdx.x >= kComputing) {
     if (threadIdx.x == kComputing) produce<kDim, kStages, kReady>(p, shared_address(shared), full, empty);
+    if (!kReady && threadIdx.x == kComputing + 1) request_next(p);
   } else {
     consume<T, kDim, kStages, kReady>(p, shared, full, empty);
   }

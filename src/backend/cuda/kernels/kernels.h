@@ -195,6 +195,12 @@ struct DecodeAttention {
   RopeParams rope;
   float* partials = nullptr;     // decode_partial_floats
   uint32_t* counters = nullptr;  // decode_counters, zero, left zero
+  // Weights of the next product, which launch_batch_attention() requests into L2; or none.
+  struct Request {
+    const void* at = nullptr;
+    int bytes = 0;  // a multiple of 16
+  };
+  Request next[3];
 };
 [[nodiscard]] bool decode_attention_supports(const KvLayerView& kv, int q_heads);
 // Enough for any number of tokens: only few are split.

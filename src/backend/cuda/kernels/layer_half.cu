@@ -65,14 +65,14 @@ __device__ __forceinline__ void attention_half(const AttentionParams& p, uint8_t
   using At = typename Block::At;
   constexpr int kTokenWarps = Block::kTokenWarps;
   constexpr int kNearBuffers = kTokens == 1 ? 1 : 2;
-  constexpr bool kBothNear = At::kTiles && kTokens == 2;  // registers allow to load both before the wait
+  constexpr bool kBothNear = kTokens == 2;  // registers allow to load both before the wait
   let_next_start();
   const Block b(p.half, shared);
   // Loads of the cache and of the rotation wait for these. A token that does not exist has no positions.
   const bool exists = kTokens < 4 || b.token < p.half.stream.tokens;
   const int cached = exists ? __ldcg(p.batch.pos + b.token) : 0;
   const int sequence = exists ? __ldcg(p.batch.seq_of_token + b.token) : 0;
-  constexpr bool kSlotEarly = kTokens == 1 || (At::kTiles && kTokens == 2);  // where registers allow it
+  constexpr bool kSlotEarly = kTokens <= 2;  // where registers allow it
   const int own_slot = exists && kSlotEarly ? __ldcg(p.batch.slot + b.token) : -1;
   bool any_far = false;
   if constexpr (At::kTight) {
@@ -457,17 +457,21 @@ auto with_layer_tokens(int tokens, Visit visit) {
 }
 
 // A block of each half fits on a multiprocessor, where the MLP's is too large for two.
-template <int kTokens>
-constexpr int both_halves() {
-  constexpr int kReserved = 1024;  // of each block, by the hardware
-  return HalfLayout<DType::bf16, DType::bf16, true, kTokens>::kBytes +
-         HalfLayout<DType::bf16, DType::bf16, false, kTokens>::kBytes + 2 * kReserved;
+template <DType F, DType F2, int kTokens>
+constexpr bool both_halves_fit() {
+  constexpr int kOfEach = 1024;  // by the hardware
+  constexpr int kAll = 228 * 1024;
+  return HalfLayout<F, F2, true, kTokens>::kReserved + HalfLayout<F, F2, false, kTokens>::kReserved + 2 * kOfEach <=
+         kAll;
 }
-static_assert(both_halves<1>() <= 228 * 1024 && both_halves<2>() <= 228 * 1024);
+static_assert(both_halves_fit<DType::bf16, DType::bf16, 1>() && both_halves_fit<DType::bf16, DType::bf16, 2>());
+static_assert(both_halves_fit<DType::q8_0, DType::q8_0, 2>() && both_halves_fit<DType::q8_0, DType::q8_0, 4>());
+static_assert(both_halves_fit<DType::q4_0, DType::q4_0, 2>() && both_halves_fit<DType::q4_0, DType::q4_0, 4>());
+static_assert(both_halves_fit<DType::q4_k, DType::q6_k, 2>() && both_halves_fit<DType::q4_k, DType::q6_k, 4>());
 
 template <typename At>
 LaunchShape half_shape() {
-  return {dim3(At::kClusters * kLayerBlocks), dim3(kLayerThreads), At::kBytes, kLayerBlocks};
+  return {dim3(At::kClusters * kLayerBlocks), dim3(kLayerThreads), At::kReserved, kLayerBlocks};
 }
 
 }  // namespace

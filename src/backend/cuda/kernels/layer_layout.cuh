@@ -48,6 +48,7 @@ struct HalfParams {
 };
 
 inline constexpr int kMostLayerBytes = 113 * 1024;  // of shared memory, with two blocks on a multiprocessor
+inline constexpr int kLoneLayerBytes = 116 * 1024;  // of the MLP, so that no multiprocessor gets two of its blocks
 
 // Where everything is in shared memory. F: of most weights; F2: of v or down.
 template <DType F, DType F2, bool kAttention, int kTokens>
@@ -137,8 +138,10 @@ struct HalfLayout {
   static constexpr bool kWarpColumns = kTiles && kTokens <= 2;
   static constexpr int kExchanged = kWarpColumns ? 32 : kLayerSlice;  // columns
   static constexpr int kSquareCount = kLayerWidth / kExchanged;       // of a token
-  // Pieces of the first weights that are requested at a time. More would delay what the kernel before has to load.
-  static constexpr int kInFlight = kWarpColumns && kAttention ? 2 : kPieces;
+  // Pieces of the first weights that are requested at a time. More would delay what the kernel before has to load; few
+  // bytes do not.
+  static constexpr bool kLargePieces = kPieceBytes >= 8 * 1024;
+  static constexpr int kInFlight = kAttention && (kWarpColumns || (kTokens == 2 && kLargePieces)) ? 2 : kPieces;
   static constexpr int kSquaresEnd = kSquares + kTokens * kSquareCount * 4;
   static constexpr int kXEnd = kTiles && !kTight ? kSquaresEnd + kTokens * kSumBytes : kSquaresEnd;
   static constexpr int kHeadBytes = kLayerHeadDim * 4;
@@ -159,7 +162,7 @@ struct HalfLayout {
   static constexpr int kHeads =  // norms of q and k
       larger(kReceived + kTokens * kReceivedBytes, kTight ? kAddedEnd : 0);
   // Rotation of each token's position, [kLayerHeadDim]; otherwise it is in registers.
-  static constexpr bool kSharedTurns = kQuantTiles || (kTiles && kTokens == 2);
+  static constexpr bool kSharedTurns = kQuantTiles || kTokens == 2;
   static constexpr int kTurns = kHeads + (kAttention ? 2 * kHeadBytes : 0);
   // The second weights before the first; 16-bit: in their place.
   static constexpr int kSecondAt = round_128(kTurns + (kAttention && kSharedTurns ? kTokens * kHeadBytes : 0));
@@ -169,6 +172,9 @@ struct HalfLayout {
   static constexpr int kFar = ((kTiles ? kFirst + kQuarters * kQuarterBytes : kFirst) + 1023) / 1024 * 1024;
   static constexpr int kFarBytes = kTile * kLayerHeadDim * 2 * 2;  // of a warp: keys and values of 16 bits
   static constexpr int kBytes = kAttention ? larger(kAfter, kFar + kLayerWarps * kFarBytes) : kAfter;
+  // What a block reserves. Of several tokens of quantized weights, too, the MLP's blocks are on as many multiprocessors
+  // as there are of them.
+  static constexpr int kReserved = !kAttention && !kTiles && kTokens > 1 ? larger(kBytes, kLoneLayerBytes) : kBytes;
   static_assert(kHeld || kBytes <= kMostLayerBytes);
   static_assert(!kHeld || kBytes > kMostLayerBytes);
   static_assert(!kTiles || kQuarters * kQuarterBytes <= kPieces * kPieceBytes);

@@ -1,5 +1,6 @@
 // The product of up to 16 tokens (compute capability 9.0): as tile_product.cuh has it, in blocks of few rows and many
-// values of k, which mostly have no parts of results to exchange. More tokens take longer to arrive than those parts.
+// values of k, which mostly have no parts of results to exchange. More tokens take longer to arrive than those parts,
+// but for gate and up of quantized weights and up to 32 tokens.
 //
 // A block has 32 rows of a weight, or 16 of gate and of up each, and 1,024 values of k, 128 for each of its warps. A
 // warp unpacks its weights into registers before it waits for the previous kernel; then the copy engine brings its
@@ -23,7 +24,7 @@ inline constexpr int kSliceValues = 128;  // of a warp
 inline constexpr int kSliceSteps = kSliceValues / 16;
 inline constexpr int kSlices = kNarrowValues / kSliceValues;
 static_assert(kSlices * kWarp == kTileThreads);
-static_assert(kNarrowRows == squares_rows(kNarrowTokens));
+static_assert(kNarrowRows == squares_rows(kFewTileTokens));
 
 struct NarrowParams {
   TileProduct p;
@@ -38,8 +39,11 @@ struct NarrowLayout {
   static constexpr int kSliceBytes = N * kSliceValues * 2;  // activations
   static constexpr int kUnits = kNarrowValues / tile_unit(F);
   static constexpr int kUnitBytes = unit_bytes(F, kFragmentRows);
-  static constexpr int kWeights = kSlices * kSliceBytes;  // [unit][half of the rows]
-  static constexpr int kReceived = kWeights + 2 * kUnits * kUnitBytes;
+  // Weights are [unit][half of the rows]. The activations of many tokens take their place once they are in registers.
+  static constexpr bool kReplaces = N > kNarrowTokens;
+  static constexpr int kWeights = kReplaces ? 0 : kSlices * kSliceBytes;
+  static constexpr int kWeightsEnd = kWeights + 2 * kUnits * kUnitBytes;
+  static constexpr int kReceived = kWeightsEnd > kSlices* kSliceBytes ? kWeightsEnd : kSlices* kSliceBytes;
   // Results of a warp take the place of its activations. Floats between tokens: stores are in different banks.
   static constexpr int kStride = kNarrowRows + 4;
   static_assert(N * kStride * 4 <= kSliceBytes);
@@ -119,15 +123,20 @@ __device__ __forceinline__ void multiply_slice(const NarrowOperands<F>& w, uint3
 #pragma unroll
   for (int step = 0; step < kSliceSteps; step += kAtOnce) {
     const int piece = step * 2 + (N == 8 ? matrix : matrix % 2);
-    uint32_t b[4];
-    load_matrices(b, x + static_cast<uint32_t>(piece / 8 * (N * 128) + ((piece % 8 ^ row) << 4) + row * 128 +
-                                               (N == 8 ? 0 : matrix / 2 * 1024)));
+    const uint32_t at = x + static_cast<uint32_t>(piece / 8 * (N * 128) + ((piece % 8 ^ row) << 4) + row * 128 +
+                                                  (N == 8 ? 0 : matrix / 2 * 1024));
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const uint32_t(&now)[4] = w.a[half][step];
-      mma<__nv_bfloat16>(acc[half][0], now[0], now[1], now[2], now[3], b[0], b[1]);
-      const uint32_t(&next)[4] = w.a[half][step + kAtOnce - 1];
-      mma<__nv_bfloat16>(acc[half][N / 8 - 1], next[0], next[1], next[2], next[3], b[2], b[3]);
+    for (int first = 0; first < N / 8; first += 2) {  // eights of tokens
+      uint32_t b[4];
+      load_matrices(b, at + static_cast<uint32_t>(first * 1024));
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint32_t(&now)[4] = w.a[half][step];
+        mma<__nv_bfloat16>(acc[half][first], now[0], now[1], now[2], now[3], b[0], b[1]);
+        const uint32_t(&next)[4] = w.a[half][step + kAtOnce - 1];
+        constexpr int kSecond = N == 8 ? 0 : 1;
+        mma<__nv_bfloat16>(acc[half][first + kSecond], next[0], next[1], next[2], next[3], b[2], b[3]);
+      }
     }
   }
   __syncwarp();  // all lanes have read the activations
@@ -145,10 +154,6 @@ __device__ __forceinline__ void multiply_slice(const NarrowOperands<F>& w, uint3
   }
 }
 
-__device__ __forceinline__ float4 load_shared_four(uint32_t at) {
-  const uint4 v = load_shared_16(at);
-  return make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w));
-}
 // Four results of a token, added up over the warps.
 template <int N>
 __device__ __forceinline__ float4 sum_of_slices(uint32_t base, int token, int row) {
@@ -222,7 +227,8 @@ __device__ __forceinline__ void multiply_narrow(const NarrowParams& a, uint32_t 
     weights.load(s, p.swiglu ? p.segment[1] : s, first_row, p.swiglu ? first_row : first_row + kFragmentRows, split,
                  base + L::kWeights);
     if (a.splits > 1) wait_cluster();
-    __syncthreads();  // barriers are ready
+    if constexpr (L::kReplaces) fence_async_shared();
+    __syncthreads();  // barriers are ready, and all weights in registers
     wait_for_previous();
     const uint32_t slice = base + static_cast<uint32_t>(warp * L::kSliceBytes);
     const uint32_t barrier = arrived + static_cast<uint32_t>(warp) * 8;
@@ -321,9 +327,14 @@ template <int N>
     if (counts && (p.segment[i].rows % rows_of_tile != 0 || p.segment[i].out_stride % 4 != 0)) return false;
     a.first_tile[i + 1] = a.first_tile[i] + (counts ? p.segment[i].rows / rows_of_tile : 0);
   }
+  // Of more tokens activations take longer to arrive: only gate and up of quantized weights gain, without an exchange.
+  constexpr bool kMany = N > kNarrowTokens;
+  if (kMany && (!p.swiglu || a.splits > 1 || is_plain(p.segment[0].dtype))) return false;
   if (a.splits > kMostSplits || a.first_tile[kMaxSegments] * a.splits > 2 * c.sm_count) return false;
   if (!map_rows(p.x, DType::bf16, p.tokens, p.k, int64_t{p.k} * 2, N, &a.x)) return false;
-  (void)with_tile_types(p, [&]<DType F, DType F2>() { launch_narrow_typed<N, F, F2>(c, a); });
+  (void)with_tile_types(p, [&]<DType F, DType F2>() {
+    if constexpr (!kMany || !is_plain(F)) launch_narrow_typed<N, F, F2>(c, a);
+  });
   return true;
 }
 

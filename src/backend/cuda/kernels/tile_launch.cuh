@@ -30,7 +30,11 @@ void launch_staged(const LaunchContext& c, const TileProduct& p, const TileShare
   const int count = divide_up(a.units, a.splits);
   const int ring = (count < kStages ? count : kStages) * a.slot_bytes;
   constexpr int kAlignment = 1024;
-  int shared = (ring > kResultBytes ? ring : kResultBytes) + kSquaresBytes + kAlignment;
+  // What is received: after the results in the first slot, which plain weights no longer need then.
+  a.received = ring > kResultBytes && !is_plain(F) ? ring : kResultBytes;
+  const int received = N <= kFewTileTokens ? a.received + kResultBytes - kResultBytes / a.splits : kResultBytes;
+  static_assert(!is_plain(F) || N > kFewTileTokens || 2 * kResultBytes <= kSlotBytes);
+  int shared = (ring > received ? ring : received) + kSquaresBytes + kAlignment;
   // Slots as in launch.cuh: no multiprocessor gets more blocks than its share.
   const int blocks = a.first_tile[kMaxSegments] * a.token_tiles * a.splits;
   if (N <= kFewTileTokens && blocks <= 2 * c.sm_count) {
@@ -40,7 +44,10 @@ void launch_staged(const LaunchContext& c, const TileProduct& p, const TileShare
     shared = kResidualSlot;  // one block per multiprocessor
   }
   const LaunchShape shape{dim3(static_cast<unsigned>(blocks)), dim3(kTileThreads), shared, a.splits};
-  launch(c, shape, tile_product_kernel<N, F, F2, kStages>, a);
+  if constexpr (N <= kFewTileTokens) {  // two kernels, since code that is not executed makes the other slower
+    if (p.norm != nullptr) return launch(c, shape, tile_product_kernel<N, F, F2, kStages, true>, a);
+  }
+  launch(c, shape, tile_product_kernel<N, F, F2, kStages, false>, a);
 }
 
 template <int N, DType F, DType F2>
@@ -58,7 +65,7 @@ void launch_tiles(const LaunchContext& c, const TileProduct& p) {
 
 template <int N>
 void launch_tiles_for(const LaunchContext& c, const TileProduct& p) {
-  if constexpr (N <= kNarrowTokens) {
+  if constexpr (N <= kFewTileTokens) {
     if (launch_narrow<N>(c, p)) return;
   }
   (void)with_tile_types(p, [&]<DType F, DType F2>() {

@@ -23,12 +23,14 @@ TileShares tile_shares(const LaunchContext& c, const TileProduct& p) {
   const bool plain = is_plain(p.segment[0].dtype);
   TileShares s;
   s.units = p.k / tile_unit(p.segment[0].dtype);
-  const int rows_of_tile = p.swiglu ? kGroupRows : kTileRows;
-  for (int i = 0; i < kMaxSegments; ++i) {
-    const bool counts = i < p.segments && (i == 0 || !p.swiglu);
-    s.first_tile[i + 1] = s.first_tile[i] + (counts ? (p.segment[i].rows + rows_of_tile - 1) / rows_of_tile : 0);
-  }
-  const int tiles = s.first_tile[kMaxSegments];
+  const auto cut = [&](int rows_of_tile) {
+    for (int i = 0; i < kMaxSegments; ++i) {
+      const bool counts = i < p.segments && (i == 0 || !p.swiglu);
+      s.first_tile[i + 1] = s.first_tile[i] + (counts ? divide_up(p.segment[i].rows, rows_of_tile) : 0);
+    }
+    return s.first_tile[kMaxSegments];
+  };
+  const int tiles = cut(p.swiglu ? kGroupRows : kTileRows);
   const int most = plain ? s.units / 2 : s.units;
   while (s.columns < most_columns(p.segment[0].dtype) && s.columns < p.tokens) s.columns *= 2;
   s.token_tiles = divide_up(p.tokens, s.columns);

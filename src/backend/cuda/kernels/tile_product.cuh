@@ -5,9 +5,9 @@
 // rows each, as the rows of wgmma, and the tokens are its columns. The k values of a tile are cut into units, and
 // these shared among the blocks of a cluster, so that few rows still use many multiprocessors. Each block copies its
 // first weights into shared memory and unpacks them into registers, as the operands of wgmma, before it waits for the
-// previous kernel; then only the activations have to arrive. At the end the blocks of a cluster add up their results in
-// each other's shared memory, always in the same order. A norm's factor multiplies the sums: its squares are added up
-// the same way.
+// previous kernel; then only the activations have to arrive. At the end the blocks of a cluster add up their results,
+// always in the same order (tile_finish.cuh). A norm's factor multiplies the sums: its squares are added up the same
+// way.
 #pragma once
 
 #include "backend/cuda/kernels/launch.cuh"
@@ -48,8 +48,8 @@ __device__ __forceinline__ void multiply_arriving(float (&acc)[N / 2], int count
   }
 }
 
-// The block's part of the products of its rows: of 16-bit weights, or of few tokens.
-template <int N, DType F, int kStages>
+// The block's part of the products of its rows: of 16-bit weights, or of few tokens. kNorm: it normalizes the tokens.
+template <int N, DType F, int kStages, bool kNorm>
 __device__ __forceinline__ void multiply_tile(const TileParams& a, const TileProduct::Segment& s, int first_row,
                                               int first_token, int rank, const TileShared& shared,
                                               TokenSquares<N>& squares, float (&acc)[N / 2]) {
@@ -71,58 +71,62 @@ __device__ __forceinline__ void multiply_tile(const TileParams& a, const TilePro
   }
   rows.load_super(unit_of(0));
   TileActivations<N, kValues> activations(a.p, first_token);
-  constexpr bool kNormalizes = N <= kFewTileTokens;
   constexpr bool kEarlyNorm = is_plain(F);  // else operands have the registers
   float norm[kStages][8];
-  if constexpr (kNormalizes && kEarlyNorm) {
+  if constexpr (kNorm && kEarlyNorm) {
 #pragma unroll
     for (int i = 0; i < kStages; ++i) {
-      if (a.p.norm != nullptr && i < count) activations.load_norm(unit_of(i), norm[i]);
+      if (i < count) activations.load_norm(unit_of(i), norm[i]);
     }
   }
   let_next_start();
   uint32_t operands[is_plain(F) ? 1 : kSteps][4];
-  if constexpr (!is_plain(F)) {
-    wait_copies<kStages - 1>();
-    sync_barrier(1 + group, kGroupThreads);
-    rows.template unpack<kSteps / 2>(weights_in(slot_of(0)), 0, operands);
-  }
-  wait_for_previous();
-  if (kNormalizes && a.p.norm != nullptr) {  // there are no more units than stages
-    // Blocks of quantized weights mostly have one unit, and no registers for the values of more.
-    if constexpr (is_plain(F) && N <= 16) activations.convert_all(count, unit_of, slot_of, norm);
+  // Waits for the kernel before, enqueues copies of the tokens of all stages, a group for each, and clears the results.
+  const auto bring_tokens = [&] {
+    if constexpr (N <= kFewTileTokens) wait_cluster();  // the other blocks' barriers are ready
+    wait_for_previous();
+    if constexpr (kNorm) {  // there are no more units than stages
+      // Blocks of quantized weights mostly have one unit, and no registers for the values of more.
+      if constexpr (is_plain(F) && N <= 16) activations.convert_all(count, unit_of, slot_of, norm);
 #pragma unroll
-    for (int i = 0; i < kStages; ++i) {
-      if constexpr (!is_plain(F) || N > 16) {
-        if (!kEarlyNorm && i < count) activations.load_norm(unit_of(i), norm[i]);
-        if (i < count) activations.convert(unit_of(i), slot_of(i), norm[i]);
+      for (int i = 0; i < kStages; ++i) {
+        if constexpr (!is_plain(F) || N > 16) {
+          if (!kEarlyNorm && i < count) activations.load_norm(unit_of(i), norm[i]);
+          if (i < count) activations.convert(unit_of(i), slot_of(i), norm[i]);
+        }
+        commit_copies();
       }
-      commit_copies();
-    }
-    activations.store_squares(shared.squares);
-  } else {
+      activations.store_squares(shared.squares);
+    } else {
 #pragma unroll
-    for (int i = 0; i < kStages; ++i) {
-      if (i < count) activations.copy(unit_of(i), slot_of(i));
-      commit_copies();
+      for (int i = 0; i < kStages; ++i) {
+        if (i < count) activations.copy(unit_of(i), slot_of(i));
+        commit_copies();
+      }
+      if (N > kFewTileTokens && a.p.squares != nullptr) squares.load(a.p, first_token);
     }
-    if (a.p.squares != nullptr) squares.load(a.p, first_token);
-  }
 #pragma unroll
-  for (int i = 0; i < N / 2; ++i) acc[i] = 0;
+    for (float& v : acc) v = 0;
+  };
   if constexpr (is_plain(F)) {
+    bring_tokens();
     if (count <= kStages) {  // all is in shared memory
       if constexpr (N <= kFewTileTokens) {
         wait_copies<0>();
         fence_async_shared();
         __syncthreads();
         wgmma_fence();
-#pragma unroll 1
-        for (int i = 0; i < count; ++i) {
+        const auto multiply = [&](int i) {
           multiply_unit<N, kSteps>(acc, operand(weights_in(slot_of(i))), operand(slot_of(i)));
-        }
+        };
+        multiply(0);
         wgmma_commit();
-      } else {  // or arrives while what is there is multiplied
+#pragma unroll 1
+        for (int i = 1; i < count; ++i) multiply(i);
+        wgmma_commit();
+        wgmma_wait<1>();
+        arrive_cluster_relaxed();  // others may send to the first slot
+      } else {                     // or arrives while what is there is multiplied
         multiply_arriving<0, N, kSteps, kStages>(
             acc, count, [&](int i) { return ArrivedUnit{operand(weights_in(slot_of(i))), operand(slot_of(i))}; });
       }
@@ -136,6 +140,10 @@ __device__ __forceinline__ void multiply_tile(const TileParams& a, const TilePro
   for (int i = 0; i < count; ++i) {
     const uint32_t slot = slot_of(i);
     if constexpr (!is_plain(F)) {
+      wait_copies<kStages - 1>();
+      sync_barrier(1 + group, kGroupThreads);
+      rows.template unpack<kSteps / 2>(weights_in(slot), 0, operands);
+      if (i == 0) bring_tokens();
       if (i + 1 < count) rows.load_super(unit_of(i + 1));
     }
     wait_copies<kStages - 1>();  // each stage is one group from here on, an empty one too
@@ -160,15 +168,8 @@ __device__ __forceinline__ void multiply_tile(const TileParams& a, const TilePro
       activations.copy(unit_of(i + kStages), slot);
     }
     commit_copies();
-    if constexpr (!is_plain(F)) {
-      if (i + 1 < count) {
-        // Also waits for activations of the first stages, which are groups of their own.
-        wait_copies<kStages - 1>();
-        sync_barrier(1 + group, kGroupThreads);
-        rows.template unpack<kSteps / 2>(weights_in(slot_of(i + 1)), 0, operands);
-      }
-    }
   }
+  if constexpr (is_plain(F) && N <= kFewTileTokens) arrive_cluster_relaxed();  // as above
 }
 
 // The same of quantized weights and many tokens, which leave registers for half a unit at a time. The code that unpacks
@@ -245,45 +246,60 @@ __device__ __forceinline__ void multiply_many(const TileParams& a, const TilePro
 }
 
 // Adds up the results of the cluster and stores this block's share of them.
-template <int N, DType F>
+template <int N, DType F, bool kNorm>
 __device__ __forceinline__ void finish_tile(const TileParams& a, const TileProduct::Segment& s, int first_row,
                                             int first_token, int rank, const TileShared& shared,
                                             TokenSquares<N>& squares, const float (&acc)[N / 2]) {
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % kWarp;
-  if (a.p.squares != nullptr) squares.finish(a.p, shared.squares);
-  using Share = TileShare<N, (N == kFewTileTokens && is_plain(F))>;
+  using Share = TileShare<N, kNorm>;
+  if (!Share::kSent && a.p.squares != nullptr) squares.finish(a.p, shared.squares);
   Share share(a, s, first_row, first_token, rank, shared);
   // The ring's memory has no other use any more: results[token][row].
   const int my_row = thread / kWarp * 16 + lane / 4;
+  const auto put = [&](int token, int row, float v) {
+    const uint32_t at = shared.ring + static_cast<uint32_t>(token * kResultStride + row) * 4U;
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(v) : "memory");
+  };
 #pragma unroll
-  for (int j = 0; j < N / 2; ++j) {
-    const int to_token = j / 4 * 8 + lane % 4 * 2 + j % 2;
-    const uint32_t at = shared.ring + static_cast<uint32_t>(to_token * kResultStride + my_row + j / 2 % 2 * 8) * 4U;
-    asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(acc[j]) : "memory");
+  for (int j = 0; j < N / 2; ++j) put(j / 4 * 8 + lane % 4 * 2 + j % 2, my_row + j / 2 % 2 * 8, acc[j]);
+  const TileExchange<N> exchange(a, rank, shared);
+  if constexpr (Share::kSent) {
+    if (kNorm && thread < N) {
+      put(thread, kTileRows, __uint_as_float(load_shared_4(shared.squares + static_cast<uint32_t>(thread) * 4U)));
+    }
+    if constexpr (is_plain(F)) wait_cluster();  // all blocks have multiplied their first units
+    exchange.send();
+  } else {
+    arrive_cluster();
   }
-  arrive_cluster();
-  typename Share::Four four = share.begin();  // not before: the barrier's release would wait for its loads
-  wait_cluster();
+  typename Share::Four four = share.begin();  // not before: a barrier's release would wait for its loads
+  if constexpr (Share::kSent) {
+    exchange.wait();
+    arrive_cluster_relaxed();  // all that was sent to this block is there
+  } else {
+    wait_cluster();
+  }
   // Not unrolled, so that most of it is in the instruction cache from the second four on. What is added to the next one
   // is loaded before this one is stored.
 #pragma unroll 1
   for (int pass = 0; pass < share.passes;) {
     float4 v;
     float4 up;
-    if (four.exists) share.add_up(four, v, up);
+    const float factor = share.factor(four);
+    if (four.exists) share.add_up(four, factor, v, up);
     const typename Share::Four now = four;
     if (++pass < share.passes) four = share.begin();
     share.store(now, v, up);
   }
-  arrive_cluster_relaxed();  // a block's shared memory is read until here: what was read has been stored
-  wait_cluster();
+  if constexpr (!Share::kSent) arrive_cluster_relaxed();  // what was read has been stored
+  wait_cluster();                                         // until here a block's shared memory is read
 }
 
 #endif
 
 // Segments are of type F or F2.
-template <int N, DType F, DType F2, int kStages>
+template <int N, DType F, DType F2, int kStages, bool kNorm>
 __global__ void __launch_bounds__(kTileThreads, N <= kFewTileTokens || (N == kPairColumns && kStages == 2) ? 2 : 1)
     tile_product_kernel(const __grid_constant__ TileParams a) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -301,12 +317,16 @@ __global__ void __launch_bounds__(kTileThreads, N <= kFewTileTokens || (N == kPa
   // The warpgroup's rows; of gate and up, those of its own weight.
   const TileProduct::Segment& mine = a.p.segment[a.p.swiglu ? group : segment];
   const int my_row = first_row + (a.p.swiglu ? 0 : group * kGroupRows);
-  if (N > kFewTileTokens) request_next_norm(a.p, first_row);
+  if constexpr (N <= kFewTileTokens) {
+    TileExchange<N>(a, rank, shared).open();
+  } else {
+    request_next_norm(a.p, first_row);
+  }
   TokenSquares<N> squares;
   float acc[N / 2];
   const auto multiply = [&]<DType kType>() {
     if constexpr (is_plain(kType) || N <= kFewTileTokens) {
-      multiply_tile<N, kType, kStages>(a, mine, my_row, first_token, rank, shared, squares, acc);
+      multiply_tile<N, kType, kStages, kNorm>(a, mine, my_row, first_token, rank, shared, squares, acc);
     } else {
       multiply_many<N, kType, kStages>(a, mine, my_row, first_token, rank, shared, squares, acc);
     }
@@ -316,7 +336,7 @@ __global__ void __launch_bounds__(kTileThreads, N <= kFewTileTokens || (N == kPa
   } else {
     multiply.template operator()<F>();
   }
-  finish_tile<N, F>(a, a.p.segment[segment], first_row, first_token, rank, shared, squares, acc);
+  finish_tile<N, F, kNorm>(a, a.p.segment[segment], first_row, first_token, rank, shared, squares, acc);
 #endif
 }
 

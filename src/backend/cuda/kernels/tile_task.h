@@ -16,7 +16,7 @@ inline constexpr int kFewTileTokens = 32;
 inline constexpr int kNarrowTokens = 16;
 // Results of which a product gives each token's sum of squares to the next one; `columns`: tokens of a tile.
 [[nodiscard]] INFERNO_HOST_DEVICE constexpr int squares_rows(int columns) {
-  return columns <= kNarrowTokens ? 32 : 64;
+  return columns <= kFewTileTokens ? 32 : 64;
 }
 // out_i = x * w_i^T + bias_i (+ residual); SwiGLU: out_0 = silu(x w_0^T) * (x w_1^T). With `norm`, x is normalized
 // before. A norm between two products can also be shared by them: the first also stores its results as the second reads
@@ -32,7 +32,7 @@ struct TileProduct {
   };
   const void* x = nullptr;      // [tokens, k], bf16 or, with `norm`, f32
   const float* norm = nullptr;  // [k] or null
-  // x was stored by the product before: [k / squares_rows(), tokens] or null.
+  // x was stored by the product before: [tokens, k / squares_rows()] or null.
   const float* squares = nullptr;
   float eps = 0;
   int tokens = 0;
@@ -45,7 +45,7 @@ struct TileProduct {
   // For the next product, or null; one segment, f32.
   const float* next_norm = nullptr;  // [rows]
   void* next_x = nullptr;            // bf16 [tokens, rows]
-  float* next_squares = nullptr;     // [rows / squares_rows(), tokens]
+  float* next_squares = nullptr;     // [tokens, rows / squares_rows()]
 };
 // Whether there is a kernel for the product; x and the outputs do not matter.
 [[nodiscard]] bool tile_product_fits(const LaunchContext& c, const TileProduct& p);
