@@ -1,7 +1,7 @@
 // Attention over one span with f32 arithmetic, for every cache type (bf16: queries and weights are rounded to bf16
-// first). Keys and values are widened a chunk at a time and shared by all queries of the block. A score is one chain in
-// ascending dimension, an output one chain in ascending position: as in the scalar table, whose results differ only by
-// its exp.
+// first). Keys and values are widened a chunk at a time and shared by all queries of the block; values of bf16 are
+// widened in registers where vectors have 512 bits. A score is one chain in ascending dimension, an output one chain in
+// ascending position: as in the scalar table, whose results differ only by its exp.
 #pragma once
 
 #include "backend/cpu/kernels/x86/vector_ops.h"
@@ -13,6 +13,8 @@ inline constexpr int64_t kQueryBlock = kWide == 16 ? 64 : 32;
 inline constexpr int64_t kTile = 2 * kWide;  // positions or dimensions that are multiplied at once
 inline constexpr int64_t kChunk = 32;        // positions that are widened and multiplied together: half of L1
 inline constexpr int64_t kNextLines = 4;     // prefetched at a time: as many as are widened meanwhile
+// Between the scores of two queries. Not a power of two: those of all queries of a tile would share sets of the cache.
+inline constexpr int64_t kScoreStride = kAttentionSpan + 16;
 
 // Rows [begin, begin + count) of the span; from `rows` on the last row again, whose weight will be zero.
 inline void find_rows(const SpanTask& task, const void* const* pages, int64_t begin, int64_t count, int64_t rows,
@@ -106,7 +108,7 @@ inline int64_t padded_dim(int64_t head_dim) {
 inline int64_t attention_scratch(int64_t queries, int64_t head_dim) {
   const int64_t blocks = (queries + 3) / 4 * 4;
   // queries, outputs, scores, one chunk (keys by dimension or values by position), eight rows to transpose
-  return (blocks * padded_dim(head_dim) * 2 + blocks * kAttentionSpan + (kChunk + 8) * padded_dim(head_dim)) * 4;
+  return (blocks * padded_dim(head_dim) * 2 + blocks * kScoreStride + (kChunk + 8) * padded_dim(head_dim)) * 4;
 }
 
 template <DType kType>
@@ -194,7 +196,7 @@ inline void load_keys(const uint8_t* const* rows, int64_t count, int64_t head_di
   }
 }
 
-// scores[kQueries][kAttentionSpan] of kQueries queries and kTile positions of the chunk.
+// scores[kQueries][kScoreStride] of kQueries queries and kTile positions of the chunk.
 template <int kQueries>
 inline void score_tile(const float* q, int64_t stride, const float* chunk, int64_t head_dim, float* scores) {
   Wide s[kQueries][2] = {};
@@ -208,8 +210,8 @@ inline void score_tile(const float* q, int64_t stride, const float* chunk, int64
     }
   }
   for (int i = 0; i < kQueries; ++i) {
-    wide_store(scores + i * kAttentionSpan, s[i][0]);
-    wide_store(scores + i * kAttentionSpan + kWide, s[i][1]);
+    wide_store(scores + i * kScoreStride, s[i][0]);
+    wide_store(scores + i * kScoreStride + kWide, s[i][1]);
   }
 }
 
@@ -225,7 +227,7 @@ inline void output_tile(const float* weights, const float* chunk, int64_t stride
     const Wide low = wide_load(chunk + p * stride);
     const Wide high = wide_load(chunk + p * stride + kWide);
     for (int i = 0; i < kQueries; ++i) {
-      const Wide weight = wide_set(weights[i * kAttentionSpan + p]);
+      const Wide weight = wide_set(weights[i * kScoreStride + p]);
       s[i][0] = wide_fma(low, weight, s[i][0]);
       s[i][1] = wide_fma(high, weight, s[i][1]);
     }
@@ -245,6 +247,75 @@ inline void for_query_tiles(int64_t queries, F f) {
   for (; i < queries; i += 4) f.template operator()<4>(i);
 }
 
+#if defined(__AVX512F__)
+inline constexpr int64_t kValueRows = 64;   // added to all outputs before the next: L1 keeps 64 bytes of each
+inline constexpr int64_t kRowsPerTurn = 4;  // of values, between requests of the next span
+inline constexpr int64_t kRowsAhead = 4;    // requested from L2
+
+// Adds `count` positions (rows: kRowsAhead more) to o[kQueries][stride], kTile dimensions, which begin `offset` bytes
+// into each of the rows: first the even ones, then the odd ones, as the halves of 32-bit words are widened. begin: o
+// holds nothing yet.
+template <int kQueries, int64_t kLines>
+inline void output_tile_bf16(const float* weights, const uint8_t* const* rows, int64_t offset, int64_t count,
+                             bool begin, float* o, int64_t stride, NextRows& next) {
+  Wide s[kQueries][2];
+  for (int i = 0; i < kQueries; ++i) {
+    s[i][0] = begin ? wide_set(0) : wide_load(o + i * stride);
+    s[i][1] = begin ? wide_set(0) : wide_load(o + i * stride + kWide);
+  }
+  NextRows ahead = next;
+#pragma GCC unroll 4
+  for (int64_t p = 0; p < count; ++p) {
+    if (p % kRowsPerTurn == 0) ahead.prefetch(kLines);
+    _mm_prefetch(rows[p + kRowsAhead] + offset, _MM_HINT_T0);
+    const __m512i pairs = _mm512_loadu_si512(rows[p] + offset);
+    const Wide even = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+    const Wide odd = _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000U))));
+    for (int i = 0; i < kQueries; ++i) {
+      const Wide weight = wide_set(weights[i * kScoreStride + p]);
+      s[i][0] = wide_fma(even, weight, s[i][0]);
+      s[i][1] = wide_fma(odd, weight, s[i][1]);
+    }
+  }
+  next = ahead;
+  for (int i = 0; i < kQueries; ++i) {
+    wide_store(o + i * stride, s[i][0]);
+    wide_store(o + i * stride + kWide, s[i][1]);
+  }
+}
+
+// o[kTile] as output_tile_bf16() has it -> in order.
+inline void join_even_odd(const float* o, float* out) {
+  const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  const __m512i high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  wide_store(out, _mm512_permutex2var_ps(wide_load(o), low, wide_load(o + kWide)));
+  wide_store(out + kWide, _mm512_permutex2var_ps(wide_load(o), high, wide_load(o + kWide)));
+}
+
+// Values of bf16, whole tiles of dimensions. kLines: of the next span, requested per turn. o: [queries][head_dim], what
+// it holds does not matter.
+template <int64_t kLines>
+inline void run_outputs_bf16(const SpanTask& task, int64_t queries, int64_t rows, const float* scores, float* o,
+                             NextRows& next) {
+  const int64_t d = task.head_dim;
+  const uint8_t* row[kValueRows + kRowsAhead];
+  for (int64_t p = 0; p < rows; p += kValueRows) {
+    const int64_t count = rows - p < kValueRows ? rows - p : kValueRows;
+    find_rows(task, task.v_pages, p, count, rows, row);
+    for (int64_t i = 0; i < kRowsAhead; ++i) row[count + i] = row[count - 1];
+    for (int64_t j = 0; j < d; j += kTile) {
+      for_query_tiles(queries, [&]<int kQueries>(int64_t i) {
+        output_tile_bf16<kQueries, kLines>(scores + i * kScoreStride + p, row, 2 * j, count, p == 0, o + i * d + j, d,
+                                           next);
+      });
+    }
+  }
+  for (int64_t i = 0; i < task.queries; ++i) {
+    for (int64_t j = 0; j < d; j += kTile) join_even_odd(o + i * d + j, task.o + i * d + j);
+  }
+}
+#endif
+
 template <DType kType>
 inline void run_attention(const SpanTask& task) noexcept {
   const int64_t d = task.head_dim;
@@ -255,13 +326,14 @@ inline void run_attention(const SpanTask& task) noexcept {
   auto* q = static_cast<float*>(task.scratch);
   float* o = q + queries * stride;
   float* scores = o + queries * stride;
-  float* chunk = scores + queries * kAttentionSpan;
+  float* chunk = scores + queries * kScoreStride;
   float* rows_8 = chunk + kChunk * stride;
   const auto rounded = [](__m256 v) { return kType == DType::bf16 ? round_to_bf16(v) : v; };
   for (int64_t i = 0; i < queries; ++i) {
+    const float* query = i < task.queries ? span_query(task, i) : nullptr;
     for (int64_t j = 0; j < stride; j += 8) {
-      const bool some = i < task.queries && j < d;
-      const __m256 v = some ? load_some(span_query(task, i) + j, d - j) : _mm256_setzero_ps();
+      const bool some = query != nullptr && j < d;
+      const __m256 v = some ? load_some(query + j, d - j) : _mm256_setzero_ps();
       _mm256_storeu_ps(q + i * stride + j, rounded(v));
       _mm256_storeu_ps(o + i * stride + j, _mm256_setzero_ps());
     }
@@ -274,12 +346,12 @@ inline void run_attention(const SpanTask& task) noexcept {
     load_keys<kType>(row, count, d, chunk, rows_8, next);
     for (int64_t j = 0; j < count; j += kTile) {
       for_query_tiles(queries, [&]<int kQueries>(int64_t i) {
-        score_tile<kQueries>(q + i * stride, stride, chunk + j, d, scores + i * kAttentionSpan + p + j);
+        score_tile<kQueries>(q + i * stride, stride, chunk + j, d, scores + i * kScoreStride + p + j);
       });
     }
   }
   for (int64_t i = 0; i < queries; ++i) {
-    float* s = scores + i * kAttentionSpan;
+    float* s = scores + i * kScoreStride;
     const Softmax soft = span_softmax(s, i < task.queries ? task.visible[i] : 0, padded, task.scale);
     if constexpr (kType == DType::bf16) {
       for (int64_t p = 0; p < padded; p += kWide) wide_store(s + p, wide_round_to_bf16(wide_load(s + p)));
@@ -288,6 +360,14 @@ inline void run_attention(const SpanTask& task) noexcept {
     task.m[i] = soft.m;
     task.l[i] = soft.l;
   }
+#if defined(__AVX512F__)
+  if (kType == DType::bf16 && d % kTile == 0 && rows > 0) {
+    // One tile of queries has fewer turns than several.
+    queries > 8 ? run_outputs_bf16<2>(task, queries, rows, scores, o, next)
+                : run_outputs_bf16<4>(task, queries, rows, scores, o, next);
+    return;
+  }
+#endif
   // Zero the padding of the dimensions to a tile: a NaN or subnormal there would slow the products down.
   for (int64_t i = 0; i < kChunk && d < stride; ++i) {
     for (int64_t j = d / 8 * 8; j < stride; j += 8) _mm256_storeu_ps(chunk + i * stride + j, _mm256_setzero_ps());
@@ -301,7 +381,7 @@ inline void run_attention(const SpanTask& task) noexcept {
     }
     for (int64_t j = 0; j < d; j += kTile) {
       for_query_tiles(queries, [&]<int kQueries>(int64_t i) {
-        output_tile<kQueries>(scores + i * kAttentionSpan + p, chunk + j, stride, count, o + i * stride + j);
+        output_tile<kQueries>(scores + i * kScoreStride + p, chunk + j, stride, count, o + i * stride + j);
       });
     }
   }
