@@ -47,7 +47,7 @@ inline void add_panel_blocks(const uint8_t* panel, const Row32* x, const int32_t
     for (int t = 0; t < kTokens; ++t) {
       __m512i c = _mm512_set1_epi32(offsets[t * blocks + b]);
 #pragma GCC unroll 8
-      for (int v = 0; v < 8; ++v) c = _mm512_dpbusd_epi32(c, w[v], sixteen_columns(x[t].q + b * 32 + 4 * v));
+      for (int v = 0; v < 8; ++v) c = dot_columns(c, w[v], x[t].q + b * 32 + 4 * v);
       s[t] = chain_512(s[t], c, d, _mm512_set1_ps(x[t].d[b]));
     }
   }

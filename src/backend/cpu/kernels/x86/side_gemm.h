@@ -66,7 +66,7 @@ template <InterleavedFormat kFormat, int kVectors, int kTokens>
   for (int v = 0; v < kVectors; ++v) {
     const __m512i w = load_512(levels + 64 * v);
 #pragma GCC unroll 12
-    for (int t = 0; t < kTokens; ++t) c[t] = _mm512_dpbusd_epi32(c[t], w, sixteen_columns(x + (v * kTokens + t) * 4));
+    for (int t = 0; t < kTokens; ++t) c[t] = dot_columns(c[t], w, x + (v * kTokens + t) * 4);
   }
 }
 
