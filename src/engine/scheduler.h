@@ -155,6 +155,8 @@ class Scheduler {
   [[nodiscard]] int32_t chunk_within(const Sequence& sequence, double limit) const;
   [[nodiscard]] int32_t largest_chunk(const Sequence& sequence) const;
   [[nodiscard]] int32_t least_chunk(const Sequence& sequence) const;
+  // Of so many tokens as many as are sure to take about as long as expected.
+  [[nodiscard]] int32_t familiar_chunk(const Sequence& sequence, int32_t tokens) const;
   // The same where not even the least chunk fits: one every few steps.
   [[nodiscard]] int32_t chunk_on_credit(const Sequence& sequence, double limit);
   void add_to_step(Sequence& sequence, int32_t tokens);

@@ -16,6 +16,8 @@ constexpr double kPromptShare = 0.6;
 constexpr int32_t kTile = 16;
 constexpr int32_t kQuarterTile = kTile / 4;
 constexpr int32_t kLargeTile = 64;
+// How many times as long as the one before a chunk of a long step may be.
+constexpr int32_t kGrowth = 4;
 // How far steps may exceed a target for whole tiles, and for there to be one fewer of a prompt alone.
 constexpr double kStretch = 1.15;
 
@@ -80,8 +82,7 @@ void Scheduler::plan_prompts() {
       tokens = step_.empty() ? least : 0;
     } else {
       credit_seconds_ = 0;
-      // A prompt's first chunk writes to memory that may never have been touched, which no cost model foresees.
-      if (decoding && !s->is_started) tokens = std::min(tokens, least);
+      if (decoding) tokens = std::min(tokens, familiar_chunk(*s, tokens));
     }
     if (tokens == 0) break;
     steps_without_prompt_ = 0;
@@ -144,17 +145,31 @@ int32_t Scheduler::chunk_within(const Sequence& s, double limit) const {
   }
   const int32_t others = shape_.tokens;
   if (tokens >= 4 * kLargeTile) return (others + tokens) / kLargeTile * kLargeTile - others;
-  // A target that nobody gave may be exceeded for whole tiles: with half of one less, steps would end far before it.
-  const int32_t room = latency_may_grow_ ? cost_.tokens_within(kStretch * limit, shape_, s.computed, most, 1) : tokens;
-  if (room == most) return most;
   const int32_t tile = backend_.token_tile();
-  const int32_t whole = (others + room) / tile * tile - others;
+  const auto whole_tiles = [&](int32_t room) { return (others + room) / tile * tile - others; };
   // Not where that would be much less: what a step does besides is then paid too often.
-  return 4 * whole >= 3 * tokens ? whole : tokens / kQuarterTile * kQuarterTile;
+  const auto is_enough = [&](int32_t whole) { return 4 * whole >= 3 * tokens; };
+  const int32_t within = whole_tiles(tokens);
+  if (is_enough(within)) return within;
+  // A target that nobody gave may be exceeded for whole tiles: with half of one less, steps would end far before it.
+  if (latency_may_grow_) {
+    const int32_t room = cost_.tokens_within(kStretch * limit, shape_, s.computed, most, 1);
+    if (room == most) return most;
+    if (is_enough(whole_tiles(room))) return whole_tiles(room);
+  }
+  return tokens / kQuarterTile * kQuarterTile;
 }
 
 int32_t Scheduler::least_chunk(const Sequence& s) const {
-  return std::min(round_up(shape_.tokens + kLeastChunk, kTile) - shape_.tokens, largest_chunk(s));
+  return std::min(round_up(shape_.tokens + kLeastChunk, backend_.token_tile()) - shape_.tokens, largest_chunk(s));
+}
+
+// A prompt's first chunk writes to memory that may never have been touched, which no cost model foresees. And how long
+// far more tokens will take than were in a step before is a guess, which matters where it comes near the target.
+int32_t Scheduler::familiar_chunk(const Sequence& s, int32_t tokens) const {
+  if (!s.is_started) return least_chunk(s);
+  if (cost_.seconds(shape_.with(s.computed, tokens, 0)) < target_seconds_ / 2) return tokens;
+  return std::max(least_chunk(s), kGrowth * s.chunk);
 }
 
 int32_t Scheduler::chunk_on_credit(const Sequence& s, double limit) {
@@ -172,6 +187,7 @@ void Scheduler::add_to_step(Sequence& s, int32_t tokens) {
   const Request& request = s.request.request;
   s.step_length = s.length();
   s.step_tokens = tokens;
+  s.chunk = tokens;
   s.draws = tokens == s.remaining() && request.max_new_tokens != 0;
   s.step_rows = s.draws ? 1 : 0;
   s.allowed.fill({});

@@ -77,6 +77,7 @@ struct Sequence {
   std::array<std::span<const uint32_t>, kMostDraft + 1> allowed;
 
   bool is_started = false;
+  int32_t chunk = 0;  // tokens of its last step
   SchedulerClock::time_point forward_begin, first_token, last_token;
   double forward_total_ms = 0;
   int32_t forwards = 0;

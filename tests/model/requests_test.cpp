@@ -414,11 +414,35 @@ TEST(Requests, AChunkBesideThoseThatDecodeFillsTheStepsTileOfTokens) {
       const StepRecord record = scheduler.log().last(1).front();
       const StepRecord::Member& last = record.member[static_cast<size_t>(record.members - 1)];
       if (record.decodes == 0 || record.prompt_tokens == 0 || last.tokens == last.left) continue;
-      EXPECT_EQ((record.decodes + record.prompt_tokens) % 16, 0)
+      EXPECT_EQ((record.decodes + record.prompt_tokens) % engine->backend().token_tile(), 0)
           << record.decodes << " decode beside " << record.prompt_tokens << " of the prompt, target " << latency_ms;
       ++chunks;
     }
     EXPECT_GT(chunks, 0);
+  }
+}
+
+TEST(Requests, AChunkOfALongStepIsAtMostFourTimesTheOneBefore) {
+  // Targets from that of a few tokens to that of all.
+  for (const double latency_ms : {0.5, 1.0, 2.0, 4.0, 8.0, 16.0}) {
+    auto engine = make({.sequences = 2, .latency_ms = latency_ms});
+    Scheduler& scheduler = engine->scheduler();
+    const int32_t vocabulary = engine->model().config().vocabulary;
+    (void)scheduler.submit(request_of(0, 20, 60, vocabulary));
+    while (scheduler.stats().generated_tokens < 6) scheduler.step();
+    (void)scheduler.submit(request_of(9, 200, 4, vocabulary));
+    int32_t before = 0;
+    while (scheduler.step()) {
+      const StepRecord record = scheduler.log().last(1).front();
+      if (record.decodes == 0 || record.prompt_tokens == 0) continue;
+      const bool is_long = record.expected_seconds >= record.target_seconds / 2;
+      if (before > 0 && is_long) {
+        EXPECT_LE(record.prompt_tokens, std::max(4 * before, Scheduler::kLeastChunk + engine->backend().token_tile()))
+            << "target " << latency_ms << " ms";
+      }
+      before = record.prompt_tokens;
+    }
+    EXPECT_GT(before, 0);
   }
 }
 
