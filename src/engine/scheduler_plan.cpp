@@ -10,7 +10,7 @@ namespace {
 // Steps after which a prompt gets its least chunk although decoding alone takes all of the time target.
 constexpr int32_t kPatience = 8;
 // What prompts get of a step at least, as a share of its target, where nobody gave that.
-constexpr double kPromptShare = 0.6;
+constexpr double kPromptShare = 0.7;
 // Prompts that are alone have chunks of a multiple of this. Beside others a chunk that does not finish its prompt fills
 // the step's last tile: products work in tiles of tokens, whosever these are, so that 17 may take as long as 32.
 constexpr int32_t kTile = 16;

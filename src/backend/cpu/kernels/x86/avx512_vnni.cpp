@@ -17,9 +17,9 @@ void fill_avx512_vnni(KernelTable& table) {
                         kPanelRows,     side_scratch<kFormat>,      run_side<kFormat>,
                         kPrefetchTokens};
   });
-  table.linear[static_cast<int>(DType::q8_0)] = {"avx512_vnni",  &byte_panel_layout(), &kSide<32, false>,
-                                                 kPanelRows,     panel_side_scratch,   run_panel_side,
-                                                 kPrefetchTokens};
+  table.linear[static_cast<int>(DType::q8_0)] = {
+      "avx512_vnni",  &byte_panel_layout(), &kSide<32, false, kPanelSideTokens>, kPanelRows, panel_side_scratch,
+      run_panel_side, kPrefetchTokens};
   fill_plain_tiles(table, "avx512_vnni");
   fill_attention(table, "avx512_vnni");
   fill_recurrent<WideLanes>(table);

@@ -11,6 +11,10 @@
 namespace inferno {
 namespace {
 
+// With nothing to unpack tiles begin earlier than those of side_gemm.h.
+inline constexpr int64_t kPanelSideTokens = 4;
+static_assert(kPanelSideTokens > kPrefetchTokens);
+
 // A panel times the kTokens tokens of a tile, of which the task has `count`.
 template <int kTokens>
 inline void stored_panel_tile(const LinearTask& task, const uint8_t* panel, const int32_t* first, NextPanel& next,
@@ -43,11 +47,11 @@ inline void stored_panel_tile(const LinearTask& task, const uint8_t* panel, cons
 }
 
 inline int64_t panel_side_scratch(int64_t k, int64_t tokens) {
-  return tokens < kSideTokens ? tokens * (k / 32) * 4 : first_sums_bytes<kFormatQ8_0>(k, tokens);
+  return tokens < kPanelSideTokens ? tokens * (k / 32) * 4 : first_sums_bytes<kFormatQ8_0>(k, tokens);
 }
 
 inline void run_panel_side(const LinearTask& task) noexcept {
-  if (task.tokens < kSideTokens) return stream_byte_panels(task);
+  if (task.tokens < kPanelSideTokens) return stream_byte_panels(task);
   auto* first = static_cast<int32_t*>(task.scratch);
   find_first_sums<kFormatQ8_0>(task, first);
   const int64_t blocks = task.k / 32;

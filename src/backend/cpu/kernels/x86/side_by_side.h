@@ -51,9 +51,9 @@ inline int64_t side_filled(int64_t tokens) {
   return (tokens + kSideStep - 1) / kSideStep * kSideStep;
 }
 
-template <int kBlock, bool kWords>
+template <int kBlock, bool kWords, int64_t kFrom>
 inline int64_t side_bytes(int64_t tokens, int64_t k) {
-  if (tokens < kSideTokens) return rows_bytes<kBlock>(tokens, k);
+  if (tokens < kFrom) return rows_bytes<kBlock>(tokens, k);
   return (side_filled(tokens) * side_token_bytes<kBlock, kWords>(k) + 63) / 64 * 64;
 }
 
@@ -91,10 +91,10 @@ inline void put_block(const float* x, uint8_t* block, int64_t width, int64_t i) 
   }
 }
 
-template <int kBlock, bool kWords>
+template <int kBlock, bool kWords, int64_t kFrom>
 inline void prepare_side(const float* x, int64_t x_stride, int64_t tokens, int64_t k, int64_t begin, int64_t end,
                          void* buffer) noexcept {
-  if (tokens < kSideTokens) return prepare_rows<kBlock>(x, x_stride, tokens, k, begin, end, buffer);
+  if (tokens < kFrom) return prepare_rows<kBlock>(x, x_stride, tokens, k, begin, end, buffer);
   // With the last token also those that fill up its tile.
   const int64_t filled = end < tokens ? end : side_filled(tokens);
   for (int64_t t = begin; t < filled; ++t) {
@@ -108,12 +108,13 @@ inline void prepare_side(const float* x, int64_t x_stride, int64_t tokens, int64
   }
 }
 
-template <int kBlock, bool kWords>
+// kFrom: rows up to so many tokens.
+template <int kBlock, bool kWords, int64_t kFrom = kSideTokens>
 inline constexpr ActivationLayout kSide = {kBlock == 32 ? (kWords ? "16 bits per 32, tiles" : "8 bits per 32, tiles")
                                                         : (kWords ? "16 bits per 256, tiles" : "8 bits per 256, tiles"),
                                            1,
-                                           side_bytes<kBlock, kWords>,
-                                           prepare_side<kBlock, kWords>,
+                                           side_bytes<kBlock, kWords, kFrom>,
+                                           prepare_side<kBlock, kWords, kFrom>,
                                            kBlock,
                                            prepare_columns<kBlock>};
 
