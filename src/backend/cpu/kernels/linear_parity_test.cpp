@@ -124,7 +124,7 @@ TEST_P(LinearParity, QuantizedProductsAreBitEqualToScalar) {
       const std::vector<uint8_t> canonical = random_weight(dtype, shape, 3);
       const Packed packed = pack(kernel, dtype, shape, canonical);
       const Packed plain = pack(reference, dtype, shape, canonical);
-      for (const int64_t tokens : {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 15, 16, 17, 22, 31, 33, 51, 83}) {
+      for (const int64_t tokens : {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 15, 16, 17, 22, 31, 33, 51, 83, 97}) {
         const std::vector<float> x = activations(tokens, shape.k, static_cast<uint32_t>(tokens));
         const std::vector<float> want = multiply(reference, plain, shape, x, tokens);
         const std::string what = std::string(dtype_name(dtype)) + " k " + std::to_string(shape.k) + " tokens " +
