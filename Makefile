@@ -154,7 +154,7 @@ check-page: build ## the page of `inferno serve` in Chromium; screenshots in bui
 	@build/browser/bin/python tests/serve/check_page.py build/inferno build/page
 
 FAULT_SECONDS ?= 120
-check-faults: deps build/build.ninja ## `inferno serve` with clients that do everything wrong, 50 times as often as in `make test`, then for two minutes (or FAULT_SECONDS=3600); on loopback
+check-faults: deps build/build.ninja ## `inferno serve` with clients that do everything wrong, 50 times as often as in `make test`, then ten rounds to warm up (minutes) and two minutes more (or FAULT_SECONDS=3600); on loopback
 	@cmake --build build --target serve_faults_test -j $(JOBS) $(QUIET)
 	@INFERNO_FAULT_SCALE=50 INFERNO_FAULT_SECONDS=$(FAULT_SECONDS) build/tests/serve/serve_faults_test --gtest_brief=1
 
