@@ -256,7 +256,7 @@ EngineOptions options_for(int threads, DType kv) {
   return options;
 }
 
-// Prompts long enough to be divided into blocks; of two in a step the second begins inside a tile of tokens.
+// Prompts of one block and of several; of two in a step the second begins inside a tile of tokens.
 TEST(ManyThreads, PromptsHaveTheBitsOfOneThread) {
   using Lengths = std::vector<int32_t>;
   const auto prefill = [](const std::string& type, DType kv, int threads, const Lengths& lengths) {
@@ -276,9 +276,9 @@ TEST(ManyThreads, PromptsHaveTheBitsOfOneThread) {
     return rows;
   };
   for (const auto& [type, kv] : {std::pair{"q8_0", DType::bf16}, {"q4_k_m", DType::bf16}, {"bf16", DType::f32}}) {
-    for (const Lengths& lengths : {Lengths{90}, Lengths{333}, Lengths{157, 100}, Lengths{301, 211}}) {
+    for (const Lengths& lengths : {Lengths{33}, Lengths{90}, Lengths{333}, Lengths{157, 100}, Lengths{301, 211}}) {
       const std::vector<float> one = prefill(type, kv, 1, lengths);
-      for (const int threads : {4, 7}) {
+      for (const int threads : {2, 4, 7}) {
         EXPECT_EQ(prefill(type, kv, threads, lengths), one)
             << type << ", " << lengths[0] << ", " << threads << " threads";
       }

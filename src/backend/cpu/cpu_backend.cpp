@@ -44,10 +44,12 @@ CpuBackend::CpuBackend(std::string name, const KernelTable& kernels, std::unique
       ranks_(ranks),
       plan_(kPlanCapacity) {
   local_.resize(static_cast<size_t>(threads()));
-  if (pool_ && pool_->threads() > 1 && (pool_->uneven() || pool_->threads() >= kStealingThreads)) {
-    for (std::vector<ChunkCounts>& set : counts_) set = std::vector<ChunkCounts>(static_cast<size_t>(threads()));
+  if (threads() > 1) {
     joined_counts_ = std::vector<std::atomic<uint32_t>>(cpu::kJoinedCounts);
     joined_.reserve(cpu::kMaxJoinedLayers);
+    if (pool_->uneven() || threads() >= kStealingThreads) {
+      for (std::vector<ChunkCounts>& set : counts_) set = std::vector<ChunkCounts>(static_cast<size_t>(threads()));
+    }
   }
 }
 

@@ -107,7 +107,7 @@ class CpuBackend final : public Backend {
   size_t rounds_walked_ = 0;
   // The most shared memory of the ops of a layer; those of joined layers need theirs at the same time.
   std::array<int64_t, 3> layer_shared_ = {};
-  std::vector<std::atomic<uint32_t>> joined_counts_;  // empty when threads do not steal
+  std::vector<std::atomic<uint32_t>> joined_counts_;  // empty with one thread
   std::vector<cpu::JoinedLayers> joined_;             // of the plan that is executed
 };
 

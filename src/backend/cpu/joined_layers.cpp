@@ -15,10 +15,14 @@
 namespace inferno::cpu {
 namespace {
 
-// The fewest tokens of a block, and the fewest blocks: with one, every stage would wait for the end of the one before
-// it.
+// The fewest tokens of a block.
 constexpr int64_t kMinBlockTokens = 32;
-constexpr int32_t kMinTokenBlocks = 2;
+// The fewest blocks: with one, every stage waits for the end of the one before it. That is short with few threads, for
+// whom it costs more that each block unpacks the weights.
+constexpr int64_t least_blocks(int threads) {
+  constexpr int kManyThreads = 4;
+  return threads < kManyThreads ? 1 : 2;
+}
 // Tokens per sequence, at least: attention of single tokens reads memory, and prefetches more where it is an op of its
 // own.
 constexpr int64_t kTokensPerSequence = 8;
@@ -103,9 +107,10 @@ int64_t hidden_part(const GatedMlpArgs& mlp) {
   return cpu(mlp.down).kernel().activation->block;
 }
 
-// The blocks that so many tokens are divided into: none if there are too few for two blocks.
-int32_t block_count(int64_t tokens, int64_t block_tokens) {
-  const auto count = static_cast<int32_t>(std::clamp<int64_t>(tokens / block_tokens, kMinTokenBlocks, kMaxTokenBlocks));
+// The blocks that so many tokens are divided into: none if there are too few.
+int32_t block_count(int64_t tokens, int64_t block_tokens, int threads) {
+  const auto count =
+      static_cast<int32_t>(std::clamp<int64_t>(tokens / block_tokens, least_blocks(threads), kMaxTokenBlocks));
   return slice(tokens, count - 1, count, kUnitTokens).size() < kMinBlockTokens ? 0 : count;
 }
 
@@ -388,7 +393,7 @@ JoinedLayers find_joined_layers(const Plan& plan, size_t op, const KernelTable& 
   if (plan[op].op() != OpId::qkv_rope_store) return joined;
   const auto& first = plan[op].args<QkvRopeStoreArgs>();
   const int64_t tokens = first.x.rows();
-  if (block_count(tokens, tokens) == 0 || tokens < kTokensPerSequence * first.batch.sequences) return joined;
+  if (block_count(tokens, tokens, threads) == 0 || tokens < kTokensPerSequence * first.batch.sequences) return joined;
   std::array<int64_t, 3> bytes = {};
   int64_t block_tokens = kMinBlockTokens;
   for (size_t at = op; joined.layers < kMaxJoinedLayers && is_layer(plan, at); at += kLayerOps, ++joined.layers) {
@@ -408,7 +413,7 @@ JoinedLayers find_joined_layers(const Plan& plan, size_t op, const KernelTable& 
   }
   if (joined.layers == 0) return joined;
   joined.grid = {.stages = static_cast<int32_t>(joined.layers) * kLayerStages,
-                 .blocks = block_count(tokens, block_tokens)};
+                 .blocks = block_count(tokens, block_tokens, threads)};
   for (size_t i = 0; i < bytes.size(); ++i) {
     joined.shared[i] = joined.shared_bytes;
     joined.shared_bytes += bytes[i];
