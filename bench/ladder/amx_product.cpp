@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "backend/cpu/kernels/x86/amx_gemm.h"
+#include "backend/cpu/kernels/x86/side_gemm.h"
 #include "base/cpu_features.h"
 #include "ladder.h"
 
@@ -95,7 +96,7 @@ struct Problem {
   int64_t rows;
   Memory weight = memory(rows / kInterleavedRows * (k / kBlock) * Layout::kBytes);
   Memory activations = memory(tiled_bytes<kBlock>(kTokens, k));
-  Memory rows_of_tokens = memory(rows_bytes<kBlock>(kTokens, k));
+  Memory side_by_side = memory(side_bytes<kBlock, false, kSideTokens>(kTokens, k));
   Memory panels = memory(rows / kPanelRows * amx_panel_bytes<kFormat>(k));
   Memory scratch = memory(int64_t{1} << 20);
   std::vector<float> x = std::vector<float>(static_cast<size_t>(kTokens * k));
@@ -114,7 +115,7 @@ struct Problem {
       }
     }
     prepare();
-    prepare_rows<kBlock>(x.data(), k, kTokens, k, 0, kTokens, rows_of_tokens.get());
+    prepare_side<kBlock, false, kSideTokens>(x.data(), k, kTokens, k, 0, kTokens, side_by_side.get());
     unpack();
   }
   LinearTask task() {
@@ -128,8 +129,8 @@ struct Problem {
   }
   void run_vectors() {
     LinearTask t = task();
-    t.activations = rows_of_tokens.get();
-    run_gemm<kFormat>(t);
+    t.activations = side_by_side.get();
+    run_side<kFormat>(t);
   }
   void run_tiles(const Variant& variant) {
     const LinearTask t = task();
