@@ -28,7 +28,7 @@ template <int kTile>
 
 // 16 results scaled and added to sums in registers.
 [[gnu::always_inline]] inline void scale(const uint8_t* from, __m512 (&sums)[16]) {
-  scale_block_32<AmxPanel<kFormatQ8_0>, 2>(floats(tokens), weights, 4096, 0, from, sums);
+  scale_block_32<AmxPanel<kFormatQ8_0>, 2, 0>(floats(tokens), weights, 4096, from, sums);
 }
 
 // f(block, tile 0-3 as a constant, sums) for all blocks.

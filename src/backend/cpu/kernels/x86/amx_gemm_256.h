@@ -58,10 +58,10 @@ struct PanelScales256 {
   }
 };
 
-// Four tokens of a unit whose products are in `from`.
+// Four tokens x of a unit whose products are in `from`, added to sums.
 template <InterleavedFormat kFormat, int kPart>
-[[gnu::always_inline]] inline void scale_quarter(const Slab& slab, const Unit256& u, const PanelScales256<kFormat>& w,
-                                                 const uint8_t* from) {
+[[gnu::always_inline]] inline void scale_quarter(const uint8_t* x, const PanelScales256<kFormat>& w,
+                                                 const uint8_t* from, float* sums) {
   using P = AmxPanel<kFormat>;
   using Tile = TokenTile<256>;
   // A shift by 8 bits; shifts proper would compete with the float arithmetic.
@@ -69,28 +69,21 @@ template <InterleavedFormat kFormat, int kPart>
       _mm512_broadcast_i32x4(_mm_setr_epi8(-128, 0, 1, 2, -128, 4, 5, 6, -128, 8, 9, 10, -128, 12, 13, 14));
 #pragma GCC unroll 4
   for (int r = 4 * kPart; r < 4 * kPart + 4; ++r) {
-    const __m512 dx = _mm512_set1_ps(floats(u.x + Tile::kD)[r]);
+    const __m512 dx = _mm512_set1_ps(floats(x + Tile::kD)[r]);
     __m512i isum = load_512(from + 64 * r);
     if constexpr (P::kPlanes == 2) {
       isum = _mm512_add_epi32(isum, _mm512_shuffle_epi8(load_512(from + kTileBytes + 64 * r), up));
     }
-    float* sum = u.sums + r * kPanelRows;
-    __m512 product = chain_512(u.block == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(sum), isum, w.d, dx);
+    float* sum = sums + r * kPanelRows;
+    __m512 product = chain_512(_mm512_loadu_ps(sum), isum, w.d, dx);
     if constexpr (kFormat.minimums) {
-      const uint8_t* q_sums = u.x + (kFormat.sub == 32 ? Tile::kSums32 : Tile::kSums16) + r * 2 * P::kSubs;
+      const uint8_t* q_sums = x + (kFormat.sub == 32 ? Tile::kSums32 : Tile::kSums16) + r * 2 * P::kSubs;
       __m512i msum = _mm512_setzero_si512();
 #pragma GCC unroll 8
-      for (int i = 0; i < P::kSubs / 2; ++i) {
-        msum = _mm512_dpwssd_epi32(msum, w.mins[i], sixteen_columns(q_sums + 4 * i));
-      }
+      for (int i = 0; i < P::kSubs / 2; ++i) msum = dot_pair(msum, w.mins[i], q_sums + 4 * i);
       product = minus_chain_512(product, msum, w.m, dx);
     }
-    const int64_t token = u.tile * kTileTokens + r;
-    if (!u.last) {
-      _mm512_storeu_ps(sum, product);
-    } else if (token < slab.task.tokens) {
-      store_panel_rows(slab.task, token, slab.row + u.panel * kPanelRows, product);
-    }
+    _mm512_storeu_ps(sum, product);
   }
 }
 
@@ -100,12 +93,18 @@ class Pipeline256 {
   explicit Pipeline256(const Slab& slab) : slab_(slab) {}
 
   void multiply(const Unit256& unit) {
-    Unit256& now = units_[number_ % kUnitsInFlight];
-    now = unit;
-    step(&now);
+    units_[number_ % kUnitsInFlight] = unit;
+    if (number_ < kUnitsAhead) {
+      step<true, false>();
+    } else {
+      step<true, true>();
+    }
   }
   void finish() {
-    for (int64_t i = 0; i < kUnitsAhead; ++i) step(nullptr);
+    for (int64_t i = 0; i < kUnitsAhead; ++i) {
+      if (number_ >= kUnitsAhead) step<false, true>();
+      ++number_;
+    }
   }
 
  private:
@@ -113,30 +112,44 @@ class Pipeline256 {
     return slab_.results + number % kUnitsInFlight * kUnitResults;
   }
 
-  // Unit number_ is multiplied, unless there are no more, and the one kUnitsAhead before it scaled.
-  void step(const Unit256* now) {
-    const int64_t number = number_ - kUnitsAhead;
-    const Unit256* old = number >= 0 ? units_ + number % kUnitsInFlight : nullptr;
+  // Unit number_ is multiplied, unless there are no more, and the one kUnitsAhead before it scaled. Both are copies,
+  // which stores do not change.
+  template <bool kMultiply, bool kScale>
+  void step() {
+    const Unit256 now = units_[number_ % kUnitsInFlight];
+    const int64_t number = kScale ? number_ - kUnitsAhead : 0;
+    const Unit256 old = units_[number % kUnitsInFlight];
+    const uint8_t* from = results(number);
+    uint8_t* to = results(number_);
     PanelScales256<kFormat> w;
-    if (old != nullptr) w.load(old->w);
-    _tile_zero(0);
-    _tile_zero(1);
-    quarter<0>(now, old, w, number);
-    quarter<1>(now, old, w, number);
-    quarter<2>(now, old, w, number);
-    quarter<3>(now, old, w, number);
-    if (now != nullptr) {
-      _tile_stored(0, results(number_), 64);
-      if constexpr (AmxPanel<kFormat>::kPlanes == 2) _tile_stored(1, results(number_) + kTileBytes, 64);
+    if constexpr (kScale) {
+      w.load(old.w);
+      if (old.block == 0) {
+#pragma GCC unroll 16
+        for (int r = 0; r < kTileTokens; ++r) _mm512_storeu_ps(old.sums + r * kPanelRows, _mm512_setzero_ps());
+      }
+    }
+    if constexpr (kMultiply) {
+      _tile_zero(0);
+      _tile_zero(1);
+    }
+    const auto quarter = [&]<int kPart>() __attribute__((always_inline)) {
+      if constexpr (kMultiply) multiply_quarter<kFormat>(now, kPart);
+      if constexpr (kScale) scale_quarter<kFormat, kPart>(old.x, w, from, old.sums);
+    };
+    quarter.template operator()<0>();
+    quarter.template operator()<1>();
+    quarter.template operator()<2>();
+    quarter.template operator()<3>();
+    if constexpr (kMultiply) {
+      _tile_stored(0, to, 64);
+      if constexpr (AmxPanel<kFormat>::kPlanes == 2) _tile_stored(1, to + kTileBytes, 64);
     }
     memory_barrier();
-    ++number_;
-  }
-  template <int kPart>
-  [[gnu::always_inline]] void quarter(const Unit256* now, const Unit256* old, const PanelScales256<kFormat>& w,
-                                      int64_t number) const {
-    if (now != nullptr) multiply_quarter<kFormat>(*now, kPart);
-    if (old != nullptr) scale_quarter<kFormat, kPart>(slab_, *old, w, results(number));
+    if constexpr (kScale) {
+      if (old.last) finish_tile<kPanelRows>(slab_, old.tile, old.panel, old.sums);
+    }
+    if constexpr (kMultiply) ++number_;
   }
 
   const Slab& slab_;

@@ -81,30 +81,38 @@ template <TileSchedule32 kSchedule>
   if constexpr (kProducts > 1) store_product<kProducts - 1, kSchedule>(last_block);
 }
 
-// A part of one block: 16 / kPanels tokens, whose scales are dx (and their sums of q at dx + 16), times kPanels
-// panels.
-template <typename Panel, int kPanels>
-[[gnu::always_inline]] inline void scale_block_32(const float* dx, const uint8_t* panel, int64_t panel_bytes,
-                                                  int64_t block, const uint8_t* results, __m512 (&sums)[16]) {
-  const __m512 dw[2] = {Panel::d(panel, block), Panel::d(panel + (kPanels - 1) * panel_bytes, block)};
+// A part of block kBlock from w on: 16 / kPanels tokens, whose scales are dx (and their sums of q at dx + 16), times
+// kPanels panels.
+template <typename Panel, int kPanels, int kBlock>
+[[gnu::always_inline]] inline void scale_block_32(const float* dx, const uint8_t* w, int64_t panel_bytes,
+                                                  const uint8_t* results, __m512 (&sums)[16]) {
+  const uint8_t* at[2] = {w, w + (kPanels - 1) * panel_bytes};
+  const __m512 dw[2] = {Panel::template d<kBlock>(at[0]), Panel::template d<kBlock>(at[1])};
 #pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) {
     const __m512 token = _mm512_set1_ps(dx[i / kPanels]);
     sums[i] = chain_512(sums[i], load_512(results + 64 * i), dw[i % kPanels], token);
     if constexpr (Panel::kMinimums) {
       static_assert(TokenTile<32>::kSums == TokenTile<32>::kD + 64);
-      const __m512 m = Panel::m(panel + i % kPanels * panel_bytes, block);
+      const __m512 m = Panel::template m<kBlock>(at[i % kPanels]);
       sums[i] = chain_512(sums[i], sixteen_columns(dx + 16 + i / kPanels), m, token);
     }
   }
 }
 
-// The finished sums of 16 tokens and a panel, kStride floats from token to token, into the output.
-template <int64_t kStride>
-inline void finish_32(const Slab& slab, int64_t tile, int64_t panel, const float* sums) {
-  const int64_t token = tile * kTileTokens;
-  for (int t = 0; t < kTileTokens && token + t < slab.task.tokens; ++t) {
-    store_panel_rows(slab.task, token + t, slab.row + panel * kPanelRows, _mm512_loadu_ps(sums + t * kStride));
+// f.operator()<kBlock>() for the blocks of a group.
+template <TileSchedule32 kSchedule, typename F>
+[[gnu::always_inline]] inline void for_blocks_32(int64_t count, F f) {
+  static_assert(kSchedule.blocks <= 4);
+  f.template operator()<0>();
+  if constexpr (kSchedule.blocks > 1) {
+    if (count > 1) f.template operator()<1>();
+  }
+  if constexpr (kSchedule.blocks > 2) {
+    if (count > 2) f.template operator()<2>();
+  }
+  if constexpr (kSchedule.blocks > 3) {
+    if (count > 3) f.template operator()<3>();
   }
 }
 
@@ -112,8 +120,7 @@ inline void finish_32(const Slab& slab, int64_t tile, int64_t panel, const float
 struct Group32 {
   int64_t tile, panel;
   int64_t first, count;  // blocks
-  const uint8_t* next_panel;
-  int64_t next_first;
+  const uint8_t* next_w;
   const uint8_t* next_x;  // null: the same as now
 };
 
@@ -123,33 +130,34 @@ inline void multiply_group_32(const Slab& slab, const Group32& g, float* sums) {
   constexpr int64_t kX = TokenTile<32>::kBytes;
   constexpr int kParts = kSchedule.tiles * kSchedule.panels;
   const int64_t tile_bytes = token_tile_bytes<32>(slab.task.k);
+  const int64_t panel_bytes = slab.panel_bytes;
   const uint8_t* x = static_cast<const uint8_t*>(slab.task.activations) + g.tile * tile_bytes + g.first * kX;
-  const uint8_t* panel = slab.panels + g.panel * slab.panel_bytes;
-  for (int64_t b = 0; b < g.count; ++b) {
-    const uint8_t* w = Panel::levels(panel, g.first + b);
-    uint8_t* to = slab.results + b * kParts * kTileBytes;
-    multiply_and_store<0, kSchedule>(x + b * kX, tile_bytes, w, slab.panel_bytes, to, b > 0);
-    multiply_and_store<1, kSchedule>(x + b * kX, tile_bytes, w, slab.panel_bytes, to, b > 0);
-    multiply_and_store<2, kSchedule>(x + b * kX, tile_bytes, w, slab.panel_bytes, to, b > 0);
-    multiply_and_store<3, kSchedule>(x + b * kX, tile_bytes, w, slab.panel_bytes, to, b > 0);
-  }
-  uint8_t* last = slab.results + (g.count - 1) * kParts * kTileBytes;
-  store_rest<kSchedule>(last);
+  const uint8_t* w = Panel::at(slab.panels + g.panel * panel_bytes, g.first);
+  uint8_t* results = slab.results;
+  for_blocks_32<kSchedule>(g.count, [&]<int kB>() __attribute__((always_inline)) {
+    const uint8_t* levels = Panel::template levels<kB>(w);
+    uint8_t* to = results + kB * kParts * kTileBytes;
+    multiply_and_store<0, kSchedule>(x + kB * kX, tile_bytes, levels, panel_bytes, to, kB > 0);
+    multiply_and_store<1, kSchedule>(x + kB * kX, tile_bytes, levels, panel_bytes, to, kB > 0);
+    multiply_and_store<2, kSchedule>(x + kB * kX, tile_bytes, levels, panel_bytes, to, kB > 0);
+    multiply_and_store<3, kSchedule>(x + kB * kX, tile_bytes, levels, panel_bytes, to, kB > 0);
+  });
+  store_rest<kSchedule>(results + (g.count - 1) * kParts * kTileBytes);
   memory_barrier();
   for (int part = 0; part < kParts; ++part, sums += 16 * kPanelRows) {
     const uint8_t* dx = x + part / kSchedule.panels * tile_bytes + TokenTile<32>::kD + part % kSchedule.panels * 32;
     __m512 s[16];
 #pragma GCC unroll 16
     for (int i = 0; i < 16; ++i) s[i] = g.first == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(sums + 16 * i);
-    for (int64_t b = 0; b < g.count; ++b) {
+    for_blocks_32<kSchedule>(g.count, [&]<int kB>() __attribute__((always_inline)) {
       if constexpr (kSchedule.prefetch) {
-        if (part < kSchedule.panels) Panel::prefetch(g.next_panel + part * slab.panel_bytes, g.next_first + b);
+        if (part < kSchedule.panels) Panel::template prefetch<kB>(g.next_w + part * panel_bytes);
         const int tile = part - (kParts - kSchedule.tiles);
-        if (tile >= 0 && g.next_x != nullptr) prefetch_lines<kX>(g.next_x + tile * tile_bytes + b * kX);
+        if (tile >= 0 && g.next_x != nullptr) prefetch_lines<kX>(g.next_x + tile * tile_bytes + kB * kX);
       }
-      scale_block_32<Panel, kSchedule.panels>(floats(dx + b * kX), panel, slab.panel_bytes, g.first + b,
-                                              slab.results + (b * kParts + part) * kTileBytes, s);
-    }
+      scale_block_32<Panel, kSchedule.panels, kB>(floats(dx + kB * kX), w, panel_bytes,
+                                                  results + (kB * kParts + part) * kTileBytes, s);
+    });
 #pragma GCC unroll 16
     for (int i = 0; i < 16; ++i) _mm512_storeu_ps(sums + 16 * i, s[i]);
   }
@@ -168,7 +176,9 @@ inline void multiply_pass_32(const Slab& slab, const Pass32& pass, const Pass32&
   const auto x_at = [&](int64_t tile, int64_t block) {
     return static_cast<const uint8_t*>(slab.task.activations) + tile * tile_bytes + block * TokenTile<32>::kBytes;
   };
-  const auto panel_at = [&](int64_t panel) { return slab.panels + panel * slab.panel_bytes; };
+  const auto w_at = [&](int64_t panel, int64_t block) {
+    return Panel::at(slab.panels + panel * slab.panel_bytes, block);
+  };
   const auto sums_of = [&](int64_t panel) {
     return slab.sums + (panel - pass.panel) * kSchedule.tiles * kTileTokens * kPanelRows;
   };
@@ -181,16 +191,14 @@ inline void multiply_pass_32(const Slab& slab, const Pass32& pass, const Pass32&
       if (kSchedule.prefetch && left <= 2 * kSchedule.blocks && (left > kSchedule.blocks || first == 0)) {
         prefetch_outputs(slab, pass.tile, kSchedule.tiles, panel, kSchedule.panels);
       }
-      Group32 g = {pass.tile, panel, first, left < kSchedule.blocks ? left : kSchedule.blocks, nullptr, 0, nullptr};
+      Group32 g = {pass.tile, panel, first, left < kSchedule.blocks ? left : kSchedule.blocks, nullptr, nullptr};
       if (panel + kSchedule.panels < pass.end) {
-        g.next_panel = panel_at(panel + kSchedule.panels);
-        g.next_first = first;
+        g.next_w = w_at(panel + kSchedule.panels, first);
       } else if (left > kSchedule.blocks) {
-        g.next_panel = panel_at(pass.panel);
-        g.next_first = first + kSchedule.blocks;
+        g.next_w = w_at(pass.panel, first + kSchedule.blocks);
         g.next_x = x_at(pass.tile, first + kSchedule.blocks);
       } else {
-        g.next_panel = panel_at(next_pass.panel);
+        g.next_w = w_at(next_pass.panel, 0);
         g.next_x = x_at(next_pass.tile, 0);
       }
       multiply_group_32<Panel, kSchedule>(slab, g, sums_of(panel));
@@ -200,8 +208,8 @@ inline void multiply_pass_32(const Slab& slab, const Pass32& pass, const Pass32&
     for (int i = 0; i < kSchedule.tiles * kSchedule.panels; ++i) {
       const int t = i / kSchedule.panels;
       const int p = i % kSchedule.panels;
-      finish_32<kSchedule.panels * kPanelRows>(slab, pass.tile + t, panel + p,
-                                               sums_of(panel) + (t * kTileTokens * kSchedule.panels + p) * kPanelRows);
+      finish_tile<kSchedule.panels * kPanelRows>(
+          slab, pass.tile + t, panel + p, sums_of(panel) + (t * kTileTokens * kSchedule.panels + p) * kPanelRows);
     }
   }
 }

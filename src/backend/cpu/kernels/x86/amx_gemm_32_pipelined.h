@@ -52,7 +52,7 @@ class PipelinedProduct32 {
     int64_t tile = 0, panel = 0;
     int64_t first = 0, count = 0;  // blocks
     const uint8_t* x = nullptr;
-    const uint8_t* w = nullptr;  // the first panel
+    const uint8_t* w = nullptr;  // of the first panel
     float* sums = nullptr;
   };
   Group group(int64_t tile, int64_t pass, int64_t panel, int64_t first) const {
@@ -62,72 +62,81 @@ class PipelinedProduct32 {
             first,
             left < kSchedule.blocks ? left : kSchedule.blocks,
             static_cast<const uint8_t*>(slab_.task.activations) + tile * tile_bytes_ + first * kX,
-            slab_.panels + panel * slab_.panel_bytes,
+            Panel::at(slab_.panels + panel * slab_.panel_bytes, first),
             slab_.sums + (panel - pass) * 2 * kTileTokens * kPanelRows};
   }
 
+  // A step: `now` is multiplied, `previous` scaled, `next` prefetched. A copy, which stores do not change.
+  struct Step {
+    const Group now, next, previous;
+    int64_t tile_bytes, panel_bytes;
+    uint8_t* to;
+    const uint8_t* from;
+  };
+
   // Prefetches what block kB of the next group reads: its panels, and the tokens.
   template <int kPart, int kB>
-  [[gnu::always_inline]] void prefetch(const Group& g) const {
+  [[gnu::always_inline]] static void prefetch(const Step& s) {
     if constexpr (kPart < 2) {
-      Panel::prefetch(g.w + kPart * slab_.panel_bytes, g.first + kB);
+      Panel::template prefetch<kB>(s.next.w + kPart * s.panel_bytes);
     } else {
-      prefetch_lines<Panel::kMinimums ? kX : TokenTile<32>::kSums>(g.x + (kPart - 2) * tile_bytes_ + kB * kX);
+      prefetch_lines<Panel::kMinimums ? kX : TokenTile<32>::kSums>(s.next.x + (kPart - 2) * s.tile_bytes + kB * kX);
     }
   }
 
   template <int kPart>
-  [[gnu::always_inline]] void part(const Group& now, const Group& next, uint8_t* to, const uint8_t* from) {
-    const uint8_t* dx = previous_.x + kPart / 2 * tile_bytes_ + TokenTile<32>::kD + kPart % 2 * 32;
-    float* kept = previous_.sums + kPart * 16 * kPanelRows;
-    __m512 s[16];
+  [[gnu::always_inline]] static void part(const Step& s) {
+    const uint8_t* dx = s.previous.x + kPart / 2 * s.tile_bytes + TokenTile<32>::kD + kPart % 2 * 32;
+    float* kept = s.previous.sums + kPart * 16 * kPanelRows;
+    __m512 sums[16];
 #pragma GCC unroll 16
     for (int i = 0; i < 16; ++i) {
-      s[i] = previous_.first == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(kept + 16 * i);
+      sums[i] = s.previous.first == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(kept + 16 * i);
     }
     const auto one = [&]<int kB>() __attribute__((always_inline)) {
       constexpr int kProduct = kPart * kSchedule.blocks + kB;
-      constexpr int64_t kBlock = kProduct / 4;
-      if (kBlock < now.count) {
-        multiply_and_store<kProduct % 4, kSchedule>(now.x + kBlock * kX, tile_bytes_,
-                                                    Panel::levels(now.w, now.first + kBlock), slab_.panel_bytes,
-                                                    to + kBlock * kBlockResults, kBlock > 0);
+      constexpr int kBlock = kProduct / 4;
+      if (kBlock < s.now.count) {
+        multiply_and_store<kProduct % 4, kSchedule>(s.now.x + kBlock * kX, s.tile_bytes,
+                                                    Panel::template levels<kBlock>(s.now.w), s.panel_bytes,
+                                                    s.to + kBlock * kBlockResults, kBlock > 0);
       }
       if constexpr (kSchedule.prefetch) {
-        if (kPart < 2 || next.x != now.x) prefetch<kPart, kB>(next);
+        if (kPart < 2 || s.next.x != s.now.x) prefetch<kPart, kB>(s);
       }
-      if (kB < previous_.count) {
-        scale_block_32<Panel, 2>(floats(dx + kB * kX), previous_.w, slab_.panel_bytes, previous_.first + kB,
-                                 from + (kB * 4 + kPart) * kTileBytes, s);
+      if (kB < s.previous.count) {
+        scale_block_32<Panel, 2, kB>(floats(dx + kB * kX), s.previous.w, s.panel_bytes,
+                                     s.from + (kB * 4 + kPart) * kTileBytes, sums);
       }
     };
     one.template operator()<0>();
     one.template operator()<1>();
-    if (previous_.count == 0) return;
+    if (s.previous.count == 0) return;
 #pragma GCC unroll 16
-    for (int i = 0; i < 16; ++i) _mm512_storeu_ps(kept + 16 * i, s[i]);
+    for (int i = 0; i < 16; ++i) _mm512_storeu_ps(kept + 16 * i, sums[i]);
   }
 
-  // Multiplies `now`, scales the previous group, and prefetches `next`.
   void step(const Group& now, const Group& next) {
     const int64_t blocks = slab_.task.k / 32;
-    uint8_t* to = slab_.results + number_ % 2 * kResults;
-    const uint8_t* from = slab_.results + (number_ + 1) % 2 * kResults;
+    const Step s = {now,
+                    next,
+                    previous_,
+                    tile_bytes_,
+                    slab_.panel_bytes,
+                    slab_.results + number_ % 2 * kResults,
+                    slab_.results + (number_ + 1) % 2 * kResults};
     if (kSchedule.prefetch && now.first + now.count == blocks) prefetch_outputs(slab_, now.tile, 2, now.panel, 2);
     slab_.prefetch_next(number_);
-    part<0>(now, next, to, from);
-    part<1>(now, next, to, from);
-    part<2>(now, next, to, from);
-    part<3>(now, next, to, from);
-    if (now.count > 0) {
-      uint8_t* last = to + (now.count - 1) * kBlockResults;
-      store_rest<kSchedule>(last);
-    }
+    part<0>(s);
+    part<1>(s);
+    part<2>(s);
+    part<3>(s);
+    if (s.now.count > 0) store_rest<kSchedule>(s.to + (s.now.count - 1) * kBlockResults);
     memory_barrier();
-    if (previous_.count > 0 && previous_.first + previous_.count == blocks) {
+    if (s.previous.count > 0 && s.previous.first + s.previous.count == blocks) {
       for (int i = 0; i < 4; ++i) {
-        finish_32<2 * kPanelRows>(slab_, previous_.tile + i / 2, previous_.panel + i % 2,
-                                  previous_.sums + (i / 2 * kTileTokens * 2 + i % 2) * kPanelRows);
+        finish_tile<2 * kPanelRows>(slab_, s.previous.tile + i / 2, s.previous.panel + i % 2,
+                                    s.previous.sums + (i / 2 * kTileTokens * 2 + i % 2) * kPanelRows);
       }
     }
     previous_ = now;

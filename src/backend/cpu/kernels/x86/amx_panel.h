@@ -26,25 +26,50 @@ struct AmxPanel {
   static constexpr int kMins = kM + (kFormat.minimums ? 64 : 0);
   static constexpr int kBytes = kMins + (kScaled && kFormat.minimums ? 32 * kSubs : 0);
 
-  // Of blocks of 32, by their number.
+  // Of blocks of 32: the address of one with an even number, and what a product of it or the kBlock-th after it reads.
   static constexpr bool kMinimums = kFormat.minimums;
-  static const uint8_t* levels(const uint8_t* panel, int64_t block) { return panel + block * kBytes; }
-  static __m512 d(const uint8_t* panel, int64_t block) { return _mm512_loadu_ps(floats(levels(panel, block) + kD)); }
-  static __m512 m(const uint8_t* panel, int64_t block) { return _mm512_loadu_ps(floats(levels(panel, block) + kM)); }
-  [[gnu::always_inline]] static void prefetch(const uint8_t* panel, int64_t block) {
-    prefetch_lines<kBytes>(levels(panel, block));
+  static const uint8_t* at(const uint8_t* panel, int64_t even_block) { return panel + even_block * kBytes; }
+  template <int kBlock>
+  static const uint8_t* levels(const uint8_t* at) {
+    return at + kBlock * kBytes;
+  }
+  template <int kBlock>
+  static __m512 d(const uint8_t* at) {
+    return _mm512_loadu_ps(floats(levels<kBlock>(at) + kD));
+  }
+  template <int kBlock>
+  static __m512 m(const uint8_t* at) {
+    return _mm512_loadu_ps(floats(levels<kBlock>(at) + kM));
+  }
+  template <int kBlock>
+  [[gnu::always_inline]] static void prefetch(const uint8_t* at) {
+    prefetch_lines<kBytes>(levels<kBlock>(at));
   }
 };
 
 // Q8_0 as it is stored, instead of unpacked.
 struct StoredPanel {
   static constexpr bool kMinimums = false;
-  static const uint8_t* levels(const uint8_t* panel, int64_t block) { return panel_levels(panel, block); }
-  static __m512 d(const uint8_t* panel, int64_t block) { return panel_d(panel, block); }
-  static __m512 m(const uint8_t* /*panel*/, int64_t /*block*/) { return _mm512_setzero_ps(); }
-  [[gnu::always_inline]] static void prefetch(const uint8_t* panel, int64_t block) {
-    prefetch_lines<BytePanel::kLevelBytes>(levels(panel, block));
-    if (block % 2 == 0) _mm_prefetch(levels(panel, block) + 2 * BytePanel::kLevelBytes, _MM_HINT_T0);
+  static const uint8_t* at(const uint8_t* panel, int64_t even_block) {
+    return panel + even_block / 2 * BytePanel::kPairBytes;
+  }
+  template <int kBlock>
+  static const uint8_t* levels(const uint8_t* at) {
+    return at + kBlock / 2 * BytePanel::kPairBytes + kBlock % 2 * BytePanel::kLevelBytes;
+  }
+  template <int kBlock>
+  static __m512 d(const uint8_t* at) {
+    return _mm512_cvtph_ps(
+        load_256(levels<kBlock / 2 * 2>(at) + 2 * BytePanel::kLevelBytes + kBlock % 2 * BytePanel::kDBytes));
+  }
+  template <int kBlock>
+  static __m512 m(const uint8_t* /*at*/) {
+    return _mm512_setzero_ps();
+  }
+  template <int kBlock>
+  [[gnu::always_inline]] static void prefetch(const uint8_t* at) {
+    prefetch_lines<BytePanel::kLevelBytes>(levels<kBlock>(at));
+    if constexpr (kBlock % 2 == 0) _mm_prefetch(levels<kBlock>(at) + 2 * BytePanel::kLevelBytes, _MM_HINT_T0);
   }
 };
 

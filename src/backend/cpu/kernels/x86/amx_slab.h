@@ -45,5 +45,14 @@ struct Slab {
   }
 }
 
+// The finished sums of 16 tokens and a panel, kStride floats from token to token, into the output.
+template <int64_t kStride>
+inline void finish_tile(const Slab& slab, int64_t tile, int64_t panel, const float* sums) {
+  const int64_t token = tile * kTileTokens;
+  for (int t = 0; t < kTileTokens && token + t < slab.task.tokens; ++t) {
+    store_panel_rows(slab.task, token + t, slab.row + panel * kPanelRows, _mm512_loadu_ps(sums + t * kStride));
+  }
+}
+
 }  // namespace
 }  // namespace inferno

@@ -25,16 +25,24 @@ inline __m512i sixteen_columns(const void* four_bytes) {
   return _mm512_set1_epi32(four);
 }
 
-// Adds levels times four columns of a token, which are the instruction's memory operand: gcc 12 would load them by an
-// instruction of their own, twice as many in all.
+// Adds levels times four columns of a token, or pairs of 16 bits times one pair, which are the instruction's memory
+// operand: gcc 12 would load them by an instruction of their own, twice as many in all.
+struct FourBytes {
+  char of[4];
+};
 inline __m512i dot_columns(__m512i sum, __m512i levels, const void* four_bytes) {
 #if defined(__clang__)
   return _mm512_dpbusd_epi32(sum, levels, sixteen_columns(four_bytes));
 #else
-  struct FourBytes {
-    char of[4];
-  };
   __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(levels), "m"(*static_cast<const FourBytes*>(four_bytes)));
+  return sum;
+#endif
+}
+inline __m512i dot_pair(__m512i sum, __m512i pairs, const void* pair) {
+#if defined(__clang__)
+  return _mm512_dpwssd_epi32(sum, pairs, sixteen_columns(pair));
+#else
+  __asm__("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(pairs), "m"(*static_cast<const FourBytes*>(pair)));
   return sum;
 #endif
 }
@@ -121,7 +129,7 @@ inline __m512i minimum_dot_512(const uint8_t* mins, const BlockSums& sums) {
   const int16_t* by_sub = kFormat.sub == 32 ? sums.plain_32 : sums.plain_16;
   __m512i total = _mm512_setzero_si512();
   for (int i = 0; i < InterleavedBlock<kFormat>::kSubs / 2; ++i) {
-    total = _mm512_dpwssd_epi32(total, load_512(mins + 64 * i), sixteen_columns(by_sub + 2 * i));
+    total = dot_pair(total, load_512(mins + 64 * i), by_sub + 2 * i);
   }
   return total;
 }

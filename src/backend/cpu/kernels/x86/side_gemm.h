@@ -117,7 +117,7 @@ template <InterleavedFormat kFormat, int kTokens>
       const __m512i pair = load_512(panel + P::kMins + 64 * i);
 #pragma GCC unroll 12
       for (int t = 0; t < kTokens; ++t) {
-        msum[t] = _mm512_dpwssd_epi32(msum[t], pair, sixteen_columns(q_sums + (i * kTokens + t) * 4));
+        msum[t] = dot_pair(msum[t], pair, q_sums + (i * kTokens + t) * 4);
       }
     }
     const __m512 m = _mm512_loadu_ps(floats(panel + P::kM));
