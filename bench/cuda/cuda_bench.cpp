@@ -3,13 +3,14 @@
 // Times are wall clock around whole steps as the decoder runs them: upload of the batch, the step, download of the
 // drawn tokens. The share of the read bandwidth counts the weights alone.
 //
-//   cuda_bench [decode|sampling|prefill|batch|mixed|large|ops|profile] ... [TYPE] ...   (default: all but the last two,
-//   and all types of weights)
+//   cuda_bench [decode|sampling|prefill|batch|mixed|large|ops|profile] ... [TYPE] ... [STREAMS] ...   (default: all but
+//   the last two, all types of weights, and batches of 1 to 128 streams)
 #include <cuda_profiler_api.h>
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <string>
@@ -34,12 +35,14 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
+constexpr int32_t kMostStreams = 128;
 constexpr const char* kTypes[] = {"BF16", "F16", "Q8_0", "Q4_K_M", "Q4_0"};
 // One of plain weights, one of 8 bits, one of a mix.
 constexpr const char* kFewTypes[] = {"BF16", "Q8_0", "Q4_K_M"};
 
 // Those of `types` that were asked for; all, if none was.
 std::vector<std::string> asked_types;
+std::vector<int32_t> asked_streams;
 template <size_t kCount>
 std::vector<const char*> chosen(const char* const (&types)[kCount]) {
   std::vector<const char*> result;
@@ -141,8 +144,8 @@ void bench_prefill(Backend& backend) {
 
 void bench_batch(Backend& backend) {
   for (const char* type : chosen(kFewTypes)) {
-    ModelRun model(backend, small_model(type), {.context = 320, .max_sequences = 128});
-    for (const int32_t streams : {1, 2, 4, 8, 16, 32, 64, 128}) {
+    ModelRun model(backend, small_model(type), {.context = 320, .max_sequences = kMostStreams});
+    for (const int32_t streams : asked_streams) {
       const double speed = decode_speed(model, streams, 128, 128);
       fmt::print("batch    0.6B  {:7} {:3} streams   {:9.0f} tok/s  {:7.1f} us per step\n", type, streams, speed,
                  1e6 * streams / speed);
@@ -261,11 +264,17 @@ int run(int argc, char** argv) {
       asked_types.emplace_back(argv[i]);
     }
   }
+  for (int i = 1; i < argc; ++i) {
+    const int streams = std::atoi(argv[i]);
+    if (streams > 0 && streams <= kMostStreams) asked_streams.push_back(streams);
+  }
+  const size_t named = asked_types.size() + asked_streams.size();
+  if (asked_streams.empty()) asked_streams = {1, 2, 4, 8, 16, 32, 64, kMostStreams};
   const auto wants = [&](const char* name, bool by_default) {
     for (int i = 1; i < argc; ++i) {
       if (std::strcmp(argv[i], name) == 0) return true;
     }
-    return argc == 1 + static_cast<int>(asked_types.size()) && by_default;
+    return argc == 1 + static_cast<int>(named) && by_default;
   };
   const auto section = [&](const char* name, bool by_default, void (*bench)(Backend&)) {
     if (!wants(name, by_default)) return;

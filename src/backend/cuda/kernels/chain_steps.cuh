@@ -200,9 +200,11 @@ __device__ __forceinline__ void bring_chain_weights(const ChainParams& a, const 
     const ChainRows rows = chain_rows(a, place, phase);
     for (int k = chain_first_k(a, place, phase); steps.left > 0; k += kChainStep) {
       const int at = steps.at();
-      // Steps are freed in order.
-      while (steps.number - oldest.number >= Tiles::kSlots ||
-             (steps.number != oldest.number && at <= oldest.at() && at + steps.bytes > oldest.at())) {
+      // Steps are freed in order. One that goes back to the ring's beginning follows what is behind the step before it.
+      const auto needs = [&](int other) {
+        return (at <= other && other < at + steps.bytes) || (at < steps.end && steps.end <= other);
+      };
+      while (steps.number - oldest.number >= Tiles::kSlots || (steps.number != oldest.number && needs(oldest.at()))) {
         wait_barrier(empty + oldest.slot(), oldest.parity());
         oldest.pass();
         if (oldest.left == 0) oldest.enter(a, place);

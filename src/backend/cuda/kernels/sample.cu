@@ -133,14 +133,15 @@ struct Chunk {
   }
 };
 
-// A chunk per warp: many loads in flight, and nobody waits for another warp.
+// A chunk per warp: many loads in flight, and nobody waits for another warp. The last chunks of all rows first: they
+// were written last, and logits of many rows are more than L2 holds.
 __global__ void __launch_bounds__(kScanWarps* kWarp) scan_kernel(const SampleTask t, const Scan scan) {
   extern __shared__ __align__(16) uint8_t memory[];  // [warps, kChunk] float
   let_next_start();
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int index = static_cast<int>(blockIdx.x * blockDim.x) / kWarp + warp;
+  const int index = static_cast<int>((gridDim.y - 1 - blockIdx.y) * blockDim.x) / kWarp + warp;
   if (index >= scan.chunks) return;
-  const int64_t row = blockIdx.y;
+  const int64_t row = blockIdx.x;
   const int64_t at = row * scan.chunks + index;
   const SampleRow p = t.row[row];
   Chunk chunk{.lane = static_cast<int>(threadIdx.x) % kWarp, .first = index * kChunk};
@@ -298,7 +299,7 @@ void launch_sample(const LaunchContext& c, const SampleTask& task) {
   // Few rows: small blocks, for all multiprocessors to have some.
   const int warps = task.rows < kScanWarps ? 2 : kScanWarps;
   launch(c,
-         {dim3(static_cast<unsigned>(divide_up(chunks, warps)), static_cast<unsigned>(task.rows)),
+         {dim3(static_cast<unsigned>(task.rows), static_cast<unsigned>(divide_up(chunks, warps))),
           dim3(static_cast<unsigned>(warps * kWarp)), warps * kChunk * static_cast<int>(sizeof(float))},
          scan_kernel, task, scan);
   launch(c, {dim3(static_cast<unsigned>(task.rows)), dim3(kDrawThreads), static_cast<int>(sizeof(Shared))}, draw_kernel,
