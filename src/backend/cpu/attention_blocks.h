@@ -88,7 +88,8 @@ struct SpanPlace {
 // The same and what a worker knows of its other work.
 struct SpanTurn {
   SpanPlace at;
-  std::optional<SpanPlace> next = {};  // of the same sequence, to be prefetched meanwhile
+  std::optional<SpanPlace> next = {};  // to be prefetched meanwhile
+  int32_t next_sequence = 0;           // whose span that is
   bool prefetched = false;             // was the next before
 };
 
@@ -117,7 +118,7 @@ inline void run_span(const AttentionArgs& a, const AttentionPlan& plan, const Qu
   SpanPages pages;
   find_pages(a, block.sequence, turn.at, pages);
   SpanPages next;
-  if (turn.next) find_pages(a, block.sequence, *turn.next, next);
+  if (turn.next) find_pages(a, turn.next_sequence, *turn.next, next);
   SpanTask task{};
   task.q = a.q.f32() + block.first_token * a.q.cols() + turn.at.kv_head * plan.group * d;
   task.token_stride = a.q.cols();

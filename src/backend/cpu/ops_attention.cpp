@@ -68,6 +68,10 @@ int64_t max_spans(const AttentionArgs& a) {
   return a.window == 0 ? all : std::min(all, a.window / kAttentionSpan + 2);
 }
 
+bool is_one_token(const AttentionArgs& a, int32_t sequence) {
+  return a.batch.q_begin[sequence + 1] - a.batch.q_begin[sequence] == 1;
+}
+
 // All spans of one item, one after the other.
 void attend(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock& block, int64_t kv_head,
             const BlockMemory& memory, const KernelTable& kernels) noexcept {
@@ -76,14 +80,23 @@ void attend(const AttentionArgs& a, const AttentionPlan& plan, const QueryBlock&
   const auto is_long = [&](int64_t span) {
     return span == spans.begin || a.batch.kv_len[block.sequence] - span * kAttentionSpan >= kAttentionSpan / 2;
   };
+  // Decoding: a sequence's last heads are followed by the first ones of the next sequence.
+  const bool follows = block.sequence > 0 && is_one_token(a, block.sequence - 1);
+  const bool is_followed = block.sequence + 1 < a.batch.sequences && is_one_token(a, block.sequence);
   const auto turn = [&](int64_t span) {
-    SpanTurn t = {.at = {kv_head, span}};
+    SpanTurn t = {.at = {kv_head, span}, .next_sequence = block.sequence};
     const bool heads = plan.next_head > 0;
-    t.prefetched = span > spans.begin ? is_long(span) : heads && kv_head >= plan.next_head;
+    t.prefetched = span > spans.begin ? is_long(span) : heads && (kv_head >= plan.next_head || follows);
     if (span + 1 < spans.end && is_long(span + 1)) {
       t.next = SpanPlace{kv_head, span + 1};
-    } else if (heads && kv_head + plan.next_head < a.kv.kv_heads && is_long(span)) {
-      t.next = SpanPlace{kv_head + plan.next_head, spans.begin};
+    } else if (heads && is_long(span)) {
+      const int64_t next_head = kv_head + plan.next_head;
+      if (next_head < a.kv.kv_heads) {
+        t.next = SpanPlace{next_head, spans.begin};
+      } else if (is_followed && plan.next_head <= a.kv.kv_heads) {
+        t.next = SpanPlace{next_head - a.kv.kv_heads, 0};
+        t.next_sequence = block.sequence + 1;
+      }
     }
     return t;
   };

@@ -147,8 +147,8 @@ inline void transpose_8(const float* in, int64_t stride, float* out) {
 }
 
 #if defined(__AVX512F__)
-// Dimensions [d, d + 8) of 16 rows of bf16, as f32 to out: its transpose, rows kChunk floats apart.
-inline void transpose_bf16(const uint8_t* const* rows, int64_t d, float* out) {
+// Dimensions [d, d + 8) of 16 rows of bf16 as f32, a dimension of all rows in each of out.
+[[gnu::always_inline]] inline void transpose_bf16(const uint8_t* const* rows, int64_t d, Wide (&out)[8]) {
   // Lane l of r[i]: row 4 l + i, four pairs of dimensions.
   __m512i r[4];
   const auto pairs_of = [&](int row) {
@@ -166,8 +166,8 @@ inline void transpose_bf16(const uint8_t* const* rows, int64_t d, float* out) {
                             _mm512_unpacklo_epi64(high[0], high[1]), _mm512_unpackhi_epi64(high[0], high[1])};
   for (int i = 0; i < 4; ++i) {
     const __m512i second = _mm512_and_si512(pairs[i], _mm512_set1_epi32(static_cast<int>(0xffff0000U)));
-    wide_store(out + 2 * i * kChunk, _mm512_castsi512_ps(_mm512_slli_epi32(pairs[i], 16)));
-    wide_store(out + (2 * i + 1) * kChunk, _mm512_castsi512_ps(second));
+    out[2 * i] = _mm512_castsi512_ps(_mm512_slli_epi32(pairs[i], 16));
+    out[2 * i + 1] = _mm512_castsi512_ps(second);
   }
 }
 #endif
@@ -182,7 +182,9 @@ inline void load_keys(const uint8_t* const* rows, int64_t count, int64_t head_di
     for (int64_t p = 0; p < count; p += 16) {
       for (int64_t d = 0; d < head_dim; d += 8) {
         next.prefetch(kNextLines);
-        transpose_bf16(rows + p, d, chunk + d * kChunk + p);
+        Wide keys[8];
+        transpose_bf16(rows + p, d, keys);
+        for (int i = 0; i < 8; ++i) wide_store(chunk + (d + i) * kChunk + p, keys[i]);
       }
     }
     return;
@@ -284,6 +286,72 @@ inline void output_tile_bf16(const float* weights, const uint8_t* const* rows, i
   }
 }
 
+// ---- few queries, as decoding has them: their own products cost less than what prepares the cache for many. Keys are
+// not written by dimension, and values are read once for all dimensions. The chains, and so the bits, are the same.
+
+inline constexpr int64_t kFewestQueries = 4;
+inline constexpr int64_t kFewKeys = 64;  // positions whose chains are in flight
+
+// Whether run_attention() takes this way.
+inline bool is_few(const SpanTask& task) {
+  return task.queries <= kFewestQueries && task.head_dim == 128;
+}
+
+// scores[kQueries][kScoreStride] of 16 kSets positions.
+template <int kQueries, int kSets>
+inline void score_few(const float* q, int64_t stride, const uint8_t* const* rows, int64_t head_dim, float* scores,
+                      NextRows& next) {
+  Wide s[kQueries][kSets] = {};
+  NextRows ahead = next;
+  for (int64_t d = 0; d < head_dim; d += 8) {
+    ahead.prefetch(kNextLines * kSets);
+#pragma GCC unroll 4
+    for (int set = 0; set < kSets; ++set) {
+      Wide keys[8];
+      transpose_bf16(rows + 16 * set, d, keys);
+#pragma GCC unroll 8
+      for (int j = 0; j < 8; ++j) {
+        for (int i = 0; i < kQueries; ++i) s[i][set] = wide_fma(keys[j], wide_set(q[i * stride + d + j]), s[i][set]);
+      }
+    }
+  }
+  next = ahead;
+  for (int i = 0; i < kQueries; ++i) {
+    for (int set = 0; set < kSets; ++set) wide_store(scores + i * kScoreStride + set * 16, s[i][set]);
+  }
+}
+
+// Adds `count` positions (rows: kRowsAhead more) to o[kQueries][kTiles kTile], as output_tile_bf16() does to one tile.
+template <int kQueries, int kTiles>
+inline void output_few(const float* weights, const uint8_t* const* rows, int64_t offset, int64_t count, bool begin,
+                       float* o, int64_t stride, NextRows& next) {
+  Wide s[kQueries][2 * kTiles];
+  for (int i = 0; i < kQueries; ++i) {
+    for (int j = 0; j < 2 * kTiles; ++j) s[i][j] = begin ? wide_set(0) : wide_load(o + i * stride + j * kWide);
+  }
+  NextRows ahead = next;
+#pragma GCC unroll 2
+  for (int64_t p = 0; p < count; ++p) {
+    ahead.prefetch(kTiles);
+#pragma GCC unroll 4
+    for (int j = 0; j < kTiles; ++j) {
+      _mm_prefetch(rows[p + kRowsAhead] + offset + 64 * j, _MM_HINT_T0);
+      const __m512i pairs = _mm512_loadu_si512(rows[p] + offset + 64 * j);
+      const Wide even = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+      const Wide odd = _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000U))));
+      for (int i = 0; i < kQueries; ++i) {
+        const Wide weight = wide_set(weights[i * kScoreStride + p]);
+        s[i][2 * j] = wide_fma(even, weight, s[i][2 * j]);
+        s[i][2 * j + 1] = wide_fma(odd, weight, s[i][2 * j + 1]);
+      }
+    }
+  }
+  next = ahead;
+  for (int i = 0; i < kQueries; ++i) {
+    for (int j = 0; j < 2 * kTiles; ++j) wide_store(o + i * stride + j * kWide, s[i][j]);
+  }
+}
+
 // o[kTile] as output_tile_bf16() has it -> in order.
 inline void join_even_odd(const float* o, float* out) {
   const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
@@ -294,7 +362,7 @@ inline void join_even_odd(const float* o, float* out) {
 
 // Values of bf16, whole tiles of dimensions. kLines: of the next span, requested per turn. o: [queries][head_dim], what
 // it holds does not matter.
-template <int64_t kLines>
+template <int64_t kLines, int kFew = 0>
 inline void run_outputs_bf16(const SpanTask& task, int64_t queries, int64_t rows, const float* scores, float* o,
                              NextRows& next) {
   const int64_t d = task.head_dim;
@@ -303,6 +371,13 @@ inline void run_outputs_bf16(const SpanTask& task, int64_t queries, int64_t rows
     const int64_t count = rows - p < kValueRows ? rows - p : kValueRows;
     find_rows(task, task.v_pages, p, count, rows, row);
     for (int64_t i = 0; i < kRowsAhead; ++i) row[count + i] = row[count - 1];
+    if constexpr (kFew != 0) {
+      constexpr int kTiles = kFew == 2 ? 4 : 2;  // as many as the registers hold
+      for (int64_t j = 0; j < d; j += kTiles * kTile) {
+        output_few<kFew, kTiles>(scores + p, row, 2 * j, count, p == 0, o + j, d, next);
+      }
+      continue;
+    }
     for (int64_t j = 0; j < d; j += kTile) {
       for_query_tiles(queries, [&]<int kQueries>(int64_t i) {
         output_tile_bf16<kQueries, kLines>(scores + i * kScoreStride + p, row, 2 * j, count, p == 0, o + i * d + j, d,
@@ -316,11 +391,34 @@ inline void run_outputs_bf16(const SpanTask& task, int64_t queries, int64_t rows
 }
 #endif
 
+#if defined(__AVX512F__)
+template <int kQueries>
+inline void score_few_keys(const SpanTask& task, const float* q, int64_t padded, int64_t rows, float* scores,
+                           NextRows& next) {
+  const int64_t d = task.head_dim;
+  const uint8_t* row[kFewKeys];
+  for (int64_t p = 0; p < padded; p += kFewKeys) {
+    const int64_t count = padded - p < kFewKeys ? padded - p : kFewKeys;
+    find_rows(task, task.k_pages, p, count, rows, row);
+    if (count == kFewKeys) {
+      score_few<kQueries, 4>(q, d, row, d, scores + p, next);
+    } else {
+      for (int64_t i = 0; i < count; i += kTile) score_few<kQueries, 2>(q, d, row + i, d, scores + p + i, next);
+    }
+  }
+}
+#endif
+
 template <DType kType>
 inline void run_attention(const SpanTask& task) noexcept {
   const int64_t d = task.head_dim;
   const int64_t stride = padded_dim(d);
-  const int64_t queries = (task.queries + 3) / 4 * 4;
+#if defined(__AVX512F__)
+  const bool few = kType == DType::bf16 && is_few(task);
+#else
+  constexpr bool few = false;
+#endif
+  const int64_t queries = few ? (task.queries + 1) / 2 * 2 : (task.queries + 3) / 4 * 4;
   const int64_t rows = max_visible(task);
   const int64_t padded = (rows + kTile - 1) / kTile * kTile;
   auto* q = static_cast<float*>(task.scratch);
@@ -340,7 +438,13 @@ inline void run_attention(const SpanTask& task) noexcept {
   }
   NextRows next(task);
   const uint8_t* row[kChunk];
-  for (int64_t p = 0; p < padded; p += kChunk) {
+#if defined(__AVX512F__)
+  if (few) {
+    queries == 2 ? score_few_keys<2>(task, q, padded, rows, scores, next)
+                 : score_few_keys<4>(task, q, padded, rows, scores, next);
+  }
+#endif
+  for (int64_t p = 0; p < padded && !few; p += kChunk) {
     const int64_t count = padded - p < kChunk ? padded - p : kChunk;
     find_rows(task, task.k_pages, p, count, rows, row);
     load_keys<kType>(row, count, d, chunk, rows_8, next);
@@ -362,6 +466,11 @@ inline void run_attention(const SpanTask& task) noexcept {
   }
 #if defined(__AVX512F__)
   if (kType == DType::bf16 && d % kTile == 0 && rows > 0) {
+    if (few) {
+      queries == 2 ? run_outputs_bf16<0, 2>(task, queries, rows, scores, o, next)
+                   : run_outputs_bf16<0, 4>(task, queries, rows, scores, o, next);
+      return;
+    }
     // One tile of queries has fewer turns than several.
     queries > 8 ? run_outputs_bf16<2>(task, queries, rows, scores, o, next)
                 : run_outputs_bf16<4>(task, queries, rows, scores, o, next);
