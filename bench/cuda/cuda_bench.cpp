@@ -266,7 +266,8 @@ int run(int argc, char** argv) {
   }
   for (int i = 1; i < argc; ++i) {
     const int streams = std::atoi(argv[i]);
-    if (streams > 0 && streams <= kMostStreams) asked_streams.push_back(streams);
+    if (streams > kMostStreams) fail("{} streams: 1 to {} can be measured", streams, kMostStreams);
+    if (streams > 0) asked_streams.push_back(streams);
   }
   const size_t named = asked_types.size() + asked_streams.size();
   if (asked_streams.empty()) asked_streams = {1, 2, 4, 8, 16, 32, 64, kMostStreams};

@@ -13,7 +13,6 @@
 namespace inferno {
 namespace {
 
-inline constexpr int64_t kFewQueries = 4;
 inline constexpr int64_t kScoreTiles = 4;  // that are multiplied together
 
 struct FewSpanMemory {

@@ -11,6 +11,7 @@ namespace {
 
 inline constexpr int64_t kQueryBlock = kWide == 16 ? 64 : 32;
 inline constexpr int64_t kTile = 2 * kWide;  // positions or dimensions that are multiplied at once
+inline constexpr int64_t kFewQueries = 4;    // that have kernels of their own
 inline constexpr int64_t kChunk = 32;        // positions that are widened and multiplied together: half of L1
 inline constexpr int64_t kNextLines = 4;     // prefetched at a time: as many as are widened meanwhile
 // Between the scores of two queries. Not a power of two: those of all queries of a tile would share sets of the cache.
@@ -289,12 +290,11 @@ inline void output_tile_bf16(const float* weights, const uint8_t* const* rows, i
 // ---- few queries, as decoding has them: their own products cost less than what prepares the cache for many. Keys are
 // not written by dimension, and values are read once for all dimensions. The chains, and so the bits, are the same.
 
-inline constexpr int64_t kFewestQueries = 4;
 inline constexpr int64_t kFewKeys = 64;  // positions whose chains are in flight
 
 // Whether run_attention() takes this way.
 inline bool is_few(const SpanTask& task) {
-  return task.queries <= kFewestQueries && task.head_dim == 128;
+  return task.queries <= kFewQueries && task.head_dim == 128;
 }
 
 // scores[kQueries][kScoreStride] of 16 kSets positions.
