@@ -4,8 +4,11 @@
 // residual stream between them is in scratch memory, as parts; the tensor of the ops gets the sum after the last layer.
 //
 // 33 to 128: attention, and the products between it and the next one (batch_chain.cuh).
+#include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "backend/cuda/kernels/batch_chain_task.h"
@@ -88,8 +91,20 @@ LayerWeight weight_of(const Weight* w) {
   return {.w = on_device(w).planes(), .dtype = w->dtype()};
 }
 
+// Tiles of such weights are faster than the products between two attentions, with what unpacking a layer costs.
+bool is_fast_in_tiles(const Weight* w) {
+  return w->dtype() == DType::q8_0 || w->dtype() == DType::q4_0;
+}
+
+// Whether the products between the attentions of two layers have weights that are unpacked first.
+bool unpacks(const LayerOps& l, const QkvRopeStoreArgs* next) {
+  const Weight* const own[] = {l.output.w[0], l.mlp.gate, l.mlp.up, l.mlp.down};
+  return unpacked_bytes(own) > 0 || (next != nullptr && unpacked_bytes(next->w) > 0);
+}
+
+// Where the rows are is not said here: quantized ones are unpacked first.
 BatchChain::Weight rows_of(const Weight* w) {
-  return {.w = on_device(w).planes().q, .rows = static_cast<int>(w->rows())};
+  return {.rows = static_cast<int>(w->rows())};
 }
 
 // The products of a layer after its attention, and those before the attention of the next one.
@@ -192,7 +207,12 @@ bool OpRunner::is_batch_layer(std::span<const OpRecord> records) const {
   const Weight* const weights[] = {l->qkv.w[0], l->qkv.w[1], l->qkv.w[2], l->output.w[0],
                                    l->mlp.gate, l->mlp.up,   l->mlp.down};
   for (const Weight* w : weights) {
-    if (w == nullptr || w->dtype() != DType::bf16) return false;
+    if (w == nullptr || wide_type(w->dtype()) != DType::bf16) return false;
+  }
+  const int64_t unpacked = unpacked_bytes(weights);
+  if (unpacked > 0 && (l->qkv.batch.tokens < kLeastUnpackedTokens || unpacked > kUnpackedBytes ||
+                       std::any_of(std::begin(weights), std::end(weights), is_fast_in_tiles))) {
+    return false;
   }
   return batch_attention_supports(context_, l->attention.kv,
                                   static_cast<int>(l->qkv.w[0]->rows() / l->attention.kv.head_dim),
@@ -202,6 +222,24 @@ bool OpRunner::is_batch_layer(std::span<const OpRecord> records) const {
 
 void OpRunner::reserve_batch_layers() {
   if (context_.hopper) (void)region(Region::chain_counters, kChainCounters * int64_t{sizeof(uint32_t)});
+}
+
+// Attention frees the memory that weights are unpacked to: the products of the layer before are over when its blocks
+// let that kernel start, and places of those that end first are taken by it.
+void OpRunner::place_weights(const Weight* output, const GatedMlpArgs& mlp, const QkvRopeStoreArgs* next,
+                             BatchChain& p) {
+  const Weight* const weights[] = {output,
+                                   mlp.gate,
+                                   mlp.up,
+                                   mlp.down,
+                                   next == nullptr ? nullptr : next->w[0],
+                                   next == nullptr ? nullptr : next->w[1],
+                                   next == nullptr ? nullptr : next->w[2]};
+  BatchChain::Weight* const places[] = {&p.output, &p.gate, &p.up, &p.down, &p.head[0], &p.head[1], &p.head[2]};
+  const auto existing = std::span(weights).first(next == nullptr ? 4 : std::size(weights));
+  p.fresh_weights = unpacked_bytes(existing) > 0;
+  if (p.fresh_weights) unpack(existing, true);
+  for (size_t i = 0; i < existing.size(); ++i) places[i]->w = bf16_rows(existing[i]);
 }
 
 size_t OpRunner::run_batch_layers(std::span<const OpRecord> records) {
@@ -224,6 +262,7 @@ size_t OpRunner::run_batch_layers(std::span<const OpRecord> records) {
     DecodeAttention attention = fused_task(l.qkv, l.attention, raw);
     attention.task.narrow_out = attended;
     attention.task.narrow_type = DType::bf16;
+    attention.frees_memory = unpacks(l, more ? next : nullptr);
     const SharedNorm shared = shared_norm(p.width);
     p.attended = attended;
     p.normed_x = shared.x;
@@ -233,6 +272,7 @@ size_t OpRunner::run_batch_layers(std::span<const OpRecord> records) {
     p.counters = static_cast<uint32_t*>(region(Region::chain_counters, 0));
     bool mapped = true;
     enqueue([&](const LaunchContext& c) { mapped = launch_batch_attention(c, attention); });
+    place_weights(l.output.w[0], l.mlp, more ? next : nullptr, p);
     enqueue([&](const LaunchContext& c) { mapped = mapped && launch_batch_chain(c, p); });
     if (!mapped) fail("cuda: the driver cannot make a tensor map of a weight or of the cache");
   }

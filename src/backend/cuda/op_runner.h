@@ -19,6 +19,7 @@
 
 #include "backend/cuda/cuda_weight.h"
 #include "backend/cuda/gemm.h"
+#include "backend/cuda/kernels/batch_chain_task.h"
 #include "backend/cuda/kernels/family_kernels.h"
 #include "backend/cuda/kernels/kernels.h"
 #include "backend/cuda/kernels/prompt_task.h"
@@ -124,10 +125,13 @@ class OpRunner {
   [[nodiscard]] bool is_layer(std::span<const OpRecord> records) const;
   [[nodiscard]] size_t run_layers(std::span<const OpRecord> records);
   void reserve_layers(const QkvRopeStoreArgs& a);
-  // The same of 33 to 128 tokens, as attention and the products between it and the next one.
+  // The same of 33 to 128 tokens, as attention and the products between it and the next one; quantized weights of a
+  // layer are unpacked before.
   [[nodiscard]] bool is_batch_layer(std::span<const OpRecord> records) const;
   [[nodiscard]] size_t run_batch_layers(std::span<const OpRecord> records);
   void reserve_batch_layers();
+  // Where the weights of the products after an attention are: those that are quantized are unpacked.
+  void place_weights(const Weight* output, const GatedMlpArgs& mlp, const QkvRopeStoreArgs* next, BatchChain& p);
 
   [[nodiscard]] bool is_wide(const Linear& job) const;
   void project(const Linear& job);
@@ -168,6 +172,11 @@ class OpRunner {
   [[nodiscard]] std::optional<std::array<Linear, 3>> prompt_layer(std::span<const OpRecord> after) const;
   // Puts quantized weights as bf16 into scratch memory, where they are not there yet.
   void unpack(const Linear& job, std::span<const Linear> after, PromptProduct& p);
+  // The same of those among some weights, in the place of what was there; no more than kUnpackedBytes. `free`: all that
+  // may still run when the next kernel starts does not read it.
+  void unpack(std::span<const Weight* const> weights, bool free);
+  // A weight's rows in bf16, or null where it is to be unpacked first.
+  [[nodiscard]] const void* bf16_rows(const Weight* w) const;
   // Scratch memory for the weights of a layer, whose ops are planned one after another.
   void reserve_unpacked(const OpRecord& record);
   // Makes it store its result for the next op, too, where that begins with a norm and such a product.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <span>
 
 #include "backend/cuda/cuda_weight.h"
 #include "backend/cuda/kernels/kernels.h"
@@ -25,6 +26,9 @@ namespace inferno::cuda {
 }
 // bf16 values of unpacked weights that are in memory at a time.
 inline constexpr int64_t kUnpackedValues = int64_t{32} << 20;
+inline constexpr int64_t kUnpackedBytes = kUnpackedValues * 2;
+// Of the quantized ones among some weights, as bf16.
+[[nodiscard]] int64_t unpacked_bytes(std::span<const Weight* const> weights);
 // Elements between rows of a wide input: 16-byte pieces.
 [[nodiscard]] inline int64_t wide_stride(DType dtype, int64_t k) {
   return round_up(k, 16 / size_of(dtype));

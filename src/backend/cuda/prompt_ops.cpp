@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backend/cuda/kernels/batch_chain_task.h"
 #include "backend/cuda/op_runner.h"
 #include "backend/cuda/op_support.h"
 #include "backend/op_extras.h"
@@ -13,20 +14,17 @@ using Result = PromptProduct::Result;
 
 namespace {
 
-constexpr int64_t kUnpackedBytes = kUnpackedValues * 2;
-
 int64_t bf16_bytes(const Weight* w) {
   return w->rows() * w->cols() * size_of(DType::bf16);
 }
 
-// Of the quantized ones among a product's weights.
-int64_t unpacked_bytes(const device::RowProduct& job) {
+}  // namespace
+
+int64_t unpacked_bytes(std::span<const Weight* const> weights) {
   int64_t bytes = 0;
-  for (int i = 0; i < job.count; ++i) bytes += is_quantized(job.w[i]->dtype()) ? bf16_bytes(job.w[i]) : 0;
+  for (const Weight* w : weights) bytes += is_quantized(w->dtype()) ? bf16_bytes(w) : 0;
   return bytes;
 }
-
-}  // namespace
 
 std::optional<PromptProduct> OpRunner::prompt_of(const Linear& job, PromptProduct p) const {
   if (job.row_ids != nullptr || job.tokens > kMaxPromptTokens) return std::nullopt;
@@ -82,7 +80,7 @@ std::optional<std::array<OpRunner::Linear, 3>> OpRunner::prompt_layer(std::span<
 
 void OpRunner::reserve_unpacked(const OpRecord& record) {
   if (!context_.hopper) return;
-  const auto add = [&](const Linear& job) { planned_bytes_ += unpacked_bytes(job); };
+  const auto add = [&](const Linear& job) { planned_bytes_ += unpacked_bytes({job.w, job.w + job.count}); };
   if (record.op() == OpId::qkv_rope_store) {
     planned_bytes_ = 0;
     add(device::product_of(record.args<QkvRopeStoreArgs>()));
@@ -90,57 +88,62 @@ void OpRunner::reserve_unpacked(const OpRecord& record) {
     add(device::product_of(record.args<LinearArgs>()));
   } else if (record.op() == OpId::gated_mlp) {
     const auto& mlp = record.args<GatedMlpArgs>();
-    Linear both = device::gate_up_of(mlp);
+    const Linear both = device::gate_up_of(mlp);
     add(both);
     add(device::down_of(mlp));
     const int64_t bytes = std::exchange(planned_bytes_, 0);
-    if (both.tokens < kLeastPromptTokens || bytes > kUnpackedBytes || !inferno::is_plain(mlp)) return;
-    both.tokens = kLeastPromptTokens;  // the planned step may have more than these kernels do
-    if (prompt_of(both, {.result = Result::swiglu})) (void)region(Region::unpacked, bytes);
+    // The planned step may have more tokens than the kernels that read such weights.
+    if (both.tokens < kLeastUnpackedTokens || bytes > kUnpackedBytes || !inferno::is_plain(mlp)) return;
+    if (bytes > 0) (void)region(Region::unpacked, bytes);
+  }
+}
+
+const void* OpRunner::bf16_rows(const Weight* w) const {
+  if (!is_quantized(w->dtype())) return on_device(w).planes().q;
+  const Unpacked* found =
+      std::find_if(unpacked_, unpacked_ + unpacked_count_, [&](const Unpacked& u) { return u.of == w; });
+  return found == unpacked_ + unpacked_count_ ? nullptr : found->at;
+}
+
+void OpRunner::unpack(std::span<const Weight* const> weights, bool free) {
+  auto* to = static_cast<char*>(region(Region::unpacked, unpacked_bytes(weights)));
+  UnpackTask tasks[kMaxUnpackPieces];
+  int count = 0;
+  unpacked_count_ = 0;
+  for (const Weight* w : weights) {
+    if (!is_quantized(w->dtype())) continue;
+    // One launch for all of a type.
+    UnpackTask* task = std::find_if(tasks, tasks + count, [&](const UnpackTask& t) { return t.dtype == w->dtype(); });
+    if (task == tasks + count) *task = {.dtype = w->dtype(), .beside = count++ > 0 || free};
+    task->piece[task->pieces++] = {.w = on_device(w).planes(), .first = 0, .count = w->rows(), .out = to};
+    unpacked_[unpacked_count_++] = {w, to};
+    to += bf16_bytes(w);
+  }
+  for (int i = 0; i < count; ++i) {
+    enqueue([&](const LaunchContext& c) { launch_unpack_bf16(c, tasks[i]); });
   }
 }
 
 void OpRunner::unpack(const Linear& job, std::span<const Linear> after, PromptProduct& p) {
-  const auto place_of = [&](const Weight* w) {
-    return std::find_if(unpacked_, unpacked_ + unpacked_count_, [&](const Unpacked& u) { return u.of == w; });
-  };
   const auto find_all = [&] {
+    bool all = true;
     for (int i = 0; i < job.count; ++i) {
-      if (!is_quantized(job.w[i]->dtype())) continue;
-      const Unpacked* found = place_of(job.w[i]);
-      if (found == unpacked_ + unpacked_count_) return false;
-      p.segment[i].w = found->at;
+      p.segment[i].w = bf16_rows(job.w[i]);
+      all = all && p.segment[i].w != nullptr;
     }
-    return true;
+    return all;
   };
   if (find_all()) return;
-  int64_t bytes = unpacked_bytes(job);
-  for (const Linear& next : after) bytes += unpacked_bytes(next);
-  if (bytes > kUnpackedBytes) {
-    after = {};
-    bytes = unpacked_bytes(job);
-  }
-  auto* to = static_cast<char*>(region(Region::unpacked, bytes));
-  UnpackTask tasks[kMaxUnpackPieces];
+  const Weight* weights[kMaxUnpackPieces];
   int count = 0;
-  unpacked_count_ = 0;
   const auto add = [&](const Linear& of) {
-    for (int i = 0; i < of.count; ++i) {
-      const Weight* w = of.w[i];
-      if (!is_quantized(w->dtype())) continue;
-      // One launch for all of a type.
-      UnpackTask* task = std::find_if(tasks, tasks + count, [&](const UnpackTask& t) { return t.dtype == w->dtype(); });
-      if (task == tasks + count) *task = {.dtype = w->dtype(), .beside = count++ > 0};
-      task->piece[task->pieces++] = {.w = on_device(w).planes(), .first = 0, .count = w->rows(), .out = to};
-      unpacked_[unpacked_count_++] = {w, to};
-      to += bf16_bytes(w);
-    }
+    for (int i = 0; i < of.count; ++i) weights[count++] = of.w[i];
   };
   add(job);
+  const int alone = count;
   for (const Linear& next : after) add(next);
-  for (int i = 0; i < count; ++i) {
-    enqueue([&](const LaunchContext& c) { launch_unpack_bf16(c, tasks[i]); });
-  }
+  if (unpacked_bytes({weights, weights + count}) > kUnpackedBytes) count = alone;
+  unpack({weights, weights + count}, false);
   (void)find_all();
   p.fresh_weights = true;
 }

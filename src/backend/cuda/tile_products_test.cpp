@@ -195,8 +195,10 @@ TEST(TileSteps, GiveTheLogitsOfSingleOpsToFewDeepStreams) {
 }
 
 // Products between two attentions as one kernel; tokens that fill both halves and that do not, pages that a sequence
-// has filled and not, and steps that are replayed.
-TEST(ChainSteps, GiveTheLogitsOfSingleOps) {
+// has filled and not, and steps that are replayed. From 96 tokens on, most quantized weights are unpacked for it.
+class ChainSteps : public testing::TestWithParam<const char*> {};
+
+TEST_P(ChainSteps, GiveTheLogitsOfSingleOps) {
   const auto device = device_or_null();
   if (!device) GTEST_SKIP() << "no GPU";
   setenv("INFERNO_CUDA_SYNC", "1", 1);
@@ -218,8 +220,8 @@ TEST(ChainSteps, GiveTheLogitsOfSingleOps) {
     shape.ffn = c.ffn;
     shape.vocabulary = 1000;
     const RunLimits limits{.context = 192, .max_tokens = 128, .max_sequences = kMost};
-    ModelRun tested(*device, SyntheticModel(shape, "BF16"), limits);
-    ModelRun reference(*single, SyntheticModel(shape, "BF16"), limits);
+    ModelRun tested(*device, SyntheticModel(shape, GetParam()), limits);
+    ModelRun reference(*single, SyntheticModel(shape, GetParam()), limits);
     for (int32_t s = 0; s < kMost; ++s) {
       tested.prefill(s, prompt_of(3 + s % 100));
       reference.prefill(s, prompt_of(3 + s % 100));
@@ -234,14 +236,14 @@ TEST(ChainSteps, GiveTheLogitsOfSingleOps) {
   }
 }
 
-TEST(ChainSteps, AreTheSameEveryTime) {
+TEST_P(ChainSteps, AreTheSameEveryTime) {
   const auto device = device_or_null();
   if (!device) GTEST_SKIP() << "no GPU";
   ModelShape shape = find_model_shape("qwen3-0.6b");
   shape.layers = 4;
   shape.vocabulary = 1000;
   constexpr int32_t kStreams = 128;
-  ModelRun model(*device, SyntheticModel(shape, "BF16"), {.context = 64, .max_sequences = kStreams});
+  ModelRun model(*device, SyntheticModel(shape, GetParam()), {.context = 64, .max_sequences = kStreams});
   std::vector<float> first;
   for (int run = 0; run < 5; ++run) {
     model.reset();
@@ -251,6 +253,9 @@ TEST(ChainSteps, AreTheSameEveryTime) {
     EXPECT_EQ(first, model.logits());
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Types, ChainSteps, testing::Values("BF16", "Q4_K_M", "Q5_0"),
+                         [](const auto& param) { return std::string(param.param); });
 
 }  // namespace
 }  // namespace inferno

@@ -309,6 +309,7 @@ __device__ __forceinline__ void consume(const Params& p, uint8_t* shared, uint32
   };
   load_factors(next, warp);
   if (!kReady) wait_for_previous();
+  if (!kReady && p.a.frees_memory) let_next_start();
   load_head(next, warp);
   int n = 0;  // tiles so far
   for (int item = static_cast<int>(blockIdx.x); item < items; item += stride) {
@@ -385,7 +386,7 @@ __global__ void __launch_bounds__(kComputing + kWarp, 3) batch_attention_kernel(
     fence_barrier_init();
   }
   __syncthreads();
-  let_next_start();
+  if (kReady || !p.a.frees_memory) let_next_start();
   if (threadIdx.x >= kComputing) {
     if (threadIdx.x == kComputing) produce<kDim, kStages, kReady>(p, shared_address(shared), full, empty);
     if (!kReady && threadIdx.x == kComputing + 1) request_next(p);

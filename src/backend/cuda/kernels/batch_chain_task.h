@@ -7,6 +7,8 @@ namespace inferno::cuda {
 
 inline constexpr int kLeastChainTokens = 33;
 inline constexpr int kMaxChainTokens = 128;
+// The same of quantized weights, which are unpacked before.
+inline constexpr int kLeastUnpackedTokens = 96;
 // Rows of results of which a product gives each token's sum of squares to the next one.
 inline constexpr int kChainSquaresRows = 64;
 inline constexpr int kChainCounters = 8;
@@ -26,6 +28,7 @@ struct BatchChain {
   const void* attended = nullptr;  // bf16 [tokens, queries]
   Weight output, gate, up, down;
   Weight head[3];                     // none: no rows
+  bool fresh_weights = false;         // weights are not read before the wait for the kernel before, which unpacks them
   const float* mlp_norm = nullptr;    // [width]
   const float* heads_norm = nullptr;  // [width], or null where there are no heads
   float mlp_eps = 0;

@@ -90,7 +90,7 @@ struct UnpackTask {
   DType dtype = DType::q8_0;
   int pieces = 0;
   Piece piece[kMaxUnpackPieces];
-  bool beside = false;  // the kernel before is such a one, too, and they run at the same time
+  bool beside = false;  // it starts only when nothing reads what was there, and may run beside the kernel before
 };
 void launch_unpack_bf16(const LaunchContext& c, const UnpackTask& task);
 // Canonical rows (in device memory) into planes, rows [first, first + count).
@@ -201,6 +201,8 @@ struct DecodeAttention {
     int bytes = 0;  // a multiple of 16
   };
   Request next[3];
+  // launch_batch_attention: the next kernel starts only after the end of those before this one, whose memory it uses.
+  bool frees_memory = false;
 };
 [[nodiscard]] bool decode_attention_supports(const KvLayerView& kv, int q_heads);
 // Enough for any number of tokens: only few are split.

@@ -162,6 +162,7 @@ __global__ void add_bias_kernel(float* out, const float* bias, int64_t count, in
 
 // A thread unpacks a group; results pass through shared memory, so that adjacent threads store adjacent pieces of 16
 // bytes. The next kernel starts after the wait: one beside this one does not wait for the readers of what was there.
+// Of such a one, one block that waits for the kernel before is enough: the others leave their places to the next ones.
 struct UnpackParams {
   UnpackTask task;
   int64_t first_block[kMaxUnpackPieces + 1] = {};  // of each piece
@@ -205,7 +206,7 @@ __global__ void unpack_kernel(const __grid_constant__ UnpackParams p) {
     const int piece = i * kThreads + thread;
     if (base + piece / kPieces < items) to[piece] = pieces[place(piece / kPieces, piece % kPieces)];
   }
-  if (p.task.beside) wait_for_previous();
+  if (p.task.beside && blockIdx.x + 1 == gridDim.x) wait_for_previous();
 }
 
 template <DType F>
