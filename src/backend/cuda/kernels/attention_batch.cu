@@ -54,6 +54,7 @@ template <int kDim, int kStages, bool kReady>
 __device__ __forceinline__ void produce(const Params& p, uint32_t stages, uint32_t full, uint32_t empty) {
   const AttentionTask& a = p.a.task;
   const KvLayerView& kv = a.kv;
+  const uint64_t once = evict_first_policy();
   int n = 0;  // tiles so far
   for (int item = static_cast<int>(blockIdx.x); item < p.tokens * kv.kv_heads; item += static_cast<int>(gridDim.x)) {
     const int t = item / kv.kv_heads;
@@ -72,8 +73,8 @@ __device__ __forceinline__ void produce(const Params& p, uint32_t stages, uint32
 #pragma unroll
         for (int half = 0; half < kDim / 64; ++half) {
           const auto offset = static_cast<uint32_t>((half * kTile + at) * kTileRow);
-          copy_box(to + offset, &k, half * 64, row + at, barrier);
-          copy_box(to + Layout<kDim, kStages>::kMatrix + offset, &v, half * 64, row + at, barrier);
+          copy_box(to + offset, &k, half * 64, row + at, barrier, once);
+          copy_box(to + Layout<kDim, kStages>::kMatrix + offset, &v, half * 64, row + at, barrier, once);
         }
       };
       if (cached - first >= kTile) {

@@ -62,10 +62,24 @@ __device__ __forceinline__ void copy_box_to(uint16_t blocks, uint32_t to, const 
       "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(blocks)
       : "memory");
 }
-// Contiguous bytes; addresses and size are multiples of 16. They are read once in a step: L2 evicts them first.
-__device__ __forceinline__ void copy_bytes(uint32_t to, const void* from, int bytes, uint32_t barrier) {
+// Of what is read once in a step: L2 evicts it first.
+__device__ __forceinline__ uint64_t evict_first_policy() {
   uint64_t policy;
   asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+// copy_box() with such a policy.
+__device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap* map, int x, int y, uint32_t barrier,
+                                         uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1, {%2, %3}], [%4], %5;" ::"r"(to),
+      "l"(map), "r"(x), "r"(y), "r"(barrier), "l"(policy)
+      : "memory");
+}
+// Contiguous bytes; addresses and size are multiples of 16. They are read once in a step.
+__device__ __forceinline__ void copy_bytes(uint32_t to, const void* from, int bytes, uint32_t barrier) {
+  const uint64_t policy = evict_first_policy();
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
           "r"(to),
