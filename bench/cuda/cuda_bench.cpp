@@ -39,6 +39,7 @@ constexpr int32_t kMostStreams = 128;
 constexpr const char* kTypes[] = {"BF16", "F16", "Q8_0", "Q4_K_M", "Q4_0"};
 // One of plain weights, one of 8 bits, one of a mix.
 constexpr const char* kFewTypes[] = {"BF16", "Q8_0", "Q4_K_M"};
+constexpr const char* kLargeTypes[] = {"Q8_0", "Q4_K_M"};
 
 // Those of `types` that were asked for; all, if none was.
 std::vector<std::string> asked_types;
@@ -183,8 +184,10 @@ void bench_mixed(Backend& backend) {
 }
 
 void bench_large(Backend& backend) {
-  ModelRun model(backend, SyntheticModel(find_model_shape("qwen3-8b"), "Q8_0"), {});
-  print_decode("8B", "Q8_0", 16, decode_speed(model, 1, 16, 64), read_bytes(model.model()));
+  for (const char* type : chosen(kLargeTypes)) {
+    ModelRun model(backend, SyntheticModel(find_model_shape("qwen3-8b"), type), {});
+    print_decode("8B", type, 16, decode_speed(model, 1, 16, 64), read_bytes(model.model()));
+  }
 }
 
 // Device time by op of one step, launched op by op.
