@@ -187,6 +187,10 @@ inline constexpr int kChainFactors = 4;  // named barrier: the factors are there
 __device__ __forceinline__ void wait_factors() {
   sync_barrier(kChainFactors, kChainConsumers + kChainHelpers);
 }
+// Factors of the product before have been read: its results are among what the helpers waited for.
+__device__ __forceinline__ void factors_stored() {
+  arrive_at_barrier(kChainFactors, kChainConsumers + kChainHelpers);
+}
 
 template <int kTokens>
 __device__ __forceinline__ void finish_gate_up(const BatchChain& p, const ChainPlace<kTokens>& place,
@@ -248,7 +252,7 @@ __device__ __forceinline__ void load_chain_factors(const ChainParams& a, const C
   const float factor = rsqrtf(sum / static_cast<float>(a.p.width) + (phase == kGateUp ? a.p.mlp_eps : a.p.heads_eps));
   const uint32_t to = chain_memory(ChainTiles<kTokens>::kFactors + helper * 4);
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(factor) : "memory");
-  wait_factors();
+  factors_stored();
 }
 
 template <int kTokens>

@@ -504,7 +504,7 @@ __global__ void __launch_bounds__(kPromptThreads, 1) prompt_product_kernel(const
       if constexpr (kHeads) extras.load_heads<kDim>(a.p, at, helper);
       wait_for_previous();
       extras.load_factors(a.p, at, helper);
-      sync_barrier(kFinish, kFinishThreads);
+      arrive_at_barrier(kFinish, kFinishThreads);
     }
     if constexpr (Tile::kSplits) {  // the sums are exchanged
       arrive_cluster();

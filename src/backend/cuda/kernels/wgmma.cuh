@@ -38,9 +38,14 @@ __device__ __forceinline__ void wait_barrier(uint32_t barrier, int parity) {
       "r"(parity)
       : "memory");
 }
-// Named barrier of `threads` threads of the block; numbers 1 to 15 are free.
+// Named barrier of `threads` threads of the block; numbers 1 to 15 are free. Those that wait together do so at one
+// place in the code: synccheck reports others as divergent.
 __device__ __forceinline__ void sync_barrier(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+// For those of the threads that need not wait.
+__device__ __forceinline__ void arrive_at_barrier(int number, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
 // ---- TMA copies ----------------------------------------------------------------------------------------------------
