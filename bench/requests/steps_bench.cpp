@@ -129,12 +129,12 @@ int main_of(int argc, char** argv) {
   CLI::App app("What steps of decodes and a part of a prompt cost.");
   app.add_option("--shape", options.shape, "of the model");
   app.add_option("--type", options.type, "of its weights");
-  app.add_option("--threads", options.threads, "0: as inferno chooses");
-  app.add_option("--decodes", options.decodes, "sequences that decode");
-  app.add_option("--position", options.position, "of the prompt's first token");
-  app.add_option("--tokens", options.tokens, "of the prompt beside them")->delimiter(',');
-  app.add_option("--alone", options.alone, "of the prompt alone")->delimiter(',');
-  app.add_option("--rounds", options.rounds, "");
+  app.add_option("--threads", options.threads, "0: as inferno chooses")->check(CLI::Range(0, 1024));
+  app.add_option("--decodes", options.decodes, "sequences that decode")->check(CLI::Range(1, 64));
+  app.add_option("--position", options.position, "of the prompt's first token")->check(CLI::Range(0, 65536));
+  app.add_option("--tokens", options.tokens, "of the prompt beside them")->delimiter(',')->check(CLI::Range(0, 384));
+  app.add_option("--alone", options.alone, "of the prompt alone")->delimiter(',')->check(CLI::Range(1, 384));
+  app.add_option("--rounds", options.rounds, "of all sizes")->check(CLI::Range(1, 1000));
   app.add_flag("--ops", options.ops, "also the time of each op, which are then run one by one");
   CLI11_PARSE(app, argc, argv);
   run(options);
