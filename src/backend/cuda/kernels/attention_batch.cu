@@ -389,8 +389,9 @@ __global__ void __launch_bounds__(kComputing + kWarp, 3) batch_attention_kernel(
   __syncthreads();
   if (kReady || !p.a.frees_memory) let_next_start();
   if (threadIdx.x >= kComputing) {
-    if (threadIdx.x == kComputing) produce<kDim, kStages, kReady>(p, shared_address(shared), full, empty);
-    if (!kReady && threadIdx.x == kComputing + 1) request_next(p);
+    const bool one = elect_one();
+    if (!kReady && one) request_next(p);
+    if (one) produce<kDim, kStages, kReady>(p, shared_address(shared), full, empty);
   } else {
     consume<T, kDim, kStages, kReady>(p, shared, full, empty);
   }

@@ -473,7 +473,7 @@ __global__ void __launch_bounds__((kConsumers + 1) * kWarpgroup, 1)
   }
   if (threadIdx.x >= kConsumers * kWarpgroup) {
     release_registers<24>();
-    if (threadIdx.x == kConsumers * kWarpgroup) {
+    if (threadIdx.x < kConsumers * kWarpgroup + kWarp && elect_one()) {
       const uint32_t keys = shared_address(shared) + L::kQueryBytes;
       produce<kDim, kSplits>(p, work, keys, keys + kStages * L::kKeyBytes, barriers);
     }

@@ -328,15 +328,17 @@ __global__ void __launch_bounds__(kChainThreads, 1) batch_chain_kernel(const __g
     }
     if (threadIdx.x % kWarp == 0) chain_passed(a.p);
   } else {
-    constexpr int kWeights = kChainConsumers + kChainHelpers;
-    if (threadIdx.x == kWeights) {
+    constexpr int kWeights = (kChainConsumers + kChainHelpers) / kWarp;
+    const int warp = static_cast<int>(threadIdx.x) / kWarp;
+    const bool one = elect_one();
+    if (warp == kWeights && one) {
       if (a.p.fresh_weights) {
         wait_for_previous();
         asm volatile("fence.proxy.async.global;" ::: "memory");
       }
       bring_chain_weights(a, place, full);
     }
-    if (threadIdx.x == kWeights + kWarp) bring_chain_tokens(a, place, full);
+    if (warp == kWeights + 1 && one) bring_chain_tokens(a, place, full);
     __syncwarp();
     wait_for_previous();
   }

@@ -496,7 +496,7 @@ __global__ void __launch_bounds__(kPromptThreads, 1) prompt_product_kernel(const
   const int helper = static_cast<int>(threadIdx.x) - (kProducer + 1) * kWarp;
   constexpr int kFinishThreads = Tile::kSplits ? kPromptConsumers : kPromptConsumers + kPromptHelpers;
   if (warp >= kProducer) {
-    if (threadIdx.x == kPromptConsumers) {
+    if (warp == kProducer && elect_one()) {
       produce_steps<kResult>(a, at, ring, full, empty);
     } else if (helper < 0 || Tile::kSplits) {
       wait_for_previous();

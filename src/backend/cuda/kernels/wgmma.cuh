@@ -50,6 +50,22 @@ __device__ __forceinline__ void arrive_at_barrier(int number, int threads) {
 
 // ---- TMA copies ----------------------------------------------------------------------------------------------------
 
+// True for one thread of a warp, all of whose threads call this. Copies are requested under it rather than under a test
+// of the thread's number: the compiler then knows that one thread is active, and takes the operands from uniform
+// registers without a loop over the threads, which takes longer than the request itself.
+__device__ __forceinline__ bool elect_one() {
+  uint32_t elected = 0;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "elect.sync _|p, 0xffffffff;\n"
+      "selp.u32 %0, 1, 0, p;\n"
+      "}\n"
+      : "=r"(elected)
+      :
+      : "memory");
+  return elected != 0;
+}
 // A box of a 2-D tensor, from column x and row y on, into shared memory; the barrier counts its bytes.
 __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap* map, int x, int y, uint32_t barrier) {
   asm volatile(
