@@ -95,6 +95,21 @@ TEST_P(FewTokens, LongRowsGiveWhatTheirDefinitionGives) {
   }
 }
 
+// Rows of 4, 5, 12 and 17 units of 1,024, of which each block has 16 warps: units that a warp skips, that lie in the
+// next chunk, and more units than warps; the last unit is not full.
+TEST_P(FewTokens, OneTokenOfManyLongRowsGivesWhatItsDefinitionGives) {
+  LinearShape shape{.tokens = 1, .k = 4096, .n = {4099, 72, 65}, .weight = GetParam()};
+  shape.bias = true;
+  expect_definition(linear_case(shape, 9));
+  expect_definition(linear_case({.tokens = 1, .k = 4096, .n = {4101, 4101}, .weight = GetParam(), .swiglu = true}, 10));
+  for (const int64_t k : {4864, 12032, 17152}) {
+    SCOPED_TRACE(k);
+    LinearShape adds{.tokens = 1, .k = k, .n = {4103}, .weight = GetParam()};
+    adds.residual = adds.residual_is_out = true;
+    expect_definition(linear_case(adds, 11));
+  }
+}
+
 TEST_P(FewTokens, ATokensResultDoesNotDependOnTheOthers) {
   for (const int64_t tokens : {2, 3, 4, 6, 8}) {
     LogitsShape shape{.tokens = 8, .width = 1024, .vocabulary = 600, .weight = GetParam()};

@@ -68,6 +68,15 @@ __device__ __forceinline__ int dot16(const uint4& w, const uint4& x) {
   sum = __dp4a(static_cast<int>(w.z), static_cast<int>(x.z), sum);
   return __dp4a(static_cast<int>(w.w), static_cast<int>(x.w), sum);
 }
+// The same of unsigned bytes w.
+__device__ __forceinline__ int dot16_unsigned(const uint4& w, const uint4& x) {
+  const auto add = [](uint32_t four, uint32_t values, int sum) {
+    int result;
+    asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(result) : "r"(four), "r"(values), "r"(sum));
+    return result;
+  };
+  return add(w.w, x.w, add(w.z, x.z, add(w.y, x.y, add(w.x, x.x, 0))));
+}
 
 // The planes of one row: in device memory, or as a copy in shared memory.
 struct GlobalRow {
@@ -142,6 +151,9 @@ struct Part {
   using X = XGroup;
   static constexpr GroupBytes kBytes = group_bytes(F);
   static constexpr int kOffset = level_offset(F);
+  // Levels are half of a byte and nothing else: the upper halves are multiplied where they are, as 16 times the level,
+  // and the whole sum is shifted.
+  static constexpr bool kHalfBytes = kBytes.q == 16 && kBytes.h == 0 && !has_codebook(F);
   uint4 q0, q1;    // q1: Q8_0 only
   uint2 h;         // h.y: two-bit parts only
   uint32_t scale;  // s plane
@@ -241,12 +253,16 @@ struct Part {
   }
   // The group as its products need it.
   struct Unpacked {
-    uint4 a, b;
+    uint4 a, b;  // levels; kHalfBytes: b is 16 times them
     Scales w;
   };
   __device__ __forceinline__ Unpacked unpack() const {
     Unpacked u;
     levels(u.a, u.b);
+    if constexpr (kHalfBytes) {
+      constexpr uint32_t kUpper = 0xf0f0f0f0U;
+      u.b = make_uint4(q0.x & kUpper, q0.y & kUpper, q0.z & kUpper, q0.w & kUpper);
+    }
     u.w = scales();
     return u;
   }
@@ -255,7 +271,7 @@ struct Part {
   static __device__ __forceinline__ float multiply(const Unpacked& u, const X& g, float acc) {
     const Scales& w = u.w;
     const int dot_a = dot16(u.a, g.a) - kOffset * g.sum_a;
-    const int dot_b = dot16(u.b, g.b) - kOffset * g.sum_b;
+    const int dot_b = (kHalfBytes ? dot16_unsigned(u.b, g.b) >> 4 : dot16(u.b, g.b)) - kOffset * g.sum_b;
     const int isum = w.sa * dot_a + w.sb * dot_b;
     acc = fmaf(static_cast<float>(isum), w.d * g.d, acc);
     if constexpr (kBytes.d == 4 || kBytes.s == 4) {

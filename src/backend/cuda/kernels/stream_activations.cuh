@@ -99,11 +99,12 @@ struct ActivationWriter {
   }
 };
 
-// The first kThreads threads of the block load a row of k values, k a multiple of 8.
+// The first kThreads threads of the block load a row of k values, k a multiple of 8, kAhead of them before the first is
+// used.
 //
 // A thread loads pieces of kValues contiguous values, kPieces of them in flight. The loop over pieces is not unrolled:
 // a kernel this short spends much of its time fetching instructions, so its code has to be small.
-template <DType F, int kThreads>
+template <DType F, int kThreads, int kAhead = 4096>
 class StreamActivations {
  public:
   __device__ __forceinline__ StreamActivations(const VectorProduct& p, int units, uint8_t* x, float* partial)
@@ -148,7 +149,7 @@ class StreamActivations {
 
  private:
   static constexpr int kValues = ActivationWriter<F>::kValues;
-  static constexpr int kPieces = 4096 / kThreads / kValues;
+  static constexpr int kPieces = kAhead / kThreads / kValues;
   static constexpr float kLargestHalf = 65504.0F;
   using Pieces = float[kPieces][kValues];
 

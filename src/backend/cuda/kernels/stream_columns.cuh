@@ -272,11 +272,7 @@ __global__ void __launch_bounds__(kStreamThreads + kWarp, kColumnsResident)
     stream_columns_kernel(const __grid_constant__ StreamParams a) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) uint8_t shared[];
-  const int block = static_cast<int>(blockIdx.x);
-  int segment = 0;
-  if constexpr (!kSwiglu) {
-    while (segment + 1 < a.p.segments && block >= a.first_block[segment + 1]) ++segment;
-  }
+  const int segment = kSwiglu ? 0 : segment_of_block(a);
   if constexpr (F != F2) {
     if (a.p.segment[segment].dtype == F2) {
       stream_columns<F2, false, kColumns>(a, segment, shared);

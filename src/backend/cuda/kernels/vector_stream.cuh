@@ -24,7 +24,7 @@ inline constexpr int kRingBytes = 104 * 1024;
 inline constexpr int kStreamResident = 3;
 inline constexpr int kChunkBytes = 36 * 1024;
 inline constexpr int kLeastChunkBytes = 16 * 1024;
-inline constexpr int kLongUnits = 4;  // rows of large models, whose kernels reserve kExclusiveSlot
+inline constexpr int kLongUnits = 4;  // rows of large models: kExclusiveSlot; quantized ones: long_stream.cuh
 // Bytes that a block has in flight at most. More would only queue, and delay the previous kernel's stores and this
 // one's loads of its results. Kernels that are bound by memory bandwidth need more to saturate it.
 inline constexpr int kBytesInFlight = 36 * 1024;
@@ -73,6 +73,13 @@ __host__ __device__ constexpr int chunk_space(const RowBytes& b, int rows, int p
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
+// Whose rows the block has.
+__device__ __forceinline__ int segment_of_block(const StreamParams& a) {
+  int segment = 0;
+  while (segment + 1 < a.p.segments && static_cast<int>(blockIdx.x) >= a.first_block[segment + 1]) ++segment;
+  return segment;
+}
+
 // The block's share of the rows, as producer and consumers see it.
 template <DType F, bool kSwiglu>
 struct StreamShare {
@@ -110,14 +117,19 @@ template <int kPad = 0, DType F, bool kSwiglu>
 __device__ __forceinline__ void prefetch_weights(const StreamShare<F, kSwiglu>& w, int lane) {
   constexpr int kParts = StreamShare<F, kSwiglu>::kParts;
   const StreamParams& a = w.a;
+  const uint32_t part_space = chunk_space(w.bytes, a.chunk_rows, kPad);
+  const uint32_t h_plane = round_16((w.bytes.q + kPad) * a.chunk_rows);
+  const uint32_t s_plane = h_plane + round_16(w.bytes.h * a.chunk_rows);
+  const uint32_t d_plane = s_plane + round_16(w.bytes.s * a.chunk_rows);
   int slot = 0;
   int parity = 1;
 #pragma unroll 1
   for (int chunk = 0; chunk < w.chunks; ++chunk) {
-    const int64_t first = w.begin + int64_t{chunk} * a.chunk_rows;
     const int count = w.chunk_count(chunk);
+    const int64_t first = w.begin + int64_t{chunk} * a.chunk_rows;
+    const auto row = [&](int part) { return global_row<F>(a.p.segment[w.segment + part].w, first); };
     const uint32_t barrier = w.full + slot * 8;
-    uint32_t to = w.ring + slot * a.slot_bytes;
+    const uint32_t to = w.ring + slot * a.slot_bytes;
     wait_barrier(w.empty + slot * 8, parity);
     if (chunk >= a.in_flight) {
       const int earlier = slot - a.in_flight;
@@ -125,31 +137,29 @@ __device__ __forceinline__ void prefetch_weights(const StreamShare<F, kSwiglu>& 
     }
     const RowBytes sizes = {round_16(w.bytes.q * count), round_16(w.bytes.h * count), round_16(w.bytes.s * count),
                             round_16(w.bytes.d * count)};
-    if (lane == 0) arrive_expecting(barrier, kParts * (sizes.q + sizes.h + sizes.s + sizes.d));
+    const bool one = elect_one();
+    if (one) arrive_expecting(barrier, kParts * (sizes.q + sizes.h + sizes.s + sizes.d));
     if constexpr (kPad != 0) {  // many copies: the next kernel need not wait for them
       if (chunk == 0) let_next_start();
       __syncwarp();
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
-        const uint8_t* q = global_row<F>(a.p.segment[w.segment + part].w, first).q;
-        const uint32_t space = part * chunk_space(w.bytes, a.chunk_rows, kPad);
+        const uint8_t* q = row(part).q;
         for (int r = lane; r < count && w.bytes.q != 0; r += kWarp) {
-          copy_bytes(to + space + r * (w.bytes.q + kPad), q + int64_t{r} * w.bytes.q, w.bytes.q, barrier);
+          copy_bytes(to + part * part_space + r * (w.bytes.q + kPad), q + int64_t{r} * w.bytes.q, w.bytes.q, barrier);
         }
       }
     }
-    if (lane == 0) {
+    if (one) {
 #pragma unroll
       for (int part = 0; part < kParts; ++part) {
-        const GlobalRow row = global_row<F>(a.p.segment[w.segment + part].w, first);
-        const auto copy = [&](const uint8_t* from, int size, int row_bytes) {
-          if (size != 0) copy_bytes(to, from, size, barrier);
-          to += round_16(row_bytes * a.chunk_rows);
-        };
-        copy(row.q, kPad == 0 ? sizes.q : 0, w.bytes.q + kPad);
-        if constexpr (group_bytes(F).h != 0) copy(row.h, sizes.h, w.bytes.h);
-        if constexpr (group_bytes(F).s != 0) copy(row.s, sizes.s, w.bytes.s);
-        if constexpr (group_bytes(F).d != 0) copy(row.d, sizes.d, w.bytes.d);
+        constexpr bool kPlain = group_bytes(F).s == 0;
+        const GlobalRow from = row(part);
+        const uint32_t at = to + part * part_space;
+        if constexpr (kPad == 0 && (kPlain || group_bytes(F).q != 0)) copy_bytes(at, from.q, sizes.q, barrier);
+        if constexpr (group_bytes(F).h != 0) copy_bytes(at + h_plane, from.h, sizes.h, barrier);
+        if constexpr (group_bytes(F).s != 0) copy_bytes(at + s_plane, from.s, sizes.s, barrier);
+        if constexpr (group_bytes(F).d != 0) copy_bytes(at + d_plane, from.d, sizes.d, barrier);
       }
     }
     if (kPad == 0 && chunk == 0) let_next_start();
@@ -169,6 +179,15 @@ __device__ __forceinline__ float warp_sum_4(const float* v, int lane) {
   a = (odd ? b : a) + other;
 #pragma unroll
   for (int step = 4; step > 0; step /= 2) a += __shfl_xor_sync(kFullMask, a, step);
+  return a;
+}
+
+// Of two values: lane l gets that of value l / 16.
+__device__ __forceinline__ float warp_sum_2(const float* v, int lane) {
+  const bool high = (lane & 16) != 0;
+  float a = (high ? v[1] : v[0]) + __shfl_xor_sync(kFullMask, high ? v[0] : v[1], 16);
+#pragma unroll
+  for (int step = 8; step > 0; step /= 2) a += __shfl_xor_sync(kFullMask, a, step);
   return a;
 }
 
@@ -285,6 +304,23 @@ struct TileMultiplier {
   }
 };
 
+// The block's row r: its sum, for SwiGLU those of gate and up, and what is added to it. `residual` has been loaded if
+// `loaded`.
+template <bool kSwiglu, DType F>
+__device__ __forceinline__ void store_stream_result(const StreamShare<F, kSwiglu>& w, int r, const float* sums,
+                                                    bool loaded, float residual) {
+  const Segment& s = w.s;
+  float& out = s.out[w.begin + r];
+  if constexpr (kSwiglu) {
+    out = swiglu(sums[0], sums[1]);
+  } else {
+    const float* residuals = w.a.p.residual;
+    float extra = s.bias != nullptr ? s.bias[w.begin + r] : 0.0F;
+    if (residuals != nullptr) extra += loaded ? residual : load_fresh(residuals + w.begin + r);
+    out = sums[0] + extra;
+  }
+}
+
 template <DType F, bool kSwiglu>
 __device__ __forceinline__ void stream_rows(const StreamParams& a, int segment, uint8_t* shared) {
   constexpr int kParts = kSwiglu ? 2 : 1;
@@ -303,7 +339,6 @@ __device__ __forceinline__ void stream_rows(const StreamParams& a, int segment, 
     return;
   }
   const VectorProduct& p = a.p;
-  const Segment& s = w.s;
   StreamActivations<F, kStreamThreads> activations(p, a.units, w.x, w.partial);
   wait_for_previous();
 
@@ -345,14 +380,7 @@ __device__ __forceinline__ void stream_rows(const StreamParams& a, int segment, 
       }
       result[part] *= factor;
     }
-    float& out = s.out[w.begin + r];
-    if constexpr (kSwiglu) {
-      out = swiglu(result[0], result[1]);
-    } else {
-      float extra = s.bias != nullptr ? s.bias[w.begin + r] : 0.0F;
-      if (p.residual != nullptr) extra += r == mine ? residual : load_fresh(p.residual + w.begin + r);
-      out = result[0] + extra;
-    }
+    store_stream_result<kSwiglu>(w, r, result, r == mine, residual);
   }
 }
 
@@ -364,11 +392,7 @@ __global__ void __launch_bounds__(kStreamThreads + kWarp, kStreamResident)
     vector_stream_kernel(const __grid_constant__ StreamParams a) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) uint8_t shared[];
-  const int block = static_cast<int>(blockIdx.x);
-  int segment = 0;
-  if constexpr (!kSwiglu) {
-    while (segment + 1 < a.p.segments && block >= a.first_block[segment + 1]) ++segment;
-  }
+  const int segment = kSwiglu ? 0 : segment_of_block(a);
   if constexpr (F != F2) {
     if (a.p.segment[segment].dtype == F2) {
       stream_rows<F2, false>(a, segment, shared);
