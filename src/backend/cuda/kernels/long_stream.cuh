@@ -68,13 +68,7 @@ __device__ __forceinline__ void stream_long_rows(const StreamParams& a, int segm
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const StreamShare<F, kSwiglu> w(a, segment, shared);
-  if (warp == kLongWarps && lane < kMaxStages) {
-    init_barrier(w.full + lane * 8, 1);
-    init_barrier(w.empty + lane * 8, a.units);  // items of a chunk
-    fence_barrier_init();
-    fence_async_shared();
-  }
-  __syncthreads();
+  w.open(warp == kLongWarps, lane, a.units);  // one by each item of a chunk
   if (warp == kLongWarps) {
     prefetch_weights(w, lane);
     return;
@@ -135,14 +129,8 @@ template <DType F, DType F2, bool kSwiglu>
 __global__ void __launch_bounds__(kLongThreads + kWarp, 1) long_stream_kernel(const __grid_constant__ StreamParams a) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) uint8_t shared[];
-  const int segment = kSwiglu ? 0 : segment_of_block(a);
-  if constexpr (F != F2) {
-    if (a.p.segment[segment].dtype == F2) {
-      stream_long_rows<F2, false>(a, segment, shared);
-      return;
-    }
-  }
-  stream_long_rows<F, kSwiglu>(a, segment, shared);
+  with_segment<F, F2, kSwiglu>(
+      a, [&]<DType kType, bool kPair>(int segment) { stream_long_rows<kType, kPair>(a, segment, shared); });
 #endif
 }
 

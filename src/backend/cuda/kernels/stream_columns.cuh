@@ -188,13 +188,7 @@ __device__ __forceinline__ void stream_columns(const StreamParams& a, int segmen
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const StreamShare<F, kSwiglu> w(a, segment, shared);
-  if (warp == kStreamWarps && lane < kMaxStages) {
-    init_barrier(w.full + lane * 8, 1);
-    init_barrier(w.empty + lane * 8, kStreamWarps);
-    fence_barrier_init();
-    fence_async_shared();
-  }
-  __syncthreads();
+  w.open(warp == kStreamWarps, lane, kStreamWarps);
   if (warp == kStreamWarps) {
     prefetch_weights<on_tensor_cores(F) ? 0 : kRowPad>(w, lane);
     return;
@@ -272,14 +266,8 @@ __global__ void __launch_bounds__(kStreamThreads + kWarp, kColumnsResident)
     stream_columns_kernel(const __grid_constant__ StreamParams a) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) uint8_t shared[];
-  const int segment = kSwiglu ? 0 : segment_of_block(a);
-  if constexpr (F != F2) {
-    if (a.p.segment[segment].dtype == F2) {
-      stream_columns<F2, false, kColumns>(a, segment, shared);
-      return;
-    }
-  }
-  stream_columns<F, kSwiglu, kColumns>(a, segment, shared);
+  with_segment<F, F2, kSwiglu>(
+      a, [&]<DType kType, bool kPair>(int segment) { stream_columns<kType, kPair, kColumns>(a, segment, shared); });
 #endif
 }
 

@@ -67,13 +67,7 @@ __device__ __forceinline__ void stream_few(const StreamParams& a, uint8_t* share
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const StreamShare<F, false> w(a, 0, shared);
-  if (warp == kStreamWarps && lane < kMaxStages) {
-    init_barrier(w.full + lane * 8, 1);
-    init_barrier(w.empty + lane * 8, kStreamWarps);
-    fence_barrier_init();
-    fence_async_shared();
-  }
-  __syncthreads();
+  w.open(warp == kStreamWarps, lane, kStreamWarps);
   if (warp == kStreamWarps) {
     prefetch_weights(w, lane);
     return;

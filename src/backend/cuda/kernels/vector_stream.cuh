@@ -73,11 +73,20 @@ __host__ __device__ constexpr int chunk_space(const RowBytes& b, int rows, int p
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 
-// Whose rows the block has.
-__device__ __forceinline__ int segment_of_block(const StreamParams& a) {
+// Calls stream.operator()<its type, kSwiglu>(segment) for the segment whose rows the block has; its type is F or F2.
+template <DType F, DType F2, bool kSwiglu, typename Stream>
+__device__ __forceinline__ void with_segment(const StreamParams& a, Stream stream) {
   int segment = 0;
-  while (segment + 1 < a.p.segments && static_cast<int>(blockIdx.x) >= a.first_block[segment + 1]) ++segment;
-  return segment;
+  if constexpr (!kSwiglu) {
+    while (segment + 1 < a.p.segments && static_cast<int>(blockIdx.x) >= a.first_block[segment + 1]) ++segment;
+  }
+  if constexpr (F != F2) {
+    if (a.p.segment[segment].dtype == F2) {
+      stream.template operator()<F2, false>(segment);
+      return;
+    }
+  }
+  stream.template operator()<F, kSwiglu>(segment);
 }
 
 // The block's share of the rows, as producer and consumers see it.
@@ -110,6 +119,16 @@ struct StreamShare {
     ring = shared_address(x) + a.x_bytes;
   }
   __device__ __forceinline__ int chunk_count(int chunk) const { return min(a.chunk_rows, rows - chunk * a.chunk_rows); }
+  // All threads; the producer warp makes the barriers ready. `releases`: of a slot by those who read it.
+  __device__ __forceinline__ void open(bool producer, int lane, int releases) const {
+    if (producer && lane < kMaxStages) {
+      init_barrier(full + lane * 8, 1);
+      init_barrier(empty + lane * 8, releases);
+      fence_barrier_init();
+      fence_async_shared();
+    }
+    __syncthreads();
+  }
 };
 
 // The producer warp. kPad: as for chunk_space; if not 0, each row of plane q is a copy of its own.
@@ -327,13 +346,7 @@ __device__ __forceinline__ void stream_rows(const StreamParams& a, int segment, 
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const StreamShare<F, kSwiglu> w(a, segment, shared);
-  if (warp == kStreamWarps && lane < kMaxStages) {
-    init_barrier(w.full + lane * 8, 1);
-    init_barrier(w.empty + lane * 8, kStreamWarps);
-    fence_barrier_init();
-    fence_async_shared();
-  }
-  __syncthreads();
+  w.open(warp == kStreamWarps, lane, kStreamWarps);
   if (warp == kStreamWarps) {
     prefetch_weights(w, lane);
     return;
@@ -392,14 +405,8 @@ __global__ void __launch_bounds__(kStreamThreads + kWarp, kStreamResident)
     vector_stream_kernel(const __grid_constant__ StreamParams a) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) uint8_t shared[];
-  const int segment = kSwiglu ? 0 : segment_of_block(a);
-  if constexpr (F != F2) {
-    if (a.p.segment[segment].dtype == F2) {
-      stream_rows<F2, false>(a, segment, shared);
-      return;
-    }
-  }
-  stream_rows<F, kSwiglu>(a, segment, shared);
+  with_segment<F, F2, kSwiglu>(
+      a, [&]<DType kType, bool kPair>(int segment) { stream_rows<kType, kPair>(a, segment, shared); });
 #endif
 }
 
