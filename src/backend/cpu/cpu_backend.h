@@ -101,9 +101,10 @@ class CpuBackend final : public Backend {
   std::vector<AlignedMemory> local_;
   int64_t last_local_ = 0;  // of the previous op, per thread
   AlignedMemory converted_;
-  // Two sets of counts, [threads] each, empty when threads do not steal: while one round of the walk (an op, or joined
-  // ops, up to the barrier) uses one set, the other is zeroed for the next round.
+  // Two sets of counts, [threads] each, empty with one thread: while one round of the walk (an op, or joined ops, up to
+  // the barrier) uses one set, the other is zeroed for the next round.
   std::array<std::vector<ChunkCounts>, 2> counts_;
+  bool always_steals_ = false;  // in every op
   size_t rounds_walked_ = 0;
   // The most shared memory of the ops of a layer; those of joined layers need theirs at the same time.
   std::array<int64_t, 3> layer_shared_ = {};
